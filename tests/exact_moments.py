@@ -1,4 +1,7 @@
-"""Moments of numbers in rational arithmetic, and how far an answer in doubles may be from them: for the oracle."""
+"""Moments of numbers in rational arithmetic, and how far an answer in doubles may be from them: for the oracle.
+
+Of integers and decimals an answer is the double nearest to the exact value, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -106,8 +109,66 @@ class _Pair:
         return exact, 2 * bound + self.slack * norms[0] * norms[1] + self.n * Fraction(2) ** -1060
 
 
+def is_exact(values: Sequence[Any]) -> bool:
+    """Whether no value is a double."""
+    return not any(isinstance(value, float) for value in values)
+
+
+def _nearest_root(square: Fraction, sign: Fraction) -> Interval:
+    """The double nearest to a square root, by 300 digits of it."""
+    with localcontext(prec=300):
+        root = float((Decimal(square.numerator) / Decimal(square.denominator)).sqrt())
+    return Interval(math.copysign(root, sign) if sign else 0.0)
+
+
+def spread_of_exact(function: str, values: Sequence[Any]) -> Interval:
+    """The variance or standard deviation of integers and decimals, rounded once."""
+    exact, freedom = [Fraction(value) for value in values], 0 if function.endswith("pop") else 1
+    if len(exact) <= freedom:
+        return Interval(None)
+    variance = _central(exact, exact) * len(exact) / (len(exact) - freedom)
+    return _nearest_root(variance, variance) if function.startswith("std") else Interval(float(variance))
+
+
+def _central(x: Sequence[Fraction], y: Sequence[Fraction]) -> Fraction:
+    """The mean product of the deviations from both means."""
+    x_mean, y_mean = sum(x, Fraction(0)) / len(x), sum(y, Fraction(0)) / len(y)
+    return sum(((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True)), Fraction(0)) / len(x)
+
+
+def _shape_of_exact(function: str, values: Sequence[Any]) -> Interval:
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    second, third, fourth = (sum(((value - mean) ** p for value in exact), Fraction(0)) / len(exact) for p in (2, 3, 4))
+    if second == 0:
+        return Interval(None)
+    return (
+        _nearest_root(third**2 / second**3, third)
+        if function == "skewness"
+        else Interval(float(fourth / second**2 - 3))
+    )
+
+
+def _pair_of_exact(function: str, pairs: Sequence[tuple[Any, Any]]) -> Interval:
+    n, x, y = len(pairs), [Fraction(one) for one, _ in pairs], [Fraction(other) for _, other in pairs]
+    if function.startswith("covar"):
+        freedom = 0 if function == "covar_pop" else 1
+        return Interval(float(_central(x, y) * n / (n - freedom)) if n > freedom else None)
+    xy, xx, yy = _central(x, y), _central(x, x), _central(y, y)
+    if yy == 0 or (function == "corr" and xx == 0):
+        return Interval(None)
+    if function == "corr":
+        return _nearest_root(xy**2 / (xx * yy), xy)
+    if function == "regr_r2":
+        return Interval(float(xy**2 / (xx * yy)) if xx else 1.0)
+    slope = xy / yy
+    return Interval(float(slope if function == "regr_slope" else (sum(x) - slope * sum(y)) / n))
+
+
 def paired(function: str, pairs: Sequence[tuple[Any, Any]]) -> Interval:
     """What an aggregate of two numbers answers for the pairs of which neither is null; ``x`` is the first."""
+    if pairs and is_exact([one for pair in pairs for one in pair]):
+        return _pair_of_exact(function, pairs)
     x, y = _Side.of([one for one, _ in pairs]), _Side.of([other for _, other in pairs])
     n = len(pairs)
     if function.startswith("covar"):
@@ -157,6 +218,8 @@ def _regression(function: str, pair: _Pair) -> Interval:
 
 def shape(function: str, values: Sequence[Any]) -> Interval:
     """``skewness`` and ``kurtosis`` of a population."""
+    if values and is_exact(values):
+        return _shape_of_exact(function, values)
     side, power = _Side.of(values), 3 if function == "skewness" else 4
     n = len(values)
     if n < 2 or (side.finite and len(set(side.values)) == 1):

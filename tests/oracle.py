@@ -57,7 +57,7 @@ from optimizer.workload.values import (
 )
 from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, Translator, quoted, text_literal
 from tests import calendars
-from tests.exact_moments import Interval, geometric_mean, paired, shape
+from tests.exact_moments import Interval, geometric_mean, is_exact, paired, shape, spread_of_exact
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
@@ -579,7 +579,7 @@ def _cell(output: Output, kind: str, found: list[Any]) -> Cell:
             return _decimal(sum(integers) * unit / divisor, output.type)
         magnitude = sum(map(abs, integers)) * unit
         return _near(sum(integers) * unit / divisor, 4 * Fraction(EPSILON) * magnitude / divisor)
-    return _spread(function, values)
+    return _within(spread_of_exact(function, values)) if is_exact(values) else _spread(function, values)
 
 
 def _within(found: Interval) -> Cell:

@@ -10,6 +10,7 @@ import json
 import math
 import tarfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.workload.values import ACQ
 from spark_jobs.results.read import read
 from spark_jobs.sources.decoding import parse_instant
@@ -45,6 +47,7 @@ from tests.spark_jobs.followed import wrong
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SAID: dict[str, Any] = json.loads((FIXTURES / "answers_37.json").read_text())
+MOMENTS = {name for name, one in AGGREGATES.items() if {"sum_squares", "both_x"} & set(one.kinds)}
 NEXT = ("2013-07-02T04:00:00Z", "2013-07-02T06:00:00Z")
 """The interval after those of the fixture."""
 
@@ -115,6 +118,19 @@ def planned() -> dict[str, ACQ]:
     return {query.name: query for query in load_plan(house, current_version(house) or 0).workload.queries}
 
 
+def published_before(query: ACQ, row: oracle.Row) -> oracle.Row:
+    """What an answer may be that was published before moments of exact numbers were rounded once: off by some bits."""
+    cells = []
+    for output, cell in zip(query.outputs, row, strict=True):
+        if output.function in MOMENTS and isinstance(cell.value, float) and cell.low is None:
+            bound = abs(cell.value) * 1e-12
+            cell = replace(cell, low=cell.value - bound, high=cell.value + bound)
+        cells.append(cell)
+    former = oracle.Row(cells)
+    former.__dict__.update(row.__dict__)
+    return former
+
+
 def differences(
     interval: tuple[str, str],
     refreshes: Sequence[str],
@@ -134,7 +150,8 @@ def differences(
             continue
         asked = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
         time = SCHEMAS[query.stream].names[0]
-        expected = oracle.answers(asked, events(query.stream, files, refused), time, begin, end)
+        answered = oracle.answers(asked, events(query.stream, files, refused), time, begin, end)
+        expected = {key: published_before(query, row) for key, row in answered.items()}
         answers = read(house, name, begin, end)
         compared += answers.num_rows
         if answers.num_rows != len(expected):

@@ -38,16 +38,17 @@ def build_requested_plan(
     counter: Counter = Counter.auto,
     budget: float | None = None,
     exactly: bool = False,
+    prune: bool = False,
 ) -> tuple[SharingPlan, bool, RegistrationRequest]:
     """The plan of some files and of what is registered beside them, whether something in them or in their streams was
     not usable, and what the plan changes of what is registered.
 
     A warehouse knows what is registered, measured costs and rates, and the plan in force that is kept if it is about as
-    cheap. ``exactly``: the files are the whole workload.
+    cheap. ``exactly``: the files are the whole workload; ``prune``: queries that the files no longer have are removed.
     """
     with stages("reading the queries") as report:
         return _requested_plan(
-            files, streams, rates, algorithm, cost_model, warehouse, counter, budget, exactly, report
+            files, streams, rates, algorithm, cost_model, warehouse, counter, budget, exactly, prune, report
         )
 
 
@@ -61,6 +62,7 @@ def _requested_plan(
     counter: Counter,
     budget: float | None,
     exactly: bool,
+    prune: bool,
     report: Stages,
 ) -> tuple[SharingPlan, bool, RegistrationRequest]:
     from optimizer.plan.builder import build_plan
@@ -73,7 +75,7 @@ def _requested_plan(
     if not inputs.workload.queries:
         hint = "see the messages above" if inputs.errors else "write one: SELECT … FROM stream WINDOW …"
         raise HeddleError("HDL-113", "there is no usable query", hint)
-    asked = registering(inputs, warehouse, exactly)
+    asked = registering(inputs, warehouse, exactly, prune)
     workload = asked.workload
     report("measuring the streams")
     found, measurements, unreadable = rates_of(workload, parse_rates(rates), warehouse)
@@ -92,7 +94,8 @@ def _requested_plan(
         TOLERANCE,
         profiles_of(workload, found, model),
     )
-    return plan, bool(inputs.errors or asked.diagnostics or unreadable), asked
+    refused = [found for found in asked.diagnostics if found.severity == "error"]
+    return plan, bool(inputs.errors or refused or unreadable), asked
 
 
 def plan_bare_windows(

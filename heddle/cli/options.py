@@ -107,6 +107,22 @@ Begin = Annotated[
 
 End = Annotated[str, typer.Option("--to", help="End of the interval (UTC); windows that end then are in it.")]
 
+RunBegin = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="Start of the interval (UTC, e.g. 2013-07-01); windows that end then are not in it. Required.",
+        show_default=False,
+    ),
+]
+
+RunEnd = Annotated[
+    str | None,
+    typer.Option(
+        "--to", help="End of the interval (UTC); windows that end then are in it. Required.", show_default=False
+    ),
+]
+
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 
 Exactly = Annotated[

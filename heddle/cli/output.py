@@ -52,8 +52,8 @@ WIDEST = 100
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
-    """Errors and warnings on stderr; on a terminal with the line that each is about."""
-    for found in diagnostics:
+    """Errors and warnings on stderr, each once; on a terminal with the line that each is about."""
+    for found in dict.fromkeys(diagnostics):
         first, *hint = str(found).split("\n")
         where, word, what = first.partition(f"{found.severity} {found.code}")
         text = Text(where).append(word, _COLOURS[found.severity]).append(what)

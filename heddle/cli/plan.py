@@ -69,9 +69,13 @@ def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
     """Check queries, streams and the first rows of their data: every problem with its code, its place and what to do
     about it."""
     from spark_jobs.planning.validation import validate_files
+    from spark_jobs.settings import said
+    from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
-        validation = validate_files(files, streams)
+        own = said("warehouse")
+        house = Warehouse.open(own, create=False) if own is not None and Warehouse.stands(own) else None
+        validation = validate_files(files, streams, house)
     if as_json:
         print_json(validation.to_json())
     else:

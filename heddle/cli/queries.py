@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from spark_jobs.planning.removal import Removal
     from spark_jobs.results.deletion import Deleted
     from spark_jobs.sources.ledger import Arrival
+    from spark_jobs.warehouse.quarantine import LeftOut
 
 STATES = ("running", "paused", "expired", "removed")
 """Of queries, in the order in which they are counted."""
@@ -48,28 +49,30 @@ def quarantine(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The files with events that came later than their stream's allowed_lateness, so that they are left out of what is
-    published; --release takes them in: `heddle repair` publishes anew what they change. Needs no JVM."""
+    """The files with events that are left out of what is published: those that came later than their stream's
+    allowed_lateness, which --release takes in (`heddle repair` then publishes what they change), and those without a
+    usable time. Needs no JVM."""
     from spark_jobs.sources.refusals import refusals, release
+    from spark_jobs.sources.untimed import standing_without_time, without_time_json
 
     with telling_errors():
         house = existing_warehouse(warehouse)
         released = release(house, take) if take else []
-        refused = refusals(house)
+        refused, untimed = refusals(house), standing_without_time(house)
     if as_json:
         files = {"refused": list(map(arrival_row, refused)), "released": list(map(arrival_row, released))}
-        print_json({"format_version": 1} | files)
+        print_json({"format_version": 1} | files | without_time_json(untimed))
     else:
-        show_quarantine(refused, released)
+        show_quarantine(refused, released, untimed)
 
 
 def arrival_row(arrival: Arrival) -> dict[str, Any]:
     """A file of the ledger for programs; its stamps and moves are the ledger's own."""
-    return {name: value for name, value in asdict(arrival).items() if name not in ("stamps", "moves")}
+    return {name: value for name, value in asdict(arrival).items() if name not in ("stamps", "moves", "clusters")}
 
 
-def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival]) -> None:
-    """The files that were taken in, and those of which events are refused."""
+def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival], untimed: Sequence[LeftOut] = ()) -> None:
+    """The files that were taken in, those of which events are refused, and those with events without a time."""
     from optimizer.workload.instants import format_instant
 
     for file in released:
@@ -84,6 +87,9 @@ def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival]) -> 
         print_rows("events that came too late", ("stream", "file", "came", "events", "of"), rows)
     else:
         terminal.console.print("no event came too late", highlight=False)
+    if untimed:
+        events = [(row.stream, row.file, f"{row.rows:,}") for row in untimed]
+        print_rows("events without a usable time", ("stream", "file", "events"), events)
 
 
 @app.command(epilog="Example: heddle pause hourly_volume by_host --warehouse var/warehouse --reason 'costs too much'")

@@ -15,6 +15,7 @@ from rich.table import Table
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes
 from heddle.cli.inputs import build_requested_plan, existing_warehouse, stored_plan
+from heddle.cli.intervals import requested_interval
 from heddle.cli.options import (
     Algorithm,
     AlgorithmOption,
@@ -29,6 +30,8 @@ from heddle.cli.options import (
     Files,
     House,
     Rates,
+    RunBegin,
+    RunEnd,
     Streams,
     Yes,
 )
@@ -62,33 +65,38 @@ if TYPE_CHECKING:
     epilog="Example: heddle run q.sql --streams streams.yaml --warehouse house --from 2013-07-01 --to 2013-07-02"
 )
 def run(
+    context: typer.Context,
     files: Files,
     streams: Streams,
     warehouse: House,
-    begin: Begin,
-    end: End,
+    begin: RunBegin = None,
+    end: RunEnd = None,
     rate: Rates = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
     recompute: Annotated[bool, typer.Option("--recompute", help="Publish again even if nothing changed.")] = False,
     exactly: Exactly = False,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Remove registered queries that came from FILES and are no longer there."),
+    ] = False,
     checks: ChecksOption = None,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Publish an interval after the newest event as idle.")
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Register the queries of FILES beside those that are registered, or in place of those of the same names; plan all,
     compute, check and publish every window that ends after --from and not after --to. Running it again changes
     nothing."""
-    from spark_jobs.sources.decoding import parse_instant
-
     with telling_errors():
-        first, last = parse_instant(begin), parse_instant(end)
-        if last <= first:
-            raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
-        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, yes)
+        first, last = requested_interval(context, files, streams, begin, end)
+        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, prune, yes)
         show_stored_request(stored)
         _show_price(stored, first, last, checks)
-        record = publish_interval(stored.warehouse, stored.version, first, last, recompute, checks=checks)
+        house, version = stored.warehouse, stored.version
+        record = publish_interval(house, version, first, last, recompute, checks=checks, allow_empty=allow_empty)
     raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
 
 
@@ -112,6 +120,7 @@ def _stored_request(
     cost_model: CostModel,
     folder: str,
     exactly: bool,
+    prune: bool,
     yes: bool,
 ) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first."""
@@ -123,7 +132,7 @@ def _stored_request(
         # a command that fails before it has something to store makes no warehouse
         known = Warehouse.existing(folder)
         plan, failed, request = build_requested_plan(
-            files, streams, rates, algorithm, cost_model, known, exactly=exactly
+            files, streams, rates, algorithm, cost_model, known, exactly=exactly, prune=prune
         )
         changes.confirm_removal([name for name in request.removed if name not in agreed], yes)
         agreed |= set(request.removed)

@@ -105,8 +105,10 @@ def publish_interval(
     live_at: int | None = None,
     late: bool = False,
     checks: str | None = None,
+    allow_empty: bool = True,
 ) -> dict[str, Any]:
-    """One interval in a session of its own; ``live_at``: the clock of a live run."""
+    """One interval in a session of its own; ``live_at``: the clock of a live run. Raises what
+    :func:`spark_jobs.run.interval.run` raises."""
     from optimizer.workload.instants import format_instant
     from spark_jobs.run.interval import run as run_interval
 
@@ -124,6 +126,7 @@ def publish_interval(
             live=live_at is not None,
             late=late,
             checks=checks,
+            allow_empty=allow_empty,
             report=report,
         )
     return record.to_json()

@@ -96,6 +96,8 @@ def status(
 
 def show_status(state: WarehouseStatus) -> None:
     """The state of a warehouse for people."""
+    from spark_jobs.planning.query_files import missing_warnings
+
     plan, checks = state.plan, state.checks
     terminal.console.print(
         f"plan version {state.plan_version}: {number_of(len(plan.workload.queries), 'query')} "
@@ -108,8 +110,14 @@ def show_status(state: WarehouseStatus) -> None:
     terminal.console.print(_runs_table(state.runs))
     if state.refreshes:
         _show_refreshes(state.refreshes)
-    for row in state.runs:
-        print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
+    print_diagnostics(missing_warnings(state.missing))
+    from spark_jobs.sources.untimed import warnings
+    from spark_jobs.warehouse.quarantine import WITHOUT_TIME
+
+    # what runs said of events without a time may have been corrected since
+    said = [Diagnostic(**stored) for row in state.runs for stored in row.record.diagnostics]
+    current = [*warnings(state.without_time), *dict.fromkeys(state.warnings)]
+    print_diagnostics([*current, *(one for one in said if one.code != WITHOUT_TIME and one not in current)])
 
 
 _RUN_COLUMNS = (

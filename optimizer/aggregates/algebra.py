@@ -37,6 +37,8 @@ from optimizer.aggregates.moments import (
 from optimizer.aggregates.states import (
     BOTH,
     CHECKS,
+    EXACT_BOTH,
+    EXACT_KINDS,
     PAIRS,
     ROWS,
     SKETCHES,
@@ -78,17 +80,20 @@ class Aggregate:
     star: bool = False
     default: Decimal | None = None
 
-    def states(self, output: Output) -> tuple[State, ...]:
-        """The states that an output of this function needs."""
+    def states(self, output: Output, former: bool = False) -> tuple[State, ...]:
+        """The states that an output of this function needs; ``former``: those that earlier versions stored for it."""
         if output.argument is None:
             return (ROWS,)
         error = output.error.normalize() if output.error is not None and self.sketch else None
+        is_exact = _is_exact(output.argument_type, output.by_type) and not former
         found = []
         for kind in self.sketch if error is not None else self.kinds:
             if kind == "total" and output.argument_type == DOUBLE:
                 kind = "sum"  # the sum of doubles is their total already
+            elif is_exact:
+                kind = EXACT_KINDS.get(kind, kind)
             state = State(kind, output.argument, None if kind == "count" else output.argument_type)
-            if kind in PAIRS or kind in BOTH:
+            if kind in PAIRS or kind in BOTH or kind in EXACT_BOTH:
                 state = replace(state, by=output.by, by_type=output.by_type)
             found.append(replace(state, error=error) if kind in SKETCHES else state)
         return tuple(found)
@@ -120,8 +125,13 @@ class Aggregate:
 
     def subtractable(self, type: Type | None) -> bool:
         """Whether an older window can be subtracted from a longer one exactly."""
-        exact = type is not None and type.is_exact
-        return all(kind in ("rows", "count", "both", "bit_xor") or (kind == "sum" and exact) for kind in self.kinds)
+        summed = ("sum", *EXACT_KINDS) if _is_exact(type, None) else ()
+        return all(kind in ("rows", "count", "both", "bit_xor", *summed) for kind in self.kinds)
+
+
+def _is_exact(type: Type | None, by_type: Type | None) -> bool:
+    """Whether sums of powers and products of numbers of these types are exact; None: there are none of the second."""
+    return type is not None and type.is_exact and (by_type is None or by_type.is_exact)
 
 
 TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {

@@ -1,4 +1,7 @@
-"""Moments of numbers and of pairs of them, from double-double sums of their powers and products.
+"""Moments of numbers and of pairs of them, from exact sums of their powers and products, or double-double ones.
+
+Integers and decimals keep exact sums (:mod:`optimizer.aggregates.exact_moments`). The rest of this module is for
+doubles, for pairs of a double and an exact number, and for rows that earlier versions stored.
 
 Sums of powers of x hold ``sum((x - mean)**p)`` as a small difference of great numbers: of their 104 bits,
 ``p * log2(m)`` are lost where the root mean square is m standard deviations. A covariance has 53 good bits while the
@@ -13,6 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from optimizer.aggregates.exact_moments import (
+    exact_correlation,
+    exact_covariance,
+    exact_determination,
+    exact_intercept,
+    exact_shape,
+    exact_slope,
+    exact_variance,
+)
 from optimizer.aggregates.exact_sums import DoubleDouble, added, divided, multiplied, two_product, two_sum
 from optimizer.aggregates.states import Array, Lowered, States
 from optimizer.workload.values import Output, Type
@@ -56,6 +68,8 @@ def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lower
     """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
 
     def lower(states: States, output: Output) -> Lowered:
+        if "power_2" in states:
+            return exact_variance(states, output, freedom, root)
         count, total = states["count"], states["total" if "total" in states else "sum"]
         deviations, overflow = codeviations(
             np.maximum(count, 1).astype(np.float64), total, total, states["sum_squares"]
@@ -116,6 +130,8 @@ def lower_covariance(freedom: int) -> Callable[[States, Output], Lowered]:
     """How covariances are lowered: ``freedom`` is taken from the count."""
 
     def lower(states: States, output: Output) -> Lowered:
+        if "pair_xy" in states:
+            return exact_covariance(states, output, freedom)
         pair = _Pair(states, output)
         values = pair.of("xy") / pair.x_unit / pair.y_unit / np.maximum(pair.count - freedom, 1)
         return pair.lowered(values, pair.count > freedom)
@@ -125,6 +141,8 @@ def lower_covariance(freedom: int) -> Callable[[States, Output], Lowered]:
 
 def lower_correlation(states: States, output: Output) -> Lowered:
     """``corr``: null where one of both does not vary."""
+    if "pair_xy" in states:
+        return exact_correlation(states, output)
     pair = _Pair(states, output)
     xy, xx, yy = pair.of("xy"), pair.of("xx"), pair.of("yy")
     return pair.lowered(_ratio(xy, xx, yy), pair.varies("x", xx) & pair.varies("y", yy))
@@ -132,6 +150,8 @@ def lower_correlation(states: States, output: Output) -> Lowered:
 
 def lower_determination(states: States, output: Output) -> Lowered:
     """``regr_r2``: null where the second does not vary, else 1 where the first does not."""
+    if "pair_xy" in states:
+        return exact_determination(states, output)
     pair = _Pair(states, output)
     xy, xx, yy = pair.of("xy"), pair.of("xx"), pair.of("yy")
     squared = _ratio(xy, xx, yy) ** 2
@@ -140,12 +160,16 @@ def lower_determination(states: States, output: Output) -> Lowered:
 
 def lower_slope(states: States, output: Output) -> Lowered:
     """``regr_slope``: null where the second does not vary."""
+    if "pair_xy" in states:
+        return exact_slope(states, output)
     pair = _Pair(states, output)
     return pair.lowered(*_slope(pair))
 
 
 def lower_intercept(states: States, output: Output) -> Lowered:
     """``regr_intercept``: null where the second does not vary."""
+    if "pair_xy" in states:
+        return exact_intercept(states, output)
     pair = _Pair(states, output)
     slope, valid = _slope(pair)
     with np.errstate(all="ignore"):
@@ -176,6 +200,8 @@ def lower_shape(power: int) -> Callable[[States, Output], Lowered]:
     kinds = ("total", "sum_squares", "sum_cubes", "sum_fourths")
 
     def lower(states: States, output: Output) -> Lowered:
+        if "power_2" in states:
+            return exact_shape(states, output, power)
         count = states["count"]
         safe = np.maximum(count, 1).astype(np.float64)
         given: list[Any] = [states["sum" if kind not in states else kind] for kind in kinds[:power]]

@@ -45,6 +45,22 @@ PAIRS = ("least_by", "greatest_by", "first", "last")
 BOTH = ("both", "both_x", "both_y", "both_xx", "both_yy", "both_xy")
 """States of two numbers, ``argument`` (x) and ``by`` (y), over the tuples where neither is null."""
 
+EXACT_POWERS = {"power_2": 2, "power_3": 3, "power_4": 4}
+"""States that are one exact sum of powers of integers or decimals (unscaled), with the exponent."""
+
+EXACT_BOTH = {"pair_x": (1, 0), "pair_y": (0, 1), "pair_xx": (2, 0), "pair_yy": (0, 2), "pair_xy": (1, 1)}
+"""As :data:`EXACT_POWERS`, over the tuples where neither ``argument`` (x) nor ``by`` (y) is null: the exponents of
+both."""
+
+EXACT_KINDS = {
+    "total": "sum",
+    "sum_squares": "power_2",
+    "sum_cubes": "power_3",
+    "sum_fourths": "power_4",
+    **{f"both_{kind[5:]}": kind for kind in EXACT_BOTH},
+}
+"""What is stored of exact types instead of a sum of doubles."""
+
 SUMS_OF_DOUBLES = ("total", "sum_squares", "sum_cubes", "sum_fourths", "sum_logs", *BOTH[1:])
 """States that are one double-double sum, whatever the types of their arguments."""
 
@@ -60,11 +76,14 @@ class State:
     """One state of one argument, what a fragment keeps of it. ``kind``:
 
     - ``rows``, ``count``: tuples, and those whose argument is not null;
-    - ``sum`` is exact for exact types; ``total`` is the double-double sum of their values as doubles, beside
-      ``sum_squares``, ``sum_cubes`` and ``sum_fourths`` of the same doubles (decimals unscaled), which a variance
-      needs to be consistent; ``sum_logs`` of their natural logarithms;
-    - ``both``: tuples where neither ``argument`` nor ``by`` is null; ``both_x``, ``both_y``, ``both_xx``, ``both_yy``,
-      ``both_xy``: over these the double-double sums of both, of their squares, and of their products;
+    - ``sum`` is exact for exact types; ``power_2``, ``power_3``, ``power_4`` are exact sums of powers of exact types
+      (decimals unscaled); ``sum_squares``, ``sum_cubes``, ``sum_fourths`` double-double sums of the powers of doubles,
+      ``sum_logs`` of natural logarithms of any numbers;
+    - ``both``: tuples where neither ``argument`` nor ``by`` is null. Over these, of two exact types the exact sums
+      ``pair_x``, ``pair_y``, ``pair_xx``, ``pair_yy``, ``pair_xy`` of both, of their squares and of their products; of
+      other pairs the double-double sums ``both_x``, ``both_y``, ``both_xx``, ``both_yy``, ``both_xy``;
+    - rows stored earlier have ``total``, the double-double sum of exact values as doubles, and double-double sums of
+      their powers and products;
     - ``min``, ``max``, ``bit_and``, ``bit_or``, ``bit_xor``;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
       ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
@@ -104,6 +123,12 @@ class State:
         assert self.type is not None
         if self.kind == "sum":
             return {"longs": limbs_of(self.type)} if self.type.is_exact else {"doubles": 2}
+        if self.kind in EXACT_POWERS:
+            return {"longs": limbs_for(EXACT_POWERS[self.kind] * bits_of(self.type))}
+        if self.kind in EXACT_BOTH:
+            assert self.by_type is not None
+            of_x, of_y = EXACT_BOTH[self.kind]
+            return {"longs": limbs_for(of_x * bits_of(self.type) + of_y * bits_of(self.by_type))}
         if self.kind in SUMS_OF_DOUBLES:
             return {"doubles": 2}
         if self.kind in MULTISETS:
@@ -131,7 +156,7 @@ class State:
         ``union_max`` (the greater weight stays)."""
         if self.kind in MULTISETS:
             return "union_max" if self.kind == "registers" else "union"
-        if self.kind in ("rows", "count", "sum", "both", *SUMS_OF_DOUBLES):
+        if self.kind in ("rows", "count", "sum", "both", *EXACT_POWERS, *EXACT_BOTH, *SUMS_OF_DOUBLES):
             return "add" if self.carrier == "longs" else "add_double"
         return {"first": "least_by", "last": "greatest_by"}.get(self.kind, self.kind)
 
@@ -143,6 +168,19 @@ ROWS = State("rows")
 def limbs_of(type: Type | None) -> int:
     """Number of 32-bit limbs that hold one value of an exact type: 2, or 4 for wide decimals."""
     return 4 if type is not None and type.name == "decimal" and type.precision > WIDE else 2
+
+
+def bits_of(type: Type) -> int:
+    """Bits of the magnitude of any value of an exact type (decimals unscaled)."""
+    if type.name == "decimal":
+        return (10**type.precision).bit_length()
+    return min(63, (10**type.digits).bit_length()) if type.digits else 63
+
+
+def limbs_for(bits: int) -> int:
+    """Number of 32-bit limbs of a sum of 2**32 values whose magnitudes have so many bits; at least 2."""
+    # all limbs but the highest keep 32 bits; the highest is signed, and has 32 of its 64 bits for the number of values
+    return max(2, 1 + -(-(bits - 31) // LIMB))
 
 
 def carrier_of(type: Type) -> str:
@@ -159,6 +197,9 @@ def carrier_of(type: Type) -> str:
 # ---------------------------------------------------------------------------------------- parameters
 LEAST_ERROR, MOST_ERROR = Decimal("0.001"), Decimal("0.5")
 """Errors that a query may permit."""
+
+LEAST_RANK_ERROR = Decimal("0.0001")
+"""The least error of an approximate percentile: the accuracy of 10,000 that Spark has by default."""
 
 MOST_TOP = 1000
 """The greatest k of ``top_k`` and of other answers of several values."""

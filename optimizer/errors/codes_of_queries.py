@@ -127,6 +127,17 @@ CODES_OF_QUERIES = (
     Code("HDL-145", "An imported job computes with the bounds of a window.", "Do so as the answers are read."),
     Code("HDL-146", "A statement of an imported job cannot be read.", "Correct it, or name the right --dialect."),
     Code("HDL-147", "An imported query differs in a detail.", "Check that this is wanted.", severity="warning"),
+    Code(
+        "HDL-148",
+        "Registered queries are no longer in the workload file that they came from.",
+        "Remove them with `heddle remove` or `heddle run --prune`, or put them back; they go on until then.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-149",
+        "More than half of the registered queries would be removed by --prune.",
+        "See that all files are there, or remove queries by name.",
+    ),
     # ------------------------------------------------------------------------------- meaning of a query
     Code("HDL-201", "There is no stream of this name.", "Correct the name, or declare the stream."),
     Code("HDL-202", "The stream or the query has no column of this name.", "Take the column that the hint names."),
@@ -255,6 +266,7 @@ CODES_OF_QUERIES = (
         "HDL-243",
         "A text in double quotes is also the name of a column or an output (a warning for queries registered with it).",
         "Write the name without quotes or in backticks; write the text in single quotes.",
+        severity="either",
     ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),

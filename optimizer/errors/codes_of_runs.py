@@ -42,7 +42,9 @@ CODES_OF_RUNS = (
         "Run again; write files under another name and rename them.",
     ),
     Code("HDL-409", "Reading a file failed in a way that was not foreseen.", "Leave the file out, and report it."),
-    Code("HDL-410", "Events without an event time were left out.", "Correct the files if they should count.", "record"),
+    Code(
+        "HDL-410", "Events without a usable time were left out.", "Correct the files if they should count.", "warning"
+    ),
     Code(
         "HDL-411",
         "Events came later than the stream allows, after their windows were published; they are left out.",
@@ -55,6 +57,35 @@ CODES_OF_RUNS = (
         "A stream has no events in the interval of the run.",
         "Check the interval, and whether the stream still comes in.",
         severity="warning",
+    ),
+    Code(
+        "HDL-414",
+        "A stream's folder has files that are not read: their names do not end as its format asks for.",
+        "Decompress or rename them if they should count, or move them elsewhere.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-415",
+        "A CSV file is compressed, or is of another format.",
+        "Decompress it, or correct `format`.",
+    ),
+    Code(
+        "HDL-416",
+        "The `_spark_metadata` log of a streaming sink leaves files of its folder out or names files that are gone; an "
+        "error if it cannot be read.",
+        "Restore what is missing; files that the log leaves out are not read, as in Spark.",
+        severity="either",
+    ),
+    Code(
+        "HDL-417",
+        "A folder that is read file by file is a table: files that the table has removed count too.",
+        "Correct `format`, or export the table.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-418",
+        "A file that Spark wrote in the legacy calendar has timestamps before 1900 in a zone other than UTC.",
+        "Write it again with `spark.sql.parquet.datetimeRebaseModeInWrite` and `int96RebaseModeInWrite` CORRECTED.",
     ),
     Code("HDL-420", "A CSV file is not UTF-8.", "Save it as UTF-8."),
     Code("HDL-421", "A line of a CSV file has another number of fields than the others.", "Correct the line."),
@@ -134,6 +165,24 @@ CODES_OF_RUNS = (
         "HDL-461",
         "The column of event ids is missing, or neither strings nor integers.",
         "Name another column under `event_id`.",
+    ),
+    Code(
+        "HDL-475",
+        "Some events lie more than 366 days from all others of their stream.",
+        "If a clock was wrong, correct the file; otherwise nothing: the time in between costs nothing.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-476",
+        "The interval begins after the newest event of every stream that the run reads.",
+        "Correct --from, or add --allow-empty to publish the interval as idle.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-477",
+        "`heddle run` has no --from or no --to.",
+        "Add both; the message names the time that the data cover, and an example.",
+        exit_code=2,
     ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),

@@ -8,7 +8,7 @@ from decimal import ROUND_FLOOR, Decimal
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from optimizer.aggregates.states import LEAST_ERROR, MOST_ERROR, MOST_FRACTIONS, check_error
+from optimizer.aggregates.states import LEAST_RANK_ERROR, MOST_ERROR, MOST_FRACTIONS, check_error
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.expressions import ExpressionReader
 from optimizer.language.nodes import call_arguments, function_name, is_constant, place_of, refuse
@@ -71,7 +71,7 @@ def _within_range(literal: Literal, code: str, check: Callable[[Decimal], None],
 
 
 def _check_accuracy(value: Decimal) -> None:
-    least, most = int(1 / MOST_ERROR), int(1 / LEAST_ERROR)
+    least, most = int(1 / MOST_ERROR), int(1 / LEAST_RANK_ERROR)
     if value not in range(least, most + 1):
         raise ValueError(f"an accuracy (1/error) is a whole number from {least} to {most}, not {value}")
 

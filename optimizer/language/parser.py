@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
 from optimizer.language.reader import NamedStatement, read_query
 from optimizer.language.refusals import Findings, Refused
-from optimizer.language.statements import Broken, Statement, settings_of, split_statements
+from optimizer.language.statements import Broken, Settings, Statement, settings_of, split_statements
 from optimizer.language.words import LEFT_OUT, MOST_PROBLEMS, QUERY_NAME, Limits, check_characters
 from optimizer.workload.values import ACQ, AnswerTable, Stream, Workload
 
@@ -111,10 +111,7 @@ def parse(
     queries: dict[str, ACQ] = {}
     report = Report(text, file)
     starts: dict[str, int] = {}
-    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
-    stem = stem if QUERY_NAME.match(stem) else "_" + stem
-    for ordinal, statement in enumerate(split_statements(text), 1):
-        settings = settings_of(statement, f"{stem[:100]}_{ordinal}")
+    for statement, settings in _statements(text, file):
         name = settings.name
         broken = [*statement.broken, *settings.broken, *_unseen_characters(statement, text, limits)]
         if name in starts:
@@ -143,6 +140,23 @@ def parse(
             queries[name] = replace(query, until=settings.until, table=settings.table, asset=settings.asset)
     positions = tuple(report.position(starts[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
+
+
+def query_names(text: str, file: str) -> frozenset[str] | None:
+    """The names of the queries of a workload file, those with a mistake among them; None if a quote or a comment is
+    never closed, so that it is not certain where queries end."""
+    statements = list(_statements(text, file))
+    if any(code == "HDL-108" for statement, _ in statements for _, code, *_ in statement.broken):
+        return None
+    return frozenset(settings.name for _, settings in statements)
+
+
+def _statements(text: str, file: str) -> Iterator[tuple[Statement, Settings]]:
+    """The statements of a file; without a name they are called by the file and their number in it."""
+    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
+    stem = stem if QUERY_NAME.match(stem) else "_" + stem
+    for ordinal, statement in enumerate(split_statements(text), 1):
+        yield statement, settings_of(statement, f"{stem[:100]}_{ordinal}")
 
 
 class Report:

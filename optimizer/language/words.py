@@ -183,15 +183,15 @@ FORMS = {
     "approx_top_k": Form("top_k", ("x", "k"), 1, Decimal("0.01"), Decimal(5)),
 }
 """Every aggregate as it is written. Approximations have the names of Spark's and its defaults, but for the accuracy of
-a percentile (there 10,000), which is the best that is allowed, and the error of ``approx_top_k``, which Spark bounds by
-the number of its counters."""
+a percentile (there 10,000, which is the best that can be asked for), and the error of ``approx_top_k``, which Spark
+bounds by the number of its counters."""
 
 PARAMETERS = {"fraction": "HDL-214", "fractions": "HDL-214", "k": "HDL-215", "lgk": "HDL-215"}
 
 RANGES = {
     "HDL-214": "0.5 is the median, 0.99 the value that one in a hundred exceeds",
     "HDL-215": "top_k(x, 10) has the ten most frequent values, hll_sketch(x, 12) is of 4096 registers",
-    "HDL-216": "0.01 permits one per cent, an accuracy of 100 the same",
+    "HDL-216": "0.01 permits one per cent, an accuracy of 100 the same; at best 0.001, and an accuracy of 10000",
 }
 
 SEVERAL = {

@@ -130,15 +130,6 @@ class Synopsis:
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
 
     @property
-    def former(self) -> Synopsis:
-        """The synopsis of its rows from before attributes had carriers: all types' events have all attributes."""
-        if self.sequenced is None:
-            return self
-        types = self.sequenced.types
-        attributes = tuple(attribute._replace(carriers=types) for attribute in self.sequenced.attributes)
-        return replace(self, sequenced=replace(self.sequenced, attributes=attributes))
-
-    @property
     def kind(self) -> WindowKind:
         """What the windows are made of that it is kept for."""
         if self.sequenced is not None:
@@ -172,12 +163,28 @@ class Synopsis:
         return sum(state.widths.get(carrier, 0) for state in self.states)
 
 
-def states_of(queries: Iterable[ACQ]) -> tuple[State, ...]:
-    """The distinct states that some queries need, ``rows`` first, the others in an order of their own."""
+def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]:
+    """The distinct states that some queries need, ``rows`` first, the others in an order of their own; ``former``:
+    those that earlier versions stored for them."""
     found = {
-        state for query in queries for output in query.computed for state in AGGREGATES[output.function].states(output)
+        state
+        for query in queries
+        for output in query.computed
+        for state in AGGREGATES[output.function].states(output, former)
     }
     return (ROWS, *sorted(found - {ROWS}, key=_key))
+
+
+def former_of(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
+    """The synopsis that earlier versions stored for some queries. Moments of integers and decimals were sums of
+    doubles; of event sequences, all types' events had all attributes."""
+    if synopsis.sequenced is not None:
+        types = synopsis.sequenced.types
+        attributes = tuple(attribute._replace(carriers=types) for attribute in synopsis.sequenced.attributes)
+        return replace(synopsis, sequenced=replace(synopsis.sequenced, attributes=attributes))
+    needed = states_of(queries)
+    others = (state for state in synopsis.states if state not in needed)
+    return replace(synopsis, states=tuple(dict.fromkeys((*states_of(queries, former=True), *others))))
 
 
 def _attribute_told(attribute: EventAttribute, types: tuple[str, ...]) -> list[Any]:

@@ -16,9 +16,12 @@ section 3.2 (shifts).
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +35,9 @@ Progression = tuple[int, int]
 
 TABLE_CELLS = 1 << 20
 """Largest lookup table over a composite slide (cells of one tick)."""
+
+SPARE = 64
+"""Instants without events that are enumerated rather than cut out: a cut costs about as much."""
 
 
 def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
@@ -94,15 +100,87 @@ def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
     return starts + window.range
 
 
+def instants_between(window: Window, begin: int, end: int) -> int:
+    """How many instants lie in ``(begin, end]``: of a calendar about, without enumerating them."""
+    if window.at is not None:
+        return bisect_right(window.at, end) - bisect_right(window.at, begin)
+    if window.calendar is not None:
+        return max(0, end - begin) // window.slide
+    return max(0, (end - window.range) // window.slide - (begin - window.range) // window.slide)
+
+
+def has_instant(window: Window, begin: int, end: int) -> bool:
+    """Whether an instant lies in ``(begin, end]``."""
+    if window.at is not None:
+        return instants_between(window, begin, end) > 0
+    return begin < end and newest_instant(window, end) > begin
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The instants of a window in some spans (begin, end] of time, ascending and disjoint, numbered from 0.
+
+    Equally long windows that are equally far apart are not enumerated, however many there are."""
+
+    window: Window
+    spans: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def _firsts(self) -> NDArray[np.int64]:
+        """The number of the first instant of each span, and how many there are (s + 1,)."""
+        counts = [instants_between(self.window, *span) for span in self.spans] if self._is_even else map(len, self._all)
+        return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
+
+    @cached_property
+    def _all(self) -> list[NDArray[np.int64]]:
+        return [instants(self.window, *span) for span in self.spans]
+
+    @property
+    def _is_even(self) -> bool:
+        return self.window.at is None and self.window.calendar is None
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def __getitem__(self, numbers: Sequence[int]) -> NDArray[np.int64]:
+        """The instants of some numbers (n,)."""
+        asked = np.asarray(numbers, dtype=np.int64)
+        if not self._is_even:
+            return np.concatenate([*self._all, np.empty(0, dtype=np.int64)])[asked]
+        window, span = self.window, np.searchsorted(self._firsts, asked, side="right") - 1
+        begins = np.array([begin for begin, _ in self.spans], dtype=np.int64)[span]
+        first = ((begins - window.range) // window.slide + 1) * window.slide + window.range
+        return first + (asked - self._firsts[span]) * window.slide
+
+
+def instants_over(window: Window, moments: NDArray[np.int64], begin: int, end: int) -> NDArray[np.int64]:
+    """Instants in ``(begin, end]`` whose windows may cover one of some moments (n,), ascending.
+
+    All of those are among them, and at most :data:`SPARE` others between two moments, however far apart these are: the
+    cost is O(n * range / slide), not that of the interval.
+    """
+    low, high = np.maximum(moments + window.ago, begin), np.minimum(moments + window.reach, end)
+    low, high = low[low < high], high[low < high]
+    if window.at is not None:
+        asked = instants(window, begin, end)
+        run = np.searchsorted(low, asked) - 1
+        return asked[(run >= 0) & (asked <= high[run])] if len(low) else asked[:0]
+    cuts = np.flatnonzero(low[1:] - high[:-1] > SPARE * longest_pause(window)) + 1
+    pieces = [
+        instants(window, int(low[first]), int(high[last - 1]))
+        for first, last in itertools.pairwise([0, *cuts.tolist(), len(low)])
+        if first < last
+    ]
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+
+
 def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the windows of some of its instants start. Shape (n,) to (n,); of other moments it says nothing."""
     if window.is_regular:
         return moments - window.reach
     if window.calendar is None:
         return (moments - 1) // window.range * window.range
-    if not len(moments):
-        return moments
-    starts, ends = _calendar_spans(window, int(moments.min()) - 1, int(moments.max()))
+    starts, ends = _calendar_spans_near(window, moments, 1)
     if not len(ends):
         return moments
     return starts[np.minimum(np.searchsorted(ends, moments), len(ends) - 1)]
@@ -119,7 +197,7 @@ def newest_instants(window: Window, moments: NDArray[np.int64]) -> NDArray[np.in
         return (moments - window.range) // window.slide * window.slide + window.range
     if not len(moments):
         return moments
-    _, ends = _calendar_spans(window, int(moments.min()) - longest_pause(window), int(moments.max()))
+    _, ends = _calendar_spans_near(window, moments, longest_pause(window))
     return ends[np.searchsorted(ends, moments, side="right") - 1]
 
 
@@ -132,6 +210,23 @@ def longest_pause(window: Window) -> int:
         return 2 * DAY
     count, unit = calendar.slide
     return (count * {"day": 1, "month": 31}[unit] + 1) * DAY
+
+
+def _calendar_spans_near(
+    window: Window, moments: NDArray[np.int64], before: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The windows of a calendar that end at some moments, or at most so long ``before``, and others between moments
+    that are not far apart: starts and ends, ascending."""
+    if not len(moments):
+        return moments, moments
+    far = SPARE * longest_pause(window)
+    runs = [(int(moments.min()), int(moments.max()))]
+    if runs[0][1] - runs[0][0] > far * len(moments):
+        known = np.sort(moments)
+        edges = [0, *(np.flatnonzero(np.diff(known) > far) + 1).tolist(), len(known)]
+        runs = [(int(known[first]), int(known[last - 1])) for first, last in itertools.pairwise(edges)]
+    spans = [_calendar_spans(window, first - before, last) for first, last in runs]
+    return np.concatenate([starts for starts, _ in spans]), np.concatenate([ends for _, ends in spans])
 
 
 def _calendar_spans(window: Window, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -189,12 +284,18 @@ def day_label(instant: int) -> str:
     return str(np.datetime64(instant // DAY, "D"))
 
 
-def day_pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """[begin, end) cut at every midnight UTC."""
-    while begin < end:
-        last = min(end, begin - begin % DAY + DAY)
-        yield begin, last
-        begin = last
+def day_pieces(begin: int, end: int, occupied: Collection[str] | None = None) -> Iterator[tuple[int, int]]:
+    """[begin, end) cut at every midnight UTC; ``occupied``: only before and after the days of these labels, so that the
+    pieces are as many as those days, however long the span is."""
+    if occupied is None:
+        while begin < end:
+            last = min(end, begin - begin % DAY + DAY)
+            yield begin, last
+            begin = last
+        return
+    midnights = sorted(int(np.datetime64(label, "D").astype(np.int64)) * DAY for label in occupied)
+    edges = sorted({begin, end, *(at for day in midnights for at in (day, day + DAY) if begin < at < end)})
+    yield from itertools.pairwise(edges)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,10 @@ DAY = 86_400 * 1_000_000
 """Microseconds in a UTC day: partials and results are partitioned by it."""
 
 
+FAR_APART = 366 * DAY
+"""Events that are further apart (microseconds) share no window: no range is longer. What is stored, read and warned of
+goes by the groups of events between such gaps."""
+
 _UNITS = {
     "microsecond": 1,
     "millisecond": 1000,

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import CARRIERS, synopses_of
-from optimizer.windows.alignment import instants as instants_of
-from optimizer.windows.alignment import starts_of
+from optimizer.windows.alignment import newest_instants, starts_of
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.checks.suite import COLUMNS, FINDINGS
 from spark_jobs.results.rows import places
@@ -156,11 +155,9 @@ def _walk(ranks, codes, instants, first, last, starts, ends, range_, slide, ago,
 
 def _is_no_window(window: Window, starts: Longs, instants: Longs, begin: int, until: int) -> NDArray[np.bool_]:
     """Which spans (n,) that end at some instants are none of the windows that are due in (begin, until]."""
-    due = instants_of(window, begin, until)
-    if not len(due):
-        return np.ones(len(instants), dtype=bool)
-    nearest = np.minimum(np.searchsorted(due, instants), len(due) - 1)
-    return (due[nearest] != instants) | (starts_of(window, due)[nearest] != starts)
+    due = np.isin(instants, window.at) if window.at is not None else newest_instants(window, instants) == instants
+    inside = due & (instants > begin) & (instants <= until)
+    return ~inside | (starts_of(window, instants) != starts)
 
 
 @numba.njit(cache=True)

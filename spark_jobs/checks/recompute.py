@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import instants, starts_of
+from optimizer.windows.alignment import Choice, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.arrays.numbering import distinct_rows
@@ -38,6 +38,7 @@ from spark_jobs.results.rows import places
 from spark_jobs.session.on_demand import OnDemand, session_of
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
+from spark_jobs.sources.replacements import disjoint
 from spark_jobs.sources.splits import Split
 from spark_jobs.unshared.values import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
@@ -125,7 +126,11 @@ def drawn(
     chances = query_chances([weights[at] for at in order], [costs[at].seconds for at in order], budget)
     chosen = [order[at] for at in systematic(chances, chance.random())]
     at = chance.random()
-    units = units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past)
+    due = {
+        queries[one].name: held[queries[one].stream].instants(queries[one], begin, ends[queries[one].stream])
+        for one in chosen
+    }
+    units = units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past, due, chance.random())
     found = []
     for one in chosen:
         query, own = queries[one], random.Random(f"{seed}/{queries[one].name}")
@@ -166,8 +171,8 @@ def costs_of(
     for query in queries:
         mine = spans[query.stream]
         if not query.window.is_rows:
-            due = instants(query.window, begin, ends[query.stream])
-            some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64)] if len(due) else due
+            due = by_stream[query.stream].instants(query, begin, ends[query.stream])
+            some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64).tolist()]
             windows = zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True)
             places.append(slice(len(mine), len(mine) + len(some)))
             mine += windows
@@ -189,9 +194,23 @@ class EventsHeld:
 
     def __init__(self, splits: Sequence[Split]) -> None:
         unknown = [split.begin is None or split.end is None for split in splits]
+        self.spans = [span for split in splits for span in split.spans]
+        self.has_unknown = any(unknown)
         self.begins = np.array([split.begin or 0 for split in splits], dtype=np.int64)
         self.ends = np.array([split.end or 0 for split in splits], dtype=np.int64)
         self.rows = np.where(unknown, 0, np.array([split.rows or 0 for split in splits], dtype=np.float64))
+
+    def instants(self, query: ACQ, begin: int, end: int) -> Choice:
+        """The instants of a query in (begin, end] whose windows may hold an event; all of them if none may."""
+        window = query.window
+        if self.has_unknown:
+            return Choice(window, ((begin, end),))
+        met = disjoint(
+            (max(first + window.ago, begin), min(last - 1 + window.reach, end))
+            for first, last in self.spans
+            if first is not None and last is not None
+        )
+        return Choice(window, met or ((begin, end),))
 
     def of_spans(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
         """About how many events lie in each of some spans [start, end), spread evenly over each split; of splits that

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from optimizer.synopses.synopsis import CARRIERS
-from optimizer.windows.alignment import instants, starts_of
+from optimizer.windows.alignment import Choice, instants, starts_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ
 from spark_jobs.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
@@ -23,6 +23,9 @@ from spark_jobs.storage import WHOLE, Place
 _FRAME = ["query", "window_start", "window_end", "instant", "key", "position"]
 
 _ANSWERS = ["query", "window_start", "window_end", "key", "position", *CARRIERS, "error"]
+
+MOST_DUE = 10_000
+"""Instants of a query that are looked at for windows without answers, about: a long interval may have many more."""
 
 KEPT_ROWS = 2_000_000
 """Answers of which the windows are kept once they are read."""
@@ -85,9 +88,12 @@ def units_of(
     begin: int,
     ends: Mapping[str, int],
     past: Past,
+    due: Mapping[str, Choice] | None = None,
+    place: float = 0.0,
 ) -> dict[str, Units]:
     """The windows of some queries, by the names of the queries: those that have staged answers, and those that are due
-    without."""
+    without. ``due``: the instants that are looked at for the latter, about :data:`MOST_DUE` of them, spread evenly from
+    a ``place`` in [0, 1); None: all."""
     pieces: dict[str, list[_Piece]] = {query.name: [] for query in queries}
     rows = {query.name for query in queries if query.window.is_rows}
     for table in staged.frames(pieces.keys()):
@@ -107,8 +113,12 @@ def units_of(
     for query in queries:
         edges = _edges(sources[query.stream])
         until = ends[query.stream] if query.until is None else min(ends[query.stream], query.until)
-        build = _row_units if query.window.is_rows else _time_units
-        found[query.name] = build(query, _Piece.of(pieces[query.name]), edges, begin, until, past)
+        piece = _Piece.of(pieces[query.name])
+        if query.window.is_rows:
+            found[query.name] = _row_units(query, piece, edges, begin, past)
+            continue
+        asked = instants(query.window, begin, until) if due is None else _some(due[query.name], until, place)
+        found[query.name] = _time_units(query, piece, edges, begin, asked, past)
     return found
 
 
@@ -139,10 +149,16 @@ class _Piece(NamedTuple):
         return cls._make((*columns, [key for piece in whole for key in piece.keys]))
 
 
-def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, until: int, past: Past) -> Units:
+def _some(due: Choice, until: int, place: float) -> Longs:
+    step = max(1, len(due) // MOST_DUE)
+    found = due[range(int(place * step), len(due), step)]
+    return found[found <= until]
+
+
+def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, asked: Longs, past: Past) -> Units:
     answered, place, counts = np.unique(piece.instants, return_inverse=True, return_counts=True)
     with_null = np.bincount(place, piece.nulls, len(answered)) > 0
-    due = np.setdiff1d(instants(query.window, begin, until), answered)
+    due = np.setdiff1d(asked, answered)
     moments = np.concatenate([answered, due])
     starts, ends = starts_of(query.window, moments), moments - query.window.ago
     is_due = np.arange(len(moments)) >= len(answered)
@@ -152,7 +168,7 @@ def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, until: int,
     return Units(query, starts, ends, answers, strata)
 
 
-def _row_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, until: int, past: Past) -> Units:
+def _row_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, past: Past) -> Units:
     order = np.argsort(piece.instants, kind="stable")
     starts, ends, positions = (column[order] for column in (piece.starts, piece.ends, piece.positions))
     nulls = piece.nulls[order]

@@ -178,7 +178,12 @@ def _written(spark: SparkSession, stream: Stream, reading: Reading, place: Place
     frame = frame.select(*chosen, *([F.col(PATH)] if by_path else []))
     task = _task(stream, dict(reading.pieces), place)
     with failures(stream):
-        return [tuple(row) for row in frame.mapInArrow(task, _OUTCOME).collect()]
+        try:
+            return [tuple(row) for row in frame.mapInArrow(task, _OUTCOME).collect()]
+        except Exception as error:
+            if "HeddleError: " not in str(error) and (misfit := reading.misfit()) is not None:
+                raise misfit from error
+            raise
 
 
 def _quote(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ from optimizer.workload.nested import Nested
 from optimizer.workload.streams import ENVIRONMENT, TIME_UNITS
 from optimizer.workload.urls import normalised
 from optimizer.workload.values import Origin, Stream, Type
+from spark_jobs.copies.json_records import LENIENT, records_task
+from spark_jobs.sources.sink_log import read_names
 from spark_jobs.sources.splits import check_place
 from spark_jobs.storage import ObjectVersion, Place, check_bucket
 from spark_jobs.warehouse.publish_log import coded_error
@@ -52,10 +54,12 @@ _ESCAPED = re.compile(r"([\\*?\[\]{},^])")
 @dataclass(frozen=True)
 class Reading:
     """Rows that are to be copied: a ``frame`` with the stream's columns as the origin calls them, and of files
-    :data:`PATH`; ``pieces``: what the piece of each path is called, of what has no files under the empty path."""
+    :data:`PATH`; ``pieces``: what the piece of each path is called, of what has no files under the empty path.
+    ``misfit`` looks for the value that does not fit, once Spark has failed on one that it does not name."""
 
     frame: DataFrame
     pieces: Mapping[str, str]
+    misfit: Callable[[], HeddleError | None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def changes_since(spark: SparkSession, stream: Stream, known: Mapping[str, int],
         if origin.format in FILES:
             pieces = _listed(stream, origin)
             new = {path: piece for path, piece in pieces.items() if piece not in known}
-            came = (Reading(_of_files(spark, stream, origin, list(new)), new),) if new else ()
+            came = (_of_files(spark, stream, origin, new),) if new else ()
         else:
             frame, listed = _relation(spark, stream, origin)
             if listed is None:
@@ -157,11 +161,15 @@ def _listed(stream: Stream, origin: Origin) -> dict[str, str]:
         for file in files:
             if file.is_symlink():
                 check_place(stream, file)
-        paths = [str(file) for file in files if file == path or not _is_hidden(str(file.relative_to(path)))]
+        if path.is_file():
+            return {str(path): _piece(str(path))}
+        names = [str(file.relative_to(path)) for file in files]
     else:
         check_bucket(root)
         names = [file.name for file in root.listed(recursive=True)]
-        paths = [str(root / name) for name in names if not _is_hidden(name)] or [str(root)] * (root.info() is not None)
+        if not names and root.info() is not None:
+            return {str(root): _piece(str(root))}
+    paths = [str(root / name) for name in read_names(stream, root, names).names]
     if not paths:
         raise HeddleError("HDL-401", f"stream {stream.name}: no file in {root}", "check `path`")
     return {path: _piece(path) for path in paths}
@@ -178,11 +186,6 @@ def said_by_folders(stream: Stream, path: str) -> dict[str, str | None]:
     origin = _origin(stream)
     said = in_folders(_below(origin, path)) if origin.format in FILES else {}
     return {name: said[name.lower()] for name, _ in stream.schema if name.lower() in said}
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether Spark leaves a file out."""
-    return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def _piece(path: str) -> str:
@@ -218,8 +221,15 @@ def _value(text: str) -> str:
     return value
 
 
-def _of_files(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
+def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mapping[str, str]) -> Reading:
     """The rows of some files, each with the file's path."""
+    paths = list(pieces)
+    if origin.format == "json" and not any(name.lower() in LENIENT for name, _ in origin.options):
+        records = _json_records(spark, stream, origin, paths)
+        options = {name: _value(value) for name, value in origin.options}
+        # a record that is none is an error, never a row of nulls
+        typed = _typed_records(stream, records, options | {"mode": "FAILFAST"}).select("typed.*", PATH)
+        return Reading(_since(stream, typed), pieces, lambda: _misfit(stream, records, options))
     reader = _reader(spark, origin)
     if origin.format in ("json", "avro"):
         reader = reader.schema(_ddl(stream))
@@ -227,7 +237,44 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, paths: list[s
         # a record that is none is an error, never a row of nulls
         reader = reader.option("mode", "FAILFAST")
     frame = reader.format(origin.format).load([_spark_path(path) for path in paths])
-    return _since(stream, frame.withColumn(PATH, F.col("_metadata.file_path")))
+    return Reading(_since(stream, frame.withColumn(PATH, F.col("_metadata.file_path"))), pieces)
+
+
+def _json_records(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
+    """The records of JSON files, which are looked at one by one before Spark types them
+    (:mod:`spark_jobs.copies.json_records`)."""
+    known = {name.lower(): _value(value) for name, value in origin.options}
+    reader = spark.read.option("recursiveFileLookup", "true")
+    reader = reader.option("wholetext", known.get("multiline", "false"))
+    if "linesep" in known:
+        reader = reader.option("lineSep", known["linesep"])
+    lines = reader.format("text").load([_spark_path(path) for path in paths])
+    lines = lines.select("value", F.col("_metadata.file_path").alias(PATH))
+    task = records_task(stream, lambda path: path_from_spark(path) or path)
+    return lines.mapInArrow(task, f"record string, {PATH} string")
+
+
+def _typed_records(stream: Stream, records: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    """Records with the stream's columns in ``typed``."""
+    typed = F.from_json(F.col("record"), _ddl(stream), dict(options))
+    return records.select("record", typed.alias("typed"), PATH)
+
+
+def _misfit(stream: Stream, records: DataFrame, options: Mapping[str, str]) -> HeddleError | None:
+    """The first text of a column of times or dates that Spark takes for none; None if there is none."""
+    rows = _typed_records(stream, records, {**options, "mode": "PERMISSIVE"})
+    for name, type_ in stream.schema:
+        if type_.name not in ("timestamp", "date") or "'" in name:
+            continue
+        text = F.get_json_object("record", f"$['{name}']")
+        found = rows.where(text.isNotNull() & F.col("typed")[name].isNull()).select(text, PATH).first()
+        if found is not None:
+            message = (
+                f"stream {stream.name}: column {name} of {path_from_spark(found[1]) or found[1]} does not fit its "
+            )
+            message += f"declared type {type_}: {printable(str(found[0]), 80)!r}"
+            return HeddleError("HDL-404", message, "correct `schema` in streams.yaml, or the record")
+    return None
 
 
 def in_folders(path: str) -> dict[str, str | None]:

@@ -25,7 +25,7 @@ from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.expressions import evaluate
-from spark_jobs.sources.splits import LAST, Split, files_of
+from spark_jobs.sources.splits import FIRST, LAST, Split, files_of
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -90,7 +90,7 @@ class Measured:
             costs[COUNTS] = counts.to_json()
         return {
             "stream": self.stream,
-            "interval_start": pa.scalar(self.begin, INSTANT).as_py(),
+            "interval_start": pa.scalar(max(self.begin, FIRST), INSTANT).as_py(),
             "interval_end": pa.scalar(min(self.end, LAST - 1), INSTANT).as_py(),
             "rows": self.rows,
             "rate": float(self.rate),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.windows.alignment import instants
+from optimizer.windows.alignment import instants_between
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, digest
 from spark_jobs.costs.fit import TIME_MAX, relative_error
@@ -98,7 +98,7 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
             found["rows_passed"] += rows * len(part.queries)
             for query in part.queries:
                 until = min(part.end, held[1] + query.window.reach - 1)
-                windows = len(instants(query.window, max(work.begin, held[0]), until))
+                windows = instants_between(query.window, max(work.begin, held[0]), until)
                 found["answers"] += groups[name] * windows
                 found["fragments_combined"] += rows * windows * query.window.average / (part.end - part.begin)
     return dict(found)

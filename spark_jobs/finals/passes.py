@@ -11,10 +11,12 @@ keeps no others:
    have columns that others lack (3);
 5. (windows of time) what is left is reduced while it is read: combined into the cells of the family, where many rows
    are of one cell (groups rolled up, or one key whose events are everywhere);
-6. (windows of time) the instants, each with the fragments under its windows; then the queries.
+6. (windows of time) the instants whose windows hold something, each with the fragments under its windows; those of the
+   heaviest window first; then the queries.
 
 Whole groups, and all fragments of a window, are always in one pass: a window of one group of one query that does not
-fit is :class:`TooLarge`. Windows of rows and sequences need all rows of a key at once (1, 2, 3).
+fit is :class:`TooLarge`. The query is then dropped from all passes that are left, and as its heaviest window is tried
+first, none of its other windows is. Windows of rows and sequences need all rows of a key at once (1, 2, 3).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numba
@@ -33,8 +37,9 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.states import MULTISETS
 from optimizer.synopses.synopsis import families_of, states_of
-from optimizer.windows.alignment import history_start, instants
-from optimizer.workload.values import ACQ, WindowKind
+from optimizer.windows.alignment import history_start, instants_over, starts_of
+from optimizer.workload.values import ACQ, Window, WindowKind
+from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.settings import TaskMemory
 from spark_jobs.warehouse.data_files import read_buckets, stored_bytes
@@ -111,6 +116,13 @@ class _Piece:
         """Whether it is one family of windows of time."""
         return len(self.parts) == 1 and self.parts[0].synopsis.kind is WindowKind.TIME and self.families == 1
 
+    def without(self, names: AbstractSet[str]) -> _Piece:
+        """The piece without some queries, and the parts that have no others."""
+        if not any(query.name in names for query in self.queries):
+            return self
+        left = [(part, tuple(query for query in part.queries if query.name not in names)) for part in self.parts]
+        return replace(self, parts=tuple(_of_queries(part, queries, self.begin) for part, queries in left if queries))
+
     def chosen(self, rows: pa.Table) -> pa.Table:
         """The rows that it needs of some rows of its buckets."""
         if self.is_whole:
@@ -186,13 +198,17 @@ def passes(
     paths: Sequence[str], buckets: AbstractSet[int], parts: Sequence[SynopsisWork], begin: int, memory: TaskMemory
 ) -> Iterator[Pass | TooLarge]:
     """What there is to answer of some buckets in some files of partial rows, one pass after the other; the queries of
-    which a window does not fit, each perhaps several times."""
+    which a window does not fit."""
+    refused: set[str] = set()
     waiting = [_Piece(frozenset(buckets), tuple(parts), begin, is_whole=True)]
     while waiting:
-        piece = waiting.pop()
+        piece = waiting.pop().without(refused)
+        if not piece.parts:
+            continue
+        weights = _FragmentBytes()
         rows, size = None, stored_bytes(paths, piece.buckets) if piece.is_whole and len(piece.buckets) > 1 else 0
         if size <= memory.partial_rows:
-            rows, size = _read(paths, piece, memory.partial_rows)
+            rows, size = _read(paths, piece, memory.partial_rows, weights)
         if rows is None and piece.is_family:
             reduced = _reduced(paths, piece, memory.partial_rows)
             if reduced is not None:
@@ -203,11 +219,45 @@ def passes(
                 del rows
                 yield made
             continue
-        smaller = _divided(piece, max(2, -(-2 * size // memory.partial_rows)))
+        smaller = _divided(piece, max(2, -(-2 * size // memory.partial_rows)), weights)
         if smaller is not None:
             waiting += smaller[::-1]
         else:
+            refused.update(query.name for query in piece.queries)
             yield from (TooLarge(query.name, TOO_LARGE, _said(query, size, memory)) for query in piece.queries)
+
+
+class _FragmentBytes:
+    """How many bytes of rows each fragment has, as they are read."""
+
+    def __init__(self) -> None:
+        self._starts: list[NDArray[np.int64]] = []
+        self._bytes: list[NDArray[np.float64]] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some more rows, each with its share of all their bytes."""
+        starts, number = distinct_of(rows["fragment_start"].to_numpy())
+        self._starts.append(starts)
+        row = _weight(rows) / max(len(rows), 1)
+        self._bytes.append((np.bincount(number, minlength=len(starts)) * row).astype(np.float64))
+
+    @cached_property
+    def fragments(self) -> NDArray[np.int64]:
+        """Where the fragments start (f,), ascending."""
+        return distinct_of(np.concatenate([np.empty(0, dtype=np.int64), *self._starts]))[0]
+
+    @cached_property
+    def _before(self) -> NDArray[np.float64]:
+        """The bytes of all fragments before each, and of all (f + 1,)."""
+        found = np.zeros(len(self.fragments) + 1)
+        for starts, size in zip(self._starts, self._bytes, strict=True):
+            found[np.searchsorted(self.fragments, starts) + 1] += size
+        return np.cumsum(found)
+
+    def under(self, window: Window, moments: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The bytes under the windows of some instants (n,)."""
+        low = np.searchsorted(self.fragments, starts_of(window, moments))
+        return self._before[np.searchsorted(self.fragments, moments - window.ago)] - self._before[low]
 
 
 def _said(query: ACQ, size: int, memory: TaskMemory) -> str:
@@ -215,13 +265,16 @@ def _said(query: ACQ, size: int, memory: TaskMemory) -> str:
     return f"{what} takes some {size:,} bytes of partial rows, of which a task may hold {memory.partial_rows:,} at once"
 
 
-def _read(paths: Sequence[str], piece: _Piece, most: int) -> tuple[pa.Table | None, int]:
-    """The rows of a piece, None if they have more bytes than ``most``; how many they have."""
+def _read(paths: Sequence[str], piece: _Piece, most: int, weights: _FragmentBytes) -> tuple[pa.Table | None, int]:
+    """The rows of a piece, None if they have more bytes than ``most``; how many they have. Of a family's rows those of
+    each fragment are counted in ``weights``."""
     found: list[pa.Table] = []
     size = 0
     for rows in read_buckets(paths, piece.buckets, most // 4):
         needed = piece.chosen(rows)
         size += _weight(needed)
+        if piece.is_family:
+            weights.add(needed)
         found = [*found, needed] if size <= most else []
     if size > most:
         return None, size
@@ -269,8 +322,9 @@ def _slices(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
             yield from (_compact(table.slice(first, rows)) for first in range(0, len(table), rows))
 
 
-def _divided(piece: _Piece, pieces: int) -> list[_Piece] | None:
-    """A piece in about so many smaller ones; None: it cannot be divided."""
+def _divided(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece] | None:
+    """A piece in about so many smaller ones; None: it cannot be divided. ``weights``: what its fragments have, if it is
+    a family that was read."""
     if len(piece.buckets) > 1:
         cuts = np.array_split(np.array(sorted(piece.buckets)), min(pieces, len(piece.buckets)))
         return [replace(piece, buckets=frozenset(cut.tolist())) for cut in cuts]
@@ -278,7 +332,7 @@ def _divided(piece: _Piece, pieces: int) -> list[_Piece] | None:
     if len(piece.parts) > 1:
         size = -(-len(piece.parts) // pieces)
         return [replace(piece, parts=piece.parts[at : at + size]) for at in range(0, len(piece.parts), size)]
-    rules = (_by_group, _by_family, _by_instant, _by_query)
+    rules = (_by_group, _by_family, partial(_by_instant, weights=weights), _by_query)
     is_timed = piece.parts[0].synopsis.kind is WindowKind.TIME
     return next((made for rule in rules[: None if is_timed else 1] if (made := rule(piece, pieces)) is not None), None)
 
@@ -312,20 +366,25 @@ def _by_family(piece: _Piece, pieces: int) -> list[_Piece] | None:
     return [replace(piece, parts=(replace(part, queries=members),)) for members in families_of(part.queries).values()]
 
 
-def _by_instant(piece: _Piece, pieces: int) -> list[_Piece] | None:
+def _by_instant(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece] | None:
     (part,) = piece.parts
     until = part.end if part.until is None else part.until
-    windows = [query.window for query in part.queries]
-    known = np.unique(np.concatenate([instants(window, piece.begin, until) for window in windows]))
+    windows = list(dict.fromkeys(query.window for query in part.queries))
+    due = [instants_over(window, weights.fragments, piece.begin, until) for window in windows]
+    sizes = [weights.under(window, moments) for window, moments in zip(windows, due, strict=True)]
+    known, number = distinct_of(np.concatenate(due))
     if len(known) < 2:
         return None
-    cuts = [piece.begin, *(int(cut[-1]) for cut in np.array_split(known, min(pieces, len(known))))]
-    found = []
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    heaviest = int(number[np.argmax(np.concatenate(sizes))])
+    cuts = np.array_split(np.arange(len(known)), min(pieces, len(known)))
+    edges = [piece.begin, *(int(known[cut[-1]]) for cut in cuts)]
+    found: list[_Piece] = []
+    for at, (first, last) in enumerate(pairwise(edges)):
         start = max(part.begin, history_start(windows, first, last))
         end = min(part.end, last - min(window.ago for window in windows))
         if start < end:
-            found.append(replace(piece, parts=(replace(part, begin=start, end=end, until=last),), begin=first))
+            made = replace(piece, parts=(replace(part, begin=start, end=end, until=last),), begin=first)
+            found.insert(0 if heaviest in cuts[at] else len(found), made)
     return found
 
 
@@ -333,4 +392,14 @@ def _by_query(piece: _Piece, pieces: int) -> list[_Piece] | None:
     (part,) = piece.parts
     if len(part.queries) == 1:
         return None
-    return [replace(piece, parts=(replace(part, queries=(query,)),)) for query in part.queries]
+    return [replace(piece, parts=(_of_queries(part, (query,), piece.begin),)) for query in part.queries]
+
+
+def _of_queries(part: SynopsisWork, queries: tuple[ACQ, ...], begin: int) -> SynopsisWork:
+    """The part with some of its queries, and no more history than their windows after ``begin`` cover."""
+    if part.synopsis.kind is WindowKind.TIME:
+        windows, until = [query.window for query in queries], part.end if part.until is None else part.until
+        start = max(part.begin, history_start(windows, begin, until))
+        end = min(part.end, until - min(window.ago for window in windows))
+        part = replace(part, begin=min(start, end), end=end, until=until)
+    return replace(part, queries=queries)

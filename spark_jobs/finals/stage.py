@@ -62,11 +62,11 @@ def _work(
     partials: pa.Table, synopsis: Synopsis, windowed: Sequence[WindowedQuery], count: Count, by_day: bool
 ) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
     """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
-    windowed = [one for one in windowed if len(one.instants)]
     if len(partials) == 0 or not windowed:
         return
     for view, mine in views(Cells.decode(synopsis, partials), synopsis, windowed):
-        for chunk in view.chunks():
+        mine = [due for one in mine if len((due := one.over(view.grid)).instants)]
+        for chunk in view.chunks() if mine else ():
             for one in mine:
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
                 for day, first, last in one.days if by_day else [("", 0, len(one.instants))]:
@@ -93,7 +93,6 @@ def finals_task(
     """
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | TopRows | TooLarge]:
-        known: dict[tuple[str, str, int, int], WindowedQuery] = {}
         top = TopAnswers(query for part in parts for query in part.queries)
         for each in passes(partials, frozenset(numbers), parts, begin, memory):
             if isinstance(each, TooLarge):
@@ -107,7 +106,7 @@ def finals_task(
             for part in each.parts:
                 if part.synopsis.fingerprint in stored:
                     mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
-                    _answer(part, _windowed(part, each.begin, known), mine, files, top, count)
+                    _answer(part, _windowed(part, each.begin), mine, files, top, count)
             yield from files.close()
         yield from top.close()
 
@@ -122,17 +121,10 @@ def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
 
 
-def _windowed(
-    part: SynopsisWork, begin: int, known: dict[tuple[str, str, int, int], WindowedQuery]
-) -> list[WindowedQuery]:
-    """The queries of a part with their windows, which all passes over the same instants have in common."""
-    until, found = part.end if part.until is None else part.until, []
-    for query in part.queries:
-        key = query.name, part.synopsis.fingerprint, begin, until
-        if key not in known:
-            known[key] = WindowedQuery.of(query, part.synopsis, begin, until)
-        found.append(known[key])
-    return found
+def _windowed(part: SynopsisWork, begin: int) -> list[WindowedQuery]:
+    """The queries of a part, to be answered in (begin, its last instant]."""
+    until = part.end if part.until is None else part.until
+    return [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
 
 
 def _answer(

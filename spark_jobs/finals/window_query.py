@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.states import State
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.windows.alignment import day_label, instants
+from optimizer.windows.alignment import day_label, instants_over
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, Output
 from spark_jobs.arrays.numbering import distinct_of
@@ -115,34 +116,43 @@ class _Computed(NamedTuple):
 class WindowedQuery:
     """A query with what depends on neither groups nor buckets.
 
-    ``instants`` (w,): those it has to answer; ``days``: label and range of instants of each day; ``block``: answers to
+    ``begin``, ``end``: it is answered in (begin, end]; ``instants`` (w,): those of them whose windows hold something
+    (:meth:`over`), none before that is known; ``days``: label and range of instants of each day; ``block``: answers to
     compute at once; ``computed``: what its outputs, conditions and order need, each once; ``outputs``, ``conditions``,
     ``orders``: which of it they are.
     """
 
     query: ACQ
     instants: Longs
-    days: tuple[tuple[str, int, int], ...]
     block: int
     computed: tuple[_Computed, ...]
     outputs: tuple[int, ...]
     conditions: tuple[int, ...]
     orders: tuple[int, ...] = ()
+    begin: int = 0
+    end: int = 0
+    days: tuple[tuple[str, int, int], ...] = ()
 
     @classmethod
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
         """What a query is to be answered at in (begin, end], from the states of a synopsis."""
-        found = instants(query.window, begin, end)
-        days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
-        cuts = np.searchsorted(number, np.arange(len(days) + 1))
-        labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
         most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
         computed: dict[Output, _Computed] = {}
         outputs = tuple(_numbered(output, synopsis, computed) for output in query.outputs)
         compared = tuple(_numbered(output, synopsis, computed) for output in query.compared)
         conditions, orders = compared[: len(query.having)], compared[len(query.having) :]
         block = max(1, BLOCK // most)
-        return cls(query, found, tuple(labelled), block, tuple(computed.values()), outputs, conditions, orders)
+        none = np.empty(0, dtype=np.int64)
+        return cls(query, none, block, tuple(computed.values()), outputs, conditions, orders, begin, end)
+
+    def over(self, grid: Longs) -> WindowedQuery:
+        """The query at the instants whose windows may hold one of the fragments that start at ``grid`` (f,), ascending:
+        windows without events have no answer, and cost nothing."""
+        found = instants_over(self.query.window, grid, self.begin, self.end)
+        days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
+        cuts = np.searchsorted(number, np.arange(len(days) + 1))
+        labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
+        return replace(self, instants=found, days=tuple(labelled))
 
 
 def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Computed]) -> int:
@@ -150,7 +160,14 @@ def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Comput
     same = replace(output, name="")
     if same not in computed:
         parts = tuple(_numbered(part, synopsis, computed) for part in output.parts)
-        states = () if parts else AGGREGATES[output.function].states(output)
+        states = () if parts else _states(output, synopsis)
         found = tuple((state.kind, synopsis.states.index(state)) for state in states)
         computed[same] = _Computed(same, found, parts)
     return list(computed).index(same)
+
+
+def _states(output: Output, synopsis: Synopsis) -> tuple[State, ...]:
+    """The states that an output is lowered from: those of today, or of a synopsis of an earlier version its own."""
+    aggregate = AGGREGATES[output.function]
+    former = aggregate.states(output, former=True)
+    return former if set(former) <= set(synopsis.states) else aggregate.states(output)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.synopses.synopsis import CARRIERS, Synopsis, synopses_of
+from optimizer.synopses.synopsis import CARRIERS, Synopsis, former_of, synopses_of
 from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
 from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, WindowKind
@@ -91,10 +91,12 @@ class Reader:
                     message = f"{name} is over windows of rows: these are not answered on demand"
                     raise HeddleError("HDL-607", message, "`heddle read`")
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
-                synopsis = next(synopsis for synopsis, members in made.items() if query in members)
-                pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint)
-                if pieces:
-                    return query, synopsis, _joined([piece[:2] for piece in pieces])
+                newest_form, members = next((one, members) for one, members in made.items() if query in members)
+                former = () if newest_form.sequenced is not None else (former_of(newest_form, members),)
+                for synopsis in (newest_form, *former):
+                    pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint)
+                    if pieces:
+                        return query, synopsis, _joined([piece[:2] for piece in pieces])
         if wanted is None:
             known = [query.name for query in load_plan(self.warehouse, newest).workload.queries] if newest else []
             raise HeddleError("HDL-507", f"no plan knows a query {name}", meant(name, known))

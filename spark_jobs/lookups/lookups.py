@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from optimizer.aggregates.states import State, carrier_of
 from optimizer.combine.threshold_index import HavingIndex
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.windows.alignment import instants, newest_instant, newest_instants, starts_of
+from optimizer.windows.alignment import instants, instants_over, newest_instant, newest_instants, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Condition, Output, Window
 from spark_jobs.finals.answers import AnswerBatch, compares
@@ -146,7 +146,11 @@ class Lookups:
 
     def between(self, begin: int, end: int, group: Group | None = None) -> pa.Table:
         """The answers of all instants in (begin, end], by window and group. Raises HDL-604 if one is not stored."""
-        return self._answered(self._asked, instants(self.query.window, begin, end), group)
+        window = self.query.window
+        if not window.is_regular:
+            return self._answered(self._asked, instants(window, begin, end), group)
+        self._spans.check_between(window, begin, end)
+        return self._answered(self._asked, instants_over(window, self._view.grid, begin, end), group)
 
     def window(
         self, start: int, end: int, having: bool | Sequence[Condition] = True, group: Group | None = None

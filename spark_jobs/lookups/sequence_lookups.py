@@ -29,7 +29,7 @@ from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Attribute, Events
 from optimizer.sequences.matches import SequenceQuery
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.windows.alignment import instants, newest_instant, newest_instants
+from optimizer.windows.alignment import newest_instant, newest_instants
 from optimizer.workload.values import ACQ, Condition, Window
 from spark_jobs.finals.window_query import seek
 from spark_jobs.lookups.kernels import DTYPES, Answered, Group, Longs, Span
@@ -114,7 +114,13 @@ class SequenceLookups:
 
     def between(self, begin: int, end: int, group: Group | None = None) -> pa.Table:
         """The answers of all instants in (begin, end], by window and group. Raises HDL-604 if one is not stored."""
-        return self._table(instants(self.query.window, begin, end), group)
+        window = self.query.window
+        self._spans.check_between(window, begin, end)
+        first, last = (newest_instant(window, at) - window.range for at in (begin + window.slide, end))
+        if last < first:
+            return typed_answers(self.query, self._rows(self.query, None))
+        matched = self._found(self.query, self._asked, self._chosen(group), first, last)
+        return typed_answers(self.query, self._rows(self.query, matched))
 
     def window(
         self, start: int, end: int, having: bool | Sequence[Condition] = True, group: Group | None = None

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.windows.alignment import starts_of
+from optimizer.windows.alignment import has_instant, instants, longest_pause, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Window
 from spark_jobs.lookups.kernels import Group, Longs, Span, unknown_group
@@ -89,6 +89,18 @@ class StoredSpans:
         wrong = np.flatnonzero(~self.inside(moments, window))
         if len(wrong):
             self.check(int(starts[wrong[0]]), int(ends[wrong[0]]))
+
+    def check_between(self, window: Window, begin: int, end: int) -> None:
+        """Raises HDL-604 unless the windows of all instants in (begin, end] are stored, for the first that is not.
+        ``window``: a regular one. O(spans), however many windows there are."""
+        at = begin
+        for first, last in [*self.spans, (end, end)]:
+            # the windows of these instants lie in the span
+            low, high = first + window.reach - 1, last + window.ago
+            if has_instant(window, at, min(low, end)):
+                missing = instants(window, at, at + longest_pause(window))
+                self.check(*(int(missing[0]) - before for before in (window.reach, window.ago)))
+            at = max(at, high) if low < high else at
 
     def inside(self, moments: Longs, window: Window) -> NDArray[np.bool_]:
         """Of which instants (n,) the windows are stored."""

@@ -11,17 +11,18 @@ import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.windows.alignment import instants
-from optimizer.workload.instants import DAY
+from optimizer.workload.instants import DAY, FAR_APART
 from optimizer.workload.values import ACQ, Stream, Workload
 from spark_jobs.copies.readers import bring
 from spark_jobs.operations.agreement import Mismatch, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
+from spark_jobs.operations.stream_profiles import newest_near
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import slotted
 from spark_jobs.run.values import Report
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.inspection import inspect
-from spark_jobs.sources.splits import FIRST, splits_of
+from spark_jobs.sources.splits import FIRST, LAST, splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
 
 SCANNED = 16
@@ -139,6 +140,17 @@ def preview(
     return [replace(shown, answers=_newest_first(shown.answers)) for shown in previews], problems
 
 
+def spans_of_data(workload: Workload) -> list[tuple[str, int | None]]:
+    """What a look at each stream tells of its data, in words, and the time of its newest event (microseconds; None: not
+    known). What cannot be read is left out."""
+    looks = [inspect(stream, []) for stream in workload.streams]
+    return [
+        (str(look), None if look.last is None else newest_near(stream, look.last))
+        for stream, look in zip(workload.streams, looks, strict=True)
+        if look.files
+    ]
+
+
 def nothing_to_show() -> Diagnostic:
     """That no query can be previewed."""
     return Diagnostic("HDL-130", "there is nothing to preview: no query has a stream with events", "see the messages")
@@ -171,6 +183,9 @@ def _newest(stream: Stream, columns: Sequence[str]) -> tuple[int | None, Sequenc
     if any(found.severity == "error" for found in inspection.diagnostics):
         return None, inspection.diagnostics
     newest = inspection.last
+    if newest is not None and inspection.first is not None and newest - inspection.first > FAR_APART:
+        # what is far from all others is warned of, and not what is newest
+        return newest_near(stream, newest), inspection.diagnostics
     if stream.source.format == "csv":
         return newest, inspection.diagnostics
     try:
@@ -191,7 +206,8 @@ def _asked(query: ACQ, newest: int, last: int | None) -> ACQ:
         return asked_at(query, ())
     # of a historical window the answer is for a later instant than its end
     now = newest + 1 + window.ago
-    ahead = instants(window, now, now + window.period)[:1].tolist()
+    # a window may end in a year that no table can tell
+    ahead = instants(window, now, min(now + window.period, LAST - 1))[:1].tolist()
     if last is not None:
         return asked_at(query, [*instants(window, now - last, now).tolist(), *ahead])
     return asked_at(query, [*instants(window, now - 2 * window.period, now)[-1:].tolist(), *ahead])

@@ -17,13 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
 from optimizer.errors.crashes import crash
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
-from optimizer.windows.alignment import instants
+from optimizer.windows.alignment import instants_over
 from optimizer.workload.values import ACQ, Source, Stream, Type, Workload
 from spark_jobs.operations.agreement import TOLERANCE, Mismatch, Row, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
@@ -285,7 +286,8 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
         begin, end, asked = FIRST, max(times) + 1, asked_at(query, ())
     else:
         span = min(times), max(times) + window.reach + window.period
-        at = test.at or tuple(instants(replace(window, at=None), *span).tolist())
+        moments = np.unique(np.array(times, dtype=np.int64))
+        at = test.at or tuple(instants_over(replace(window, at=None), moments, *span).tolist())
         begin, end, asked = min(at) - 1, max(at), asked_at(query, at)
     with tempfile.TemporaryDirectory(prefix="heddle-") as folder:
         file = Path(folder) / "given.parquet"

@@ -336,7 +336,7 @@ def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
     totals = []
     for (stream, code), rows in by_reason.items():
         newest = max(rows, key=lambda row: row.at)
-        runs, events = len({row.run_id for row in rows}), sum(row.rows for row in rows)
+        runs, events = len({row.run_id for row in rows}), sum(row.rows for row in quarantine.newest_of_each(rows))
         totals.append(Quarantined(stream, code, events, runs, moment(newest.at), newest.detail))
     return tuple(sorted(totals, key=lambda total: (-total.rows, total.stream, total.code)))
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 import pyarrow.dataset as ds
 
+from optimizer.errors.diagnostics import Diagnostic
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
+from spark_jobs.planning.query_files import MissingQuery, missing_queries
+from spark_jobs.sources.clusters import far_warnings
+from spark_jobs.sources.ledger import ledger
+from spark_jobs.sources.untimed import standing_without_time, without_time_json
 from spark_jobs.storage import Place
-from spark_jobs.warehouse import checks_log, publish_log
+from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.checks_log import CheckCounts
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -53,7 +59,9 @@ class QueryLateness:
 @dataclass(frozen=True)
 class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
-    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs."""
+    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``missing``: registered
+    queries that the files they came from no longer have; ``without_time``: events that no run can answer, by stream and
+    file; ``warnings``: what is far from all other events of its stream (HDL-475)."""
 
     root: Place
     plan_version: int
@@ -62,6 +70,9 @@ class WarehouseStatus:
     checks: CheckCounts
     refreshes: tuple[QueryLateness, ...]
     runs: tuple[LogRow, ...]
+    missing: tuple[MissingQuery, ...] = ()
+    without_time: tuple[LeftOut, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As ``heddle status --json`` prints it."""
@@ -76,7 +87,10 @@ class WarehouseStatus:
             "checks_failed": self.checks.failed,
             "recomputed": {"queries": self.checks.recomputed, "different": self.checks.different},
             "refreshes": [refresh.to_json() for refresh in self.refreshes],
+            **without_time_json(self.without_time),
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
+            **({"missing_queries": [asdict(one) for one in self.missing]} if self.missing else {}),
+            **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
         }
 
 
@@ -102,7 +116,18 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         checks,
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
+        tuple(missing_queries(registry.live(warehouse), queries=plan.workload.queries)),
+        tuple(standing_without_time(warehouse)),
+        tuple(_far(warehouse, plan)),
     )
+
+
+def _far(warehouse: Warehouse, plan: SharingPlan) -> Iterator[Diagnostic]:
+    """What is far from all other events of its stream, of the streams of a plan."""
+    for name in dict.fromkeys(tree.stream for tree in plan.trees):
+        with reading(warehouse.path("source_files")):
+            clusters = ledger(warehouse, name).clusters
+        yield from far_warnings(name, clusters)
 
 
 def _lateness(plan: SharingPlan, published: Sequence[LogRow]) -> list[QueryLateness]:

@@ -7,9 +7,10 @@ millions of events, and the first rows of some files for the columns.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,11 @@ from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.copies.readers import StrPath, discovered, read_by, reason, unseen
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.settings import settings
+from spark_jobs.sources.clusters import Cluster, far_groups, far_warnings, grouped_clusters, of_times
 from spark_jobs.sources.decoding import first_rows, read_split
 from spark_jobs.sources.inspection import as_warned, inspect
 from spark_jobs.sources.splits import Split, splits_of
+from spark_jobs.sources.untimed import file_name, warning
 
 MOST_ROWS = 4_000_000
 """Events whose times are read; the files of the others are spread evenly over the span that their statistics tell."""
@@ -45,7 +48,7 @@ BARS = 60
 
 SPANS = (
     *(SECOND, 10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND, 6 * 3600 * SECOND),
-    *(DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY),
+    *(DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY, 36_500 * DAY, 365_000 * DAY),
 )
 """How long these may be, in microseconds; they begin at multiples of it."""
 
@@ -157,27 +160,61 @@ def profile_of(stream: Stream) -> StreamProfile:
         inspection = inspect(stream, [name for name, _ in stream.schema])
         told += inspection.diagnostics
         splits = splits_of(stream)
-        times, counted, rows = _times(stream, splits)
+        read = _times(stream, splits)
+        told += (warning(stream.name, read.untimed),) if read.untimed else ()
+        told += tuple(far_warnings(stream.name, read.clusters))
         columns, sample = _columns(stream, splits)
     except HeddleError as error:
         known = [found for found in told if found.code != error.code]
         return replace(nothing, stream=stream, diagnostics=(*known, as_warned(error.diagnostic)))
-    first, last = inspection.first, inspection.last
+    times, first, last = read.times, inspection.first, inspection.last
     if len(times):
         first = int(times.min()) if first is None else min(first, int(times.min()))
         last = int(times.max()) if last is None else max(last, int(times.max()))
-    begin, span, counts = _counts(times, counted, first, last)
-    about = rows is None or (inspection.about and len(counted) > 0)
+    begin, span, counts = _counts(times, read.unread, first, last)
+    about = read.rows is None or (inspection.about and len(read.unread) > 0)
     found = StreamProfile(
-        stream, inspection.files, rows, first, last, about, begin, span, counts, columns, sample, told
+        stream, inspection.files, read.rows, first, last, about, begin, span, counts, columns, sample, told
     )
     return found
 
 
-def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], list[Split], int | None]:
-    """Times of events, as far as they are read; the splits that are not; how many events there are in all of them,
-    None if that is not known."""
-    found, left, rows, read, size = [], [], 0, 0, 0
+def newest_near(stream: Stream, newest: int) -> int:
+    """The time of the newest event of a stream (microseconds) that is not far from all others (HDL-475), as far as its
+    times are read; ``newest``: that of all. Raises what reading raises."""
+    groups = grouped_clusters(cluster for cluster, _ in _times(stream, splits_of(stream)).clusters)
+    near = [group.end - 1 for group in groups if group not in far_groups(groups)]
+    return min(newest, max(near)) if near else newest
+
+
+class _Times(NamedTuple):
+    """What is known of the times of events.
+
+    Attributes
+    ----------
+    times
+        (n,) in microseconds, of the events that were read.
+    unread
+        The splits of the others.
+    rows
+        Number of events in all splits; None: not known.
+    untimed
+        Of the events read those without a usable time, by file.
+    clusters
+        Of all splits, each with its file.
+    """
+
+    times: NDArray[np.int64]
+    unread: list[Split]
+    rows: int | None
+    untimed: dict[str, int]
+    clusters: list[tuple[Cluster, str]]
+
+
+def _times(stream: Stream, splits: Sequence[Split]) -> _Times:
+    """The times of the events of some splits, of the first files only where there are very many."""
+    found, left, rows, read, size, untimed = [], [], 0, 0, 0, Counter[str]()
+    clusters: list[tuple[Cluster, str]] = []
     is_known = True
     for split in splits:
         size += int(split.identity.split("|")[1]) if split.format == "csv" else 0
@@ -185,12 +222,19 @@ def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], 
         if read > MOST_ROWS or size > MOST_BYTES:
             left.append(split)
             is_known, rows = is_known and split.rows is not None, rows + (split.rows or 0)
+            if split.begin is not None and split.end is not None:
+                clusters.append((Cluster(split.begin, split.end, split.rows or 0), split.path))
             continue
         for batch in read_split(stream, split, []):
-            column = batch.column(stream.time).drop_null()
+            column = batch.column(stream.time)
+            if column.null_count:
+                untimed[file_name(stream, split.path)] += column.null_count
+            column = column.drop_null()
             found.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
             rows += len(column)
-    return np.concatenate(found) if found else np.zeros(0, np.int64), left, rows if is_known else None
+            clusters += [(cluster, split.path) for cluster in of_times(found[-1])]
+    times = np.concatenate(found) if found else np.zeros(0, np.int64)
+    return _Times(times, left, rows if is_known else None, dict(untimed.most_common()), clusters)
 
 
 def _counts(

@@ -36,6 +36,7 @@ from spark_jobs.unshared.comparison import stored_comparisons
 from spark_jobs.warehouse import publish_log, quarantine
 from spark_jobs.warehouse.plans import facts_of, planned
 from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -135,9 +136,13 @@ def _arrived(warehouse: Warehouse) -> dict[str, Rows]:
 def _left_out(warehouse: Warehouse, span: Span) -> dict[str, Counter[str]]:
     """Rows that were left out, by stream and UTC day of the run."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
+    by_day: dict[str, list[LeftOut]] = defaultdict(list)
     for row in quarantine.rows(warehouse):
         if _is_within(row.at, span):
-            found[row.stream][day_label(row.at)] += row.rows
+            by_day[day_label(row.at)].append(row)
+    for day, rows in by_day.items():
+        for row in quarantine.newest_of_each(rows):
+            found[row.stream][day] += row.rows
     return found
 
 

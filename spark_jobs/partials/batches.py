@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.ordinals import doubles_of_ordinals
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
-from optimizer.aggregates.states import BOTH, ROWS, State, limbs_of
+from optimizer.aggregates.states import BOTH, EXACT_BOTH, EXACT_POWERS, ROWS, State, limbs_of
 from spark_jobs.arrays.numbering import Longs, Rows
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.combining import winners
@@ -19,6 +19,8 @@ from spark_jobs.partials.kernels import (
     LEAST_DOUBLE,
     NAN,
     lift_doubles,
+    lift_exact_powers,
+    lift_exact_products,
     lift_longs,
     lift_powers,
     lift_products,
@@ -72,7 +74,8 @@ class LiftedNumbers:
     def lift(self, values: Values, states: Sequence[State]) -> None:
         """Fill the columns of the states of one argument."""
         cell, rows, valid = self.events.cell, self.events.rows, values.valid
-        at = {state.kind: self.places[state.carrier][state] for state in states}
+        at = {state.kind: self.places[state.carrier][state] for state in states if state.kind not in EXACT_POWERS}
+        self._lift_exact_powers(values, valid, [state for state in states if state.kind in EXACT_POWERS])
         if "count" in at and len(valid) == 0:
             self.longs[:, at.pop("count")] = self.events.counts
         self._lift_powers(values, {kind: at.pop(kind) for kind in _POWERS if kind in at})
@@ -106,15 +109,39 @@ class LiftedNumbers:
         cell, rows, valid = self.events.cell, self.events.rows, first.valid
         if len(second.valid):
             valid = second.valid & valid if len(valid) else second.valid
-        at = {state.kind: self.places[state.carrier][state] for state in states}
+        self._lift_exact_pairs(first, second, valid, [state for state in states if state.kind in EXACT_BOTH])
+        at = {state.kind: self.places[state.carrier][state] for state in states if state.kind in BOTH}
         count, *sums, products = (at.get(kind, -1) for kind in BOTH)
         if count >= 0:
-            ones = np.zeros(len(valid) or len(first.doubles), dtype=np.int64)
+            ones = np.zeros(len(valid) or len(first.array), dtype=np.int64)
             lift_longs(cell, rows, ones, valid, self.longs, count, *[-1] * (len(_LONGS) - 1))
         for values, total, squares in zip((first, second), sums[:2], sums[2:], strict=True):
-            self._add_doubles(values.doubles, valid, total, squares)
+            if total >= 0 or squares >= 0:
+                self._add_doubles(values.doubles, valid, total, squares)
         if products >= 0:
             lift_products(cell, rows, first.doubles, second.doubles, valid, self.doubles, products)
+
+    def _lift_exact_powers(self, values: Values, valid: NDArray[np.bool_], states: Sequence[State]) -> None:
+        """Sums of powers of integers and decimals."""
+        for state in states:
+            first, exponent = self.places["longs"][state], EXACT_POWERS[state.kind]
+            limbs = self.longs[:, first : first + state.width]
+            lift_exact_powers(self.events.cell, self.events.rows, *values.halves, valid, limbs, exponent)
+            carry(limbs)
+
+    def _lift_exact_pairs(
+        self, first: Values, second: Values, valid: NDArray[np.bool_], states: Sequence[State]
+    ) -> None:
+        """Sums of powers and products of integers and decimals."""
+        cell, rows = self.events.cell, self.events.rows
+        for state in states:
+            of_x, of_y = EXACT_BOTH[state.kind]
+            limbs = self.longs[:, self.places["longs"][state] : self.places["longs"][state] + state.width]
+            if of_x and of_y:
+                lift_exact_products(cell, rows, *first.halves, *second.halves, valid, limbs)
+            else:
+                lift_exact_powers(cell, rows, *(first if of_x else second).halves, valid, limbs, of_x + of_y)
+            carry(limbs)
 
     def _add_doubles(self, numbers: NDArray[np.float64], valid: NDArray[np.bool_], total: int, squares: int) -> None:
         if total >= 0 or squares >= 0:

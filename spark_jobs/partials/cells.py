@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from optimizer.aggregates.ordinals import doubles_of_ordinals, ordinals_of_doubles
 from optimizer.aggregates.states import State
 from optimizer.synopses.synopsis import CARRIERS, POSITION, Synopsis
-from optimizer.windows.alignment import Fragments
+from optimizer.windows.alignment import SPARE, Fragments
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Expression, Type, WindowKind
 from spark_jobs.arrays.numbering import (
@@ -259,7 +259,7 @@ class Cells:
         columns = [first + k for state, first in sums for k in range(state.width)]
         scatter_add(cell, self.longs, np.array(columns, dtype=np.int64), out)
         for state, first in sums:
-            if state.kind == "sum":
+            if state.width > 1:
                 carry(out[:, first : first + state.width])
         for state, first in places.items():
             if state.operation != "add":
@@ -433,12 +433,12 @@ def _checksums(offsets, data, table):
 
 def fragments_of(fragments: Fragments, instants: Longs) -> tuple[Longs, Longs, Longs]:
     """Starts and ends (f,) of fragments, ascending, and the number (n,) of each instant's; quick where neighbours are
-    close in time."""
+    close in time. Of few instants that lie far apart only their own fragments are there."""
     if len(instants) == 0:
         return instants, instants, instants
     low, high = int(instants.min()), int(instants.max())
     first = fragments.last_edge(low)
-    if _edges_between(fragments, first, high) > max(len(instants), 1 << 16):
+    if _edges_between(fragments, first, high) > max(len(instants), min(SPARE * len(instants), 1 << 16)):
         starts, number = distinct_of(fragments.starts(instants))
         return starts, fragments.ends(starts), number
     starts = fragments.between(first, high)

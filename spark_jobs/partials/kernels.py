@@ -238,3 +238,113 @@ def lift_words(cells, rows, low, high, valid, out, total):
         out[cell, total + 1] += (low[i] >> LIMB) & LOW
         out[cell, total + 2] += high[i] & LOW
         out[cell, total + 3] += high[i] >> LIMB
+
+
+# ----------------------------------------------------------------------------------- exact powers and products
+# Everything is unsigned: Numba makes a double of a sum of signed and unsigned integers.
+_MASK, _HALF, _ONE = np.uint64(LOW), np.uint64(LIMB), np.uint64(1)
+
+_SMALL = 1 << 31
+"""Products of two magnitudes below this fit 62 bits."""
+
+_SMALL_CUBE, _SMALL_FOURTH = 1 << 20, 1 << 15
+"""Third and fourth powers of magnitudes below these fit 60 bits."""
+
+
+@numba.njit(cache=True, inline="always")
+def _magnitude(low, high, is_wide, limbs):
+    """Put the limbs of the magnitude of an integer of 64 bits (128, if it ``is_wide``) in their place; how many."""
+    below, above = np.uint64(low), np.uint64(high)
+    if (high if is_wide else low) < 0:
+        below = ~below + _ONE
+        above = ~above + (_ONE if below == np.uint64(0) else np.uint64(0))
+    limbs[0], limbs[1] = below & _MASK, below >> _HALF
+    if not is_wide:
+        return 2
+    limbs[2], limbs[3] = above & _MASK, above >> _HALF
+    return 4
+
+
+@numba.njit(cache=True, inline="always")
+def _multiply(x, x_size, y, y_size, out):
+    """Put the product of two magnitudes of limbs in their place, all of ``out`` that it needs; how many limbs."""
+    for i in range(x_size + y_size):
+        out[i] = np.uint64(0)
+    for i in range(x_size):
+        above = np.uint64(0)
+        if x[i] == np.uint64(0):
+            continue
+        for j in range(y_size):
+            # at most (2**32 - 1)**2 + 2 * (2**32 - 1) = 2**64 - 1
+            sum_ = x[i] * y[j] + out[i + j] + above
+            out[i + j], above = sum_ & _MASK, sum_ >> _HALF
+        out[i + y_size] = above
+    return x_size + y_size
+
+
+@numba.njit(cache=True, inline="always")
+def _add_limbs(out, cell, limbs, size, is_negative):
+    """Add a number of a magnitude and a sign to the limbs of a sum; limbs that it has no place for are 0."""
+    for k in range(min(size, out.shape[1])):
+        out[cell, k] += -np.int64(limbs[k]) if is_negative else np.int64(limbs[k])
+
+
+@numba.njit(cache=True)
+def lift_exact_powers(cells, rows, low, high, valid, out, exponent):
+    """Add powers (1 to 4) of integers to the limbs ``out`` (c, limbs) of their cells, in place. The integers have 64
+    bits (``high`` is empty) or 128."""
+    value, square, power = np.zeros(4, np.uint64), np.zeros(8, np.uint64), np.zeros(16, np.uint64)
+    is_wide = len(high) > 0
+    small = _SMALL if exponent <= 2 else _SMALL_CUBE if exponent == 3 else _SMALL_FOURTH
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        x, above = low[i], high[i] if is_wide else 0
+        is_short = -_SMALL < x < _SMALL and (not is_wide or above == x >> 63)
+        if is_short and -small < x < small:
+            product = x if exponent == 1 else x * x
+            if exponent == 3:
+                product *= x
+            elif exponent == 4:
+                product *= product
+            out[cells[k], 0] += product & LOW
+            out[cells[k], 1] += product >> LIMB
+            continue
+        is_negative = (above if is_wide else x) < 0
+        size = _magnitude(x, above, is_wide, value)
+        size = 1 if is_short else size
+        if exponent == 1:
+            _add_limbs(out, cells[k], value, size, is_negative)
+            continue
+        squared = _multiply(value, size, value, size, square)
+        if exponent == 2:
+            _add_limbs(out, cells[k], square, squared, False)
+        elif exponent == 3:
+            _add_limbs(out, cells[k], power, _multiply(square, squared, value, size, power), is_negative)
+        else:
+            _add_limbs(out, cells[k], power, _multiply(square, squared, square, squared, power), False)
+
+
+@numba.njit(cache=True)
+def lift_exact_products(cells, rows, x_low, x_high, y_low, y_high, valid, out):
+    """Add the products of two integers to the limbs ``out`` (c, limbs) of their cells, in place; each as for
+    :func:`lift_exact_powers`."""
+    x_limbs, y_limbs, product = np.zeros(4, np.uint64), np.zeros(4, np.uint64), np.zeros(8, np.uint64)
+    x_wide, y_wide = len(x_high) > 0, len(y_high) > 0
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        x, x_above = x_low[i], x_high[i] if x_wide else 0
+        y, y_above = y_low[i], y_high[i] if y_wide else 0
+        is_small = -_SMALL < x < _SMALL and -_SMALL < y < _SMALL
+        if is_small and (not x_wide or x_above == x >> 63) and (not y_wide or y_above == y >> 63):
+            small = x * y
+            out[cells[k], 0] += small & LOW
+            out[cells[k], 1] += small >> LIMB
+            continue
+        is_negative = ((x_above if x_wide else x) < 0) != ((y_above if y_wide else y) < 0)
+        x_size = _magnitude(x, x_above, x_wide, x_limbs)
+        y_size = _magnitude(y, y_above, y_wide, y_limbs)
+        _add_limbs(out, cells[k], product, _multiply(x_limbs, x_size, y_limbs, y_size, product), is_negative)

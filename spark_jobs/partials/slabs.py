@@ -7,10 +7,11 @@ lifted for the metric alone.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
-from optimizer.workload.instants import DAY
+from optimizer.workload.instants import DAY, FAR_APART
 from spark_jobs.partials.fill_request import FillRequest
 
 MOST_SLABS = 4
@@ -25,16 +26,32 @@ Slab = list[FillRequest]
 def slabs_of(requests: Sequence[FillRequest]) -> list[Slab]:
     """Requests in slabs one after the other in time, those that reach over a cut in several.
 
-    Cuts are at midnights UTC, where every synopsis has an edge. Work is measured in time by distinct states, filters
-    and group columns: O(n^2) for n requests.
+    Cuts are at midnights UTC, where every synopsis has an edge, and where nothing is requested for long. Work is
+    measured in time by distinct states, filters and group columns: O(n^2) for n requests.
     """
-    slabs = [list(requests)]
+    slabs = _apart(requests)
     while len(slabs) < MOST_SLABS:
         cuts = [(saved, number, at) for number, slab in enumerate(slabs) for saved, at in _best_cut(slab)]
         if not cuts:
             break
         _, number, at = max(cuts)
         slabs[number : number + 1] = _cut(slabs[number], at)
+    return slabs
+
+
+def _apart(requests: Sequence[FillRequest]) -> list[Slab]:
+    """The requests cut where none is of more than :data:`FAR_APART`, at the longest of such gaps: what lies in between
+    is not read."""
+    ordered = sorted(requests, key=lambda request: request.begin)
+    gaps, reached = list[tuple[int, int]](), ordered[0].end if ordered else 0
+    for request in ordered:
+        if request.begin - reached > FAR_APART:
+            gaps.append((request.begin - reached, request.begin))
+        reached = max(reached, request.end)
+    cuts = sorted(at for _, at in sorted(gaps)[-(MOST_SLABS - 1) :])
+    slabs: list[Slab] = [[] for _ in range(len(cuts) + 1)]
+    for request in requests:
+        slabs[bisect_right(cuts, request.begin)].append(request)
     return slabs
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.synopses.derivation import amount_of, best_of, given_by
-from optimizer.synopses.synopsis import Synopsis
+from optimizer.synopses.synopsis import Synopsis, former_of
 from optimizer.windows.alignment import day_label, day_pieces
+from optimizer.workload.instants import FAR_APART
 from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split, snapshot_token
@@ -49,14 +51,15 @@ def uncovered(
         return []
     current = warehouse.table("partials") if current is None else current
     pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], current, span_of(parts))
-    missing = [(part, missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits)) for part in parts]
+    missing = [
+        (part, gap) for part in parts for gap in missing_spans(part, pieces.get(part.synopsis.fingerprint, []), splits)
+    ]
     # what only counts rows has as many groups as the driver can hold: that is found out while it is lifted
-    usable = [gap for part, gap in missing if gap is not None and part.queries]
+    usable = [gap for part, gap in missing if part.queries]
     stored = _stored_runs(warehouse, current, parts, usable, splits)
     requests: list[FillRequest] = []
     for _, gap in missing:
-        if gap is not None:
-            requests += _derived(gap, stored, MOST_PIECES) if gap in usable else [gap]
+        requests += _derived(gap, stored, MOST_PIECES) if gap in usable else [gap]
     return requests
 
 
@@ -79,8 +82,9 @@ def _stored_runs(
     covered = coverage(warehouse, None, current, within, stream)
     synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
     if covered.keys() - synopses.keys():
-        recent = [one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)]
-        synopses |= {one.fingerprint: one for one in chain(recent, (one.former for one in recent))}
+        recent = [pair for plan in recent_plans(warehouse) for pair in plan.synopses(stream)]
+        formers = (former_of(synopsis, queries) for synopsis, queries in recent)
+        synopses |= {one.fingerprint: one for one in chain((one for one, _ in recent), formers)}
     tokens: dict[tuple[bool, int, int], str] = {}
     runs: Runs = []
     for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
@@ -160,21 +164,21 @@ def store_coverage(
     written = sum(file.rows for file in files)
     record.partials_written += written
     record.features["partial_rows_written"] += written
-    files += write_files(root, _completed(stream, splits, spans))
-    begins: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    for span in spans:
-        name = span.synopsis.fingerprint
-        begins[name], ends[name] = min(begins.get(name, span.begin), span.begin), max(ends.get(name, 0), span.end)
+    files += write_files(root, _completed(stream, splits, spans, {file.day for file in files}))
+    bounds: dict[str, list[int]] = {}
+    for begin, end, name in sorted((span.begin, span.end, span.synopsis.fingerprint) for span in spans):
+        bounds.setdefault(name, []).extend((begin, end))
 
     def replaced(stored: pa.Table) -> pa.Array:
         encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        # a synopsis that this run does not fill loses no row: its span is empty
-        low = pa.array([begins.get(name, 0) for name in names], pa.int64()).take(encoded.indices)
-        high = pa.array([ends.get(name, 0) for name in names], pa.int64()).take(encoded.indices)
-        starts = stored["fragment_start"]
-        return pc.and_(pc.greater_equal(starts, low), pc.less(starts, high))
+        starts, codes = stored["fragment_start"].to_numpy(), encoded.indices.to_numpy()
+        gone = np.zeros(len(stored), dtype=bool)
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            if name in bounds:
+                # inside one of the spans, which do not overlap: behind an odd number of their bounds
+                mine = codes == code
+                gone[mine] = np.searchsorted(bounds[name], starts[mine], side="right") % 2 == 1
+        return pa.array(gone)
 
     def untouched(file: dict[str, Any]) -> bool:
         return bool(file["max.fragment_start"] < first or file["min.fragment_start"] >= last)
@@ -199,8 +203,15 @@ def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> lis
     return found
 
 
-def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]) -> pa.Table:
-    """Rows that say of each span, day by day, that it is complete, and for which content of the source."""
+def _completed(
+    stream: Stream, splits: list[Split], spans: Sequence[FillRequest], occupied: Collection[str] | None = None
+) -> pa.Table:
+    """Rows that say of each span, day by day, that it is complete, and for which content of the source.
+
+    ``occupied``: the labels of the only days that have partial rows; all days between two of them are one row. A row of
+    several days stands in the partition of the first, and no partial row is ever inside it: who stores some replaces
+    it, too.
+    """
     rows = [
         {
             "day": day_label(first),
@@ -216,7 +227,7 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]
             "texts": [_token(span.synopsis, splits, first, last)],
         }
         for span in spans
-        for first, last in day_pieces(span.begin, span.end)
+        for first, last in day_pieces(span.begin, span.end, occupied)
     ]
     return pa.Table.from_pylist(rows, schema=PARTIALS)
 
@@ -246,8 +257,9 @@ def coverage(
     chosen = ds.field("key").is_null() & wanted
     if within is not None:
         begin, end = within
-        chosen &= (ds.field("day") >= day_label(begin)) & (ds.field("day") <= day_label(end))
-        # files of other runs of these days are passed over
+        # a piece of several days may begin long before
+        chosen &= ds.field("day") <= day_label(end)
+        # files of other runs of these days are passed over, and of other days
         chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
     with reading(warehouse.path("partials")):
         found = warehouse.dataset("partials", current, chosen).to_table(
@@ -262,8 +274,9 @@ def coverage(
     return {fingerprint: sorted(found) for fingerprint, found in pieces.items()}
 
 
-def missing_span(part: SynopsisWork, pieces: list[tuple[int, int, str]], splits: list[Split]) -> FillRequest | None:
-    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces; None if nothing."""
+def missing_spans(part: SynopsisWork, pieces: list[tuple[int, int, str]], splits: list[Split]) -> list[FillRequest]:
+    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces: as a rule one request,
+    several where more than :data:`optimizer.workload.instants.FAR_APART` between them is stored."""
     valid = [piece for piece in pieces if piece[2] == _token(part.synopsis, splits, piece[0], piece[1])]
     gaps, at = [], part.begin
     for first, last, _ in valid:
@@ -274,10 +287,12 @@ def missing_span(part: SynopsisWork, pieces: list[tuple[int, int, str]], splits:
         at = max(at, last)
     if at < part.end:
         gaps.append((at, part.end))
-    if not gaps:
-        return None
-    begin, end = gaps[0][0], gaps[-1][1]
-    for first, last, _ in pieces:
-        if first < end and last > begin:
-            begin, end = min(begin, first), max(end, last)
-    return FillRequest(part.synopsis, begin, end)
+    spans: list[tuple[int, int]] = []
+    for begin, end in gaps:
+        for first, last, _ in pieces:
+            if first < end and last > begin:
+                begin, end = min(begin, first), max(end, last)
+        if spans and begin - spans[-1][1] <= FAR_APART:
+            begin = spans.pop()[0]
+        spans.append((begin, end))
+    return [FillRequest(part.synopsis, begin, end) for begin, end in spans]

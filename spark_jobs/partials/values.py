@@ -59,6 +59,13 @@ class Values:
         words = np.frombuffer(self.array.buffers()[1], dtype=np.int64)[2 * first : 2 * (first + rows)]
         return np.ascontiguousarray(words[0::2]), np.ascontiguousarray(words[1::2])
 
+    @property
+    def halves(self) -> tuple[Longs, Longs]:
+        """The low and the high 64 bits of integers and unscaled decimals; no high ones where 64 bits are enough."""
+        if limbs_of(self.type) == 4:
+            return self.words
+        return self.longs, np.empty(0, dtype=np.int64)
+
     @cached_property
     def is_narrow(self) -> bool:
         return self.type.name == "decimal" and limbs_of(self.type) == 2

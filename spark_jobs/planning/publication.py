@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
@@ -62,7 +63,8 @@ def publish_plan(
         named = (request.removed, request.files) if request else ()
         changes = registry.changes(held, put, *named)
         news += [QueryEvent.of(query, event, now, version, reason, file) for query, event, file in changes]
-        warehouse.append("workload_queries", [event.to_row() for event in news], token, since=events_since)
+        rows = [replace(event, file=registry.portable_file(warehouse, event.file)).to_row() for event in news]
+        warehouse.append("workload_queries", rows, token, since=events_since)
         if same:
             return version, False
         rows = [

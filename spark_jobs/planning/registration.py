@@ -14,6 +14,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
 from optimizer.workload.values import ACQ, Column, Stream, Workload
+from spark_jobs.planning.query_files import check_prunable, missing_queries, missing_warnings
 from spark_jobs.planning.requested import Event, Inputs
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans, registry
@@ -97,13 +98,16 @@ class RegistrationRequest:
         return (*found, *(f"  query {name} stays as it is registered: {why}" for name, why in self.stays.items()))
 
 
-def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = False) -> RegistrationRequest:
+def registering(
+    inputs: Inputs, warehouse: Warehouse | None, exactly: bool = False, prune: bool = False
+) -> RegistrationRequest:
     """What is registered, with the queries of some files added or put in place of those of the same names.
 
-    ``exactly``: the files are the whole workload, what they lack is to be removed. A mistake in a file removes nothing:
-    what is wrong, or cannot be known for one that is, stays as it is registered.
-    Raises HDL-113 if no query is left to be planned, HDL-524 if nothing knows the stream of a registered query, HDL-528
-    if a stream is declared so that a registered query no longer fits it.
+    ``exactly``: the files are the whole workload, what they lack is to be removed. ``prune``: queries that came from
+    the given files or folders and are no longer there are to be removed; otherwise a warning names them (HDL-148). A
+    mistake in a file removes nothing: what is wrong, or cannot be known for one that is, stays as it is registered.
+    Raises HDL-149 if more than half would be pruned, HDL-113 if no query is left to be planned, HDL-524 if nothing
+    knows the stream of a registered query, HDL-528 if a stream is declared so that a registered query no longer fits.
     """
     registered = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
     live = {name: one for name, one in registered.items() if not one.removed}
@@ -114,6 +118,10 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     if exactly:
         stays |= _unknown(inputs, {name: live[name] for name in missing if name not in stays}, streams)
         removed = tuple(name for name in missing if name not in stays)
+    unfiled = missing_queries({name: live[name] for name in missing}, inputs.given, inputs.workload.queries)
+    if prune and not exactly:
+        check_prunable(unfiled, len(live))
+        removed = tuple(one.name for one in unfiled)
     # of an owner who has as many as are permitted nothing new is taken
     kept = {name: live[name].query for name in missing if name not in removed}
     # the parser's library is not for those who only read what is planned
@@ -122,7 +130,11 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     quota = settings().owner_quota
     owned = Counter(one.last.owner for name, one in live.items() if name not in removed)
     given: dict[str, ACQ] = {}
-    diagnostics = []
+    going = [one for one in unfiled if one.name in removed and one.renamed_to]
+    diagnostics = [
+        *missing_warnings([one for one in unfiled if one.name not in removed]),
+        *missing_warnings(going, removed=True),
+    ]
     for query in inputs.workload.queries:
         owner = live[query.name].last.owner if query.name in live else None
         if owner == query.owner or owned[query.owner] < quota:

@@ -43,7 +43,8 @@ TOLERANCE = 0.05
 class Inputs:
     """The workload of some files, with everything that was found wrong with it (the rest is usable).
 
-    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given;
+    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given; ``given``:
+    the files and folders that were named, absolute;
     ``streams_wrong``: whether some stream cannot be used; ``wrong``: the names, as findings have them, of queries with
     an error, also of those that are told of together.
     """
@@ -54,6 +55,7 @@ class Inputs:
     read: tuple[str, ...] = ()
     streams_wrong: bool = False
     wrong: frozenset[str] = frozenset()
+    given: tuple[str, ...] = ()
 
     @property
     def errors(self) -> list[Diagnostic]:
@@ -74,6 +76,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Ware
     # the parser's library is not for those who only plan, or read what is planned
     from optimizer.language.parser import STDIN_NAME, load_workload, shown_path, workload_files
 
+    given = tuple(os.path.abspath(_without_pattern(path)) for path in files)  # noqa: PTH100 - of links the name
     files = workload_files(files)
     if not Path(streams_file).is_file():
         raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))
@@ -87,8 +90,8 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Ware
 
     @cache
     def registered_texts() -> dict[str, str]:
-        known = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
-        return {name: one.last.text for name, one in known.items() if not one.removed}
+        known = registry.live(warehouse) if warehouse is not None else {}
+        return {name: one.last.text for name, one in known.items()}
 
     def registered_text(name: str) -> str:
         return registered_texts().get(name, "")
@@ -99,7 +102,14 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Ware
     filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
     whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
     read = tuple(map(shown_path, files))
-    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong))
+    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong), given)
+
+
+def _without_pattern(path: StrPath) -> Path:
+    """The folder before the first part of a path that is a pattern; the path if none is."""
+    parts = Path(path).parts
+    patterns = (number for number, part in enumerate(parts) if any(sign in part for sign in "*?["))
+    return Path(*parts[: next(patterns, len(parts))])
 
 
 def rates_of(

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optimizer.errors.diagnostics import Diagnostic
+from spark_jobs.planning.query_files import missing_queries, missing_warnings
 from spark_jobs.planning.requested import Inputs, StrPath, load_inputs
 from spark_jobs.sources.inspection import Inspection, inspect
+from spark_jobs.warehouse import registry
+from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,16 @@ class Validation:
         }
 
 
-def validate_files(files: Sequence[StrPath], streams_file: StrPath) -> Validation:
-    """Read files and look at the data of their streams. Raises HDL-111 if a file is missing."""
-    inputs = load_inputs(files, streams_file)
+def validate_files(files: Sequence[StrPath], streams_file: StrPath, warehouse: Warehouse | None = None) -> Validation:
+    """Read files and look at the data of their streams. ``warehouse``: where their queries may be registered. Raises
+    HDL-111 if a file is missing."""
+    inputs = load_inputs(files, streams_file, warehouse)
     inspections: list[Inspection] = []
     diagnostics: list[Diagnostic] = list(inputs.diagnostics)
+    if warehouse is not None:
+        diagnostics += missing_warnings(
+            missing_queries(registry.live(warehouse), inputs.given, inputs.workload.queries)
+        )
     for stream in inputs.workload.streams:
         queries = inputs.workload.queries_of(stream.name)
         inspection = inspect(stream, sorted({name for query in queries for name in query.columns()}))

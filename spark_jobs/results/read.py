@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,13 +79,24 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
         span = "" if begin is None and end is None else " of this time"
         raise HeddleError("HDL-548", f"no run has answered {query}{span}", "`heddle run` or `heddle backfill` does")
     last = runs[-1]
-    reasons = [diagnostic for diagnostic in last.record.diagnostics if diagnostic["query"] in ("", query)]
-    by_itself = any(diagnostic["query"] == query for diagnostic in reasons)
+    by_itself = any(diagnostic["query"] == query for diagnostic in last.record.diagnostics)
+    reasons = _reasons(last.record.diagnostics, query, streams[last.plan_version])
     if last.event == "failed" or by_itself or streams[last.plan_version] in last.record.failed:
         why = f"{reasons[0]['code']} {reasons[0]['message']}" if reasons else "`heddle status` shows the run"
         span = f"{format_instant(last.begin)} .. {format_instant(last.end)}"
         message = f"the last run of {span} failed, so nothing was published for {query}: {why}"
         raise HeddleError("HDL-547", message, "run it again once that is mended")
+
+
+def _reasons(diagnostics: Sequence[dict[str, Any]], query: str, stream: str) -> list[dict[str, Any]]:
+    """Why a query has no answers, by the diagnostics of a run: what is about the query, then about its stream, then
+    about no stream. Those of other streams are no reason."""
+    errors = [found for found in diagnostics if found["severity"] == "error"]
+    of_query = [found for found in errors if found["query"] == query]
+    general = [found for found in errors if not found["query"]]
+    mine = [found for found in general if found["message"].startswith((f"stream {stream}:", f"stream {stream} "))]
+    others = [found for found in general if not found["message"].startswith("stream ")]
+    return [*of_query, *mine, *others]
 
 
 def partly_checked(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -88,18 +89,17 @@ class Counts:
         return found[number[:size]]
 
     def blocks(self, begin: int, end: int, most: int = BLOCK_ROWS) -> list[tuple[int, int]]:
-        """[begin, end), both midnights, in pieces of whole days that have at most so many rows if they are several."""
+        """[begin, end), both midnights, in pieces of whole days that have at most so many rows if several of their days
+        have some: cut only before such days, so that the pieces are no more than those."""
         inside = (self.days >= begin) & (self.days < end)
-        rows = np.bincount((self.days[inside] - begin) // DAY, self.rows[inside], (end - begin) // DAY)
-        found: list[tuple[int, int]] = []
-        held = 0
-        for day, more in zip(range(begin, end, DAY), rows, strict=True):
-            if found and held + more <= most:
-                found[-1], held = (found[-1][0], day + DAY), held + more
-            else:
-                found.append((day, day + DAY))
-                held = more
-        return found
+        days, number = np.unique(self.days[inside], return_inverse=True)
+        held, starts = 0, [begin] if begin < end else []
+        for day, more in zip(days.tolist(), np.bincount(number, self.rows[inside]).tolist(), strict=True):
+            if held and held + more > most:
+                starts.append(day)
+                held = 0
+            held += more
+        return list(pairwise([*starts, end])) if starts else []
 
     def history_start(self, windows: Iterable[Window], begin: int, end: int) -> int:
         """Start of the earliest day that holds a row of a window whose instant lies in (begin, end]; ``end`` if none

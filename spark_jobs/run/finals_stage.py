@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.synopses.synopsis import families_of
-from optimizer.windows.alignment import day_label, instants
+from optimizer.windows.alignment import day_label, instants_between
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
 from spark_jobs.finals.passes import TooLarge
@@ -88,8 +88,8 @@ class Slice:
     tasks: int
 
 
-def slices_of(work: Sequence[SynopsisWork], begin: int, width: int) -> list[Slice]:
-    """What is answered apart, so that ``width`` tasks at once have something to do.
+def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -> list[Slice]:
+    """What is answered apart, so that ``width`` tasks at once have something to do. ``rows``: partial rows there are.
 
     Groups are spread over :data:`spark_jobs.warehouse.data_files.BUCKETS` tasks at most, and where some queries of a
     synopsis have no group in common all rows are in one bucket: there queries are spread, families whole as long as
@@ -98,11 +98,7 @@ def slices_of(work: Sequence[SynopsisWork], begin: int, width: int) -> list[Slic
     timed = [part for part in work if part.synopsis.kind is WindowKind.TIME]
     spread = [part for part in timed if part.synopsis.bucket_by]
     single = [part for part in timed if not part.synopsis.bucket_by]
-    answers = sum(
-        len(instants(query.window, begin, part.end if part.until is None else part.until))
-        for part in single
-        for query in part.queries
-    )
+    answers = windows_of(single, begin, rows)
     alone = min(width, -(-answers // ANSWERS_A_TASK))
     if alone <= 1 and width <= BUCKETS:
         return [Slice(tuple(timed), BUCKETS)]
@@ -140,10 +136,14 @@ def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork
     return task, edges[-1]
 
 
-def windows_of(work: Sequence[SynopsisWork], begin: int) -> int:
-    """About how many windows of time are answered, a group each: a long interval has many though it has few rows."""
+def windows_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> int:
+    """About how many windows of time are answered, a group each: those of the interval, but no more than ``rows``
+    partial rows lie in. A window that slides often has many though there are few rows."""
     return sum(
-        max(0, (part.end if part.until is None else part.until) - begin) // query.window.period
+        min(
+            instants_between(query.window, begin, part.end if part.until is None else part.until),
+            rows * -(-query.window.reach // query.window.period),
+        )
         for part in work
         if part.synopsis.kind is not WindowKind.ROWS
         for query in part.queries
@@ -164,11 +164,11 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
-    spark = workers(run.spark, rows + windows_of(filled.work, record.begin))
+    spark = workers(run.spark, rows + windows_of(filled.work, record.begin, rows))
     counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
     count = partial(_counted, counted)
     width = max(spark.sparkContext.defaultParallelism, int(rows // ROWS_A_TASK))
-    slices = slices_of(filled.work, record.begin, width)
+    slices = slices_of(filled.work, record.begin, width, rows)
     memory, too_large = settings().task_memory, dict[str, TooLarge]()
     staged: list[DataFile] = []
     results = warehouse.path("results")
@@ -203,7 +203,7 @@ def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
     pieces = coverage(run.warehouse, fingerprints, current, stored_coverage.span_of(filled.work))
     for part in filled.work:
         stored, splits = pieces.get(part.synopsis.fingerprint, []), filled.sources[part.synopsis.stream]
-        if stored_coverage.missing_span(part, stored, splits) is not None:
+        if stored_coverage.missing_spans(part, stored, splits):
             message = "another run or maintenance has replaced partial aggregates that this run goes on with"
             refuse(run.warehouse, run.record, "HDL-541", message, "run it again")
 

@@ -20,11 +20,12 @@ from spark_jobs.costs.measurements import FEATURES
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
 from spark_jobs.run import narrowing, preparation
-from spark_jobs.run.silences import standing_silences
+from spark_jobs.run.silences import check_interval_has_begun, standing_silences
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.session.on_demand import OnDemand, engine_of, used_contexts
 from spark_jobs.settings import settings
+from spark_jobs.sources.untimed import standing_without_time, warnings
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
@@ -47,6 +48,7 @@ def run(
     live: bool = False,
     late: bool = False,
     checks: str | None = None,
+    allow_empty: bool = True,
     report: Report = lambda line: None,
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
@@ -56,7 +58,8 @@ def run(
     is what the setting says; the others as in :class:`spark_jobs.run.values.RunRequest`.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
-    Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530), HDL-120 for a setting.
+    Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530), HDL-120 for a setting,
+    HDL-476 for an interval after the newest event, unless ``allow_empty``.
     """
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
@@ -65,7 +68,7 @@ def run(
     level = configured.checks if checks is None else checks
     # whoever has set them wrongly is told before anything has begun, not as a stream that fails
     _ = configured.in_process, configured.task_memory
-    request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level)
+    request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level, allow_empty)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
@@ -139,6 +142,8 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
 
     within = request.begin, request.end
     listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow, within, request.live)
+    if not request.allow_empty:
+        check_interval_has_begun(run.warehouse, plan, listing, request)
     record.diagnostics += listing.problems
     prepared = preparation.prepare(run.warehouse, plan, request, listing)
     record.diagnostics += prepared.diagnostics
@@ -162,6 +167,9 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     if previous is None or request.asks_more_than(previous):
         return False
     record.diagnostics += standing_silences(prepared)
+    record.diagnostics += [
+        found.to_json() for found in warnings(standing_without_time(run.warehouse, set(prepared.sources)))
+    ]
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
     _follow(run)
     run.report(f"nothing changed since revision {record.revision}")

@@ -25,7 +25,8 @@ from spark_jobs.session.on_demand import used_contexts, workers
 from spark_jobs.settings import settings
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
+from spark_jobs.sources.untimed import note_without_time
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, WithoutTime
 from spark_jobs.warehouse.publish_log import coded_error, refuse
 
 if TYPE_CHECKING:
@@ -173,11 +174,11 @@ def _lifted(
 ) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
     """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
     record = run.record
-    first, last = min(request.begin for request in requests), max(request.end for request in requests)
-    wanted = [split for split in splits if split.may_hold(first, last)]
+    slabs = slabs_of(requests)
+    spans = [span_of_slab(slab) for slab in slabs]
+    wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     events = sum(split.rows_about() for split in wanted)
     spark = workers(run.spark, events)
-    slabs = slabs_of(requests)
     rows = [spark.sparkContext.accumulator(0) for _ in slabs]
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
@@ -185,13 +186,15 @@ def _lifted(
     task = lift_task(stream, wanted, slabs, root, rows, untimed, settings().task_memory, interval, is_counted=True)
     width = spark.sparkContext.defaultParallelism
     most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
-    files, broken = written_files(spark, len(wanted), most, task, run.counts.setdefault(stream.name, []).append)
+    outcomes = task_outcomes(spark, len(wanted), most, task)
+    files, broken = of_outcomes(outcomes)
+    counts = run.counts.setdefault(stream.name, [])
+    counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
     # of what was stored before nothing is read
-    is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
+    covered = EventCounts.of(spans).spans
+    is_read = bool(inside.value) or any(first <= record.begin and last >= record.end for first, last in covered)
     read = sum(total.value for total in rows)
-    record.scanned[stream.name] = _scanned(
-        [(*span_of_slab(slab), total.value) for slab, total in zip(slabs, rows, strict=True)]
-    )
+    record.scanned[stream.name] = _scanned([(*span, total.value) for span, total in zip(spans, rows, strict=True)])
     record.rows_scanned += read
     record.features["events"] += read
     for slab, total in zip(slabs, rows, strict=True):
@@ -199,6 +202,7 @@ def _lifted(
         record.features["tree_tuples"] += total.value * len({synopsis.edges for synopsis in filled})
         record.features["family_tuples"] += total.value * len(filled)
     record.rows_without_time += untimed.value
+    note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
     return files, broken, inside.value if is_read else None
 
 
@@ -225,16 +229,17 @@ def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisW
 
 
 def written_files(
-    spark: SparkSession, pieces: int, most: int, task: Task, counted: Callable[[EventCounts], None] | None = None
+    spark: SparkSession, pieces: int, most: int, task: Task
 ) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
     """Run a task that writes files for the numbers 0 .. pieces - 1 on at most ``most`` workers at once.
 
-    Returns the files, and what failed alone by fingerprint. ``counted`` takes the events that each task counted.
+    Returns the files, and what failed alone by fingerprint.
     """
-    outcomes = task_outcomes(spark, pieces, most, task)
-    for outcome in outcomes:
-        if isinstance(outcome, EventCounts) and counted is not None:
-            counted(outcome)
+    return of_outcomes(task_outcomes(spark, pieces, most, task))
+
+
+def of_outcomes(outcomes: Sequence[Any]) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
+    """Of what tasks yield the files, and what failed alone by fingerprint."""
     files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
     return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure)}
 

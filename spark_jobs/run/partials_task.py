@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,10 +14,10 @@ from spark_jobs.partials.slabs import Slab, span_of_slab
 from spark_jobs.partials.writing import PartialsFiles
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
-from spark_jobs.sources.decoding import read_splits, times_of
+from spark_jobs.sources.decoding import read_each, times_of
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, WithoutTime
 
 
 def lift_task(
@@ -32,7 +33,8 @@ def lift_task(
 ) -> Task:
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
-    Names the files, and the synopses that failed (their rows in the files, if any, are not whole).
+    Names the files, the synopses that failed (their rows in the files, if any, are not whole), and the files of the
+    source of which events have no time.
     What it has gathered it writes whenever that takes more than ``memory`` allows. Of a split the columns are read that
     the slabs need (:mod:`spark_jobs.partials.slabs`) whose events it may hold.
     ``rows`` (of each slab) and ``untimed``: accumulators that count the events in the spans, and those without a time;
@@ -46,8 +48,8 @@ def lift_task(
     def slabs_in(number: int) -> tuple[int, ...]:
         return tuple(at for at, span in enumerate(spans) if splits[number].may_hold(*span))
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | EventCounts]:
-        counts = EventCounts.of(spans)
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | EventCounts | WithoutTime]:
+        counts, without_time = EventCounts.of(spans), Counter[str]()
         by_class: dict[tuple[int, Any], Slab] = {}
         for at, slab in enumerate(slabs):
             for request in slab:
@@ -60,9 +62,11 @@ def lift_task(
         for chosen, alike in groupby(numbers, slabs_in):
             filling = [lifting for at in chosen for lifting in liftings[at]]
             columns = sorted({name for at in chosen for one in slabs[at] for name in columns_of_synopsis(one.synopsis)})
-            for events in read_splits(stream, (splits[number] for number in alike), columns, keys):
+            for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
                 times, _, missing = times_of(events, stream)
-                untimed.add(missing)
+                if missing:
+                    untimed.add(missing)
+                    without_time[split.path] += missing
                 if is_counted:
                     counts.add(times)
                 if newer is not None:
@@ -80,5 +84,6 @@ def lift_task(
             count.add(max(lifting.inside for lifting in of_slab))
         if is_counted:
             yield counts
+        yield from (WithoutTime(path, events) for path, events in without_time.items())
 
     return task

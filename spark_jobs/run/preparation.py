@@ -19,6 +19,7 @@ from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.planning.live_runs import refreshed_at
 from spark_jobs.run.values import PreparedRun, RunRequest, SourceListing
+from spark_jobs.sources.clusters import far_warnings
 from spark_jobs.sources.decoding import missing_columns, repeated_rows
 from spark_jobs.sources.ledger import Listed, admitted, ledger, opened
 from spark_jobs.sources.looks import Look
@@ -65,8 +66,13 @@ def listed(
                 lacking = _lacking(stream, files, columns)
                 taken = admitted(warehouse, stream, known, files, clock, note)
             listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
+            listing.problems.extend(warning.to_json() for warning in files.warnings)
             if taken.problem is not None:
                 listing.problems.append(taken.problem.to_json())
+            new = {one.path for one in taken.arrivals.added.values()}
+            span = None if within is None else read_span(plan, name, *within)
+            far = far_warnings(name, taken.arrivals.clusters, span, new)
+            listing.problems.extend(found.to_json() for found in far)
             for query, of_query in used.items():
                 if lacks := [column for column in of_query if column in lacking]:
                     listing.unfit.append(query)

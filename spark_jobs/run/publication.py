@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.windows.alignment import day_label
-from optimizer.windows.alignment import instants as instants_of
+from optimizer.windows.alignment import day_label, has_instant
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.costs import measurements
@@ -67,7 +66,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
 
 def is_due(query: ACQ, begin: int, until: int) -> bool:
     """Whether a window of the query may end in (begin, until]; of rows nobody knows beforehand."""
-    return query.kind is WindowKind.ROWS or len(instants_of(query.window, begin, until)) > 0
+    return query.kind is WindowKind.ROWS or has_instant(query.window, begin, until)
 
 
 def commit(

@@ -48,6 +48,7 @@ class RunRequest:
     changed. ``live``: the next live run goes on where this one ends (:func:`spark_jobs.planning.live_runs.due`).
     ``late``: the run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
     at its last instant alone. ``checks``: how much of the answers is checked, of :data:`spark_jobs.settings.CHECKS`.
+    ``allow_empty``: publish an interval after the newest event, too, as idle; else it is refused with HDL-476.
     """
 
     plan_version: int
@@ -59,6 +60,7 @@ class RunRequest:
     live: bool = False
     late: bool = False
     checks: str = CHECKS[0]
+    allow_empty: bool = True
 
     def asks_more_than(self, published: LogRow) -> bool:
         """Whether more is to be checked than was of what is published."""

@@ -301,6 +301,9 @@ def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence
     source = stream.source
     pattern = _grammar(source.delimiter, source.quote).record
     data = file.read(HEAD)
+    if (kind := _other_format(data)) is not None:
+        hint = f"decompress it: {kind[1]}" if kind[1] else "correct `format`, or the file"
+        raise HeddleError("HDL-415", f"stream {stream.name}: {path} is {kind[0]}, not CSV", hint)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
         raise HeddleError(
             "HDL-420",
@@ -347,6 +350,28 @@ def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence
                 "`source`",
             )
     return Layout(match.end(), names)
+
+
+_OTHER_FORMATS = {
+    b"\x1f\x8b": ("compressed (gzip)", "gunzip"),
+    b"\x28\xb5\x2f\xfd": ("compressed (zstd)", "unzstd"),
+    b"BZh": ("compressed (bzip2)", "bunzip2"),
+    b"\xfd7zXZ\x00": ("compressed (xz)", "unxz"),
+    b"\x04\x22\x4d\x18": ("compressed (lz4)", "unlz4"),
+    b"PK\x03\x04": ("a zip archive or a workbook", "unzip, or save the sheet as CSV"),
+    b"PAR1": ("Parquet", ""),
+    b"Obj\x01": ("Avro", ""),
+    b"ORC": ("ORC", ""),
+}
+"""By the first bytes of a file what it is, and what makes CSV of it. Letters count only with a byte that is no text."""
+
+
+def _other_format(data: bytes) -> tuple[str, str] | None:
+    for magic, kind in _OTHER_FORMATS.items():
+        is_certain = not magic.isalpha() or any(byte < 9 or 13 < byte < 27 for byte in data[:512])
+        if data.startswith(magic) and is_certain:
+            return kind
+    return None
 
 
 def _why_missing(stream: Stream, names: Sequence[str], header: bytes) -> str:

@@ -41,6 +41,7 @@ from spark_jobs.sources.column_mapping import Rows, as_table_has, place_in_file,
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.leaves import Leaf, nested_of_arrow, path_of
+from spark_jobs.sources.legacy_calendar import LegacyTimestamp, legacy_calendar, moved
 from spark_jobs.sources.objects import parquet
 from spark_jobs.sources.splits import (
     FIRST,
@@ -211,7 +212,18 @@ def read_splits(
     stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """What :func:`read_split` gives of some splits, one after the other; those in a store are read ahead."""
-    reads = [partial(read_split, stream, split, columns, encoded) for split in splits]
+    return (batch for _, batch in read_each(stream, splits, columns, encoded))
+
+
+def read_each(
+    stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
+) -> Iterator[tuple[Split, pa.RecordBatch]]:
+    """As :func:`read_splits`, each batch with its split."""
+
+    def read(split: Split) -> Iterator[tuple[Split, pa.RecordBatch]]:
+        return ((split, batch) for batch in read_split(stream, split, columns, encoded))
+
+    reads = [partial(read, split) for split in splits]
     if Place.of(stream.source.path).is_local:
         yield from chain.from_iterable(read() for read in reads)
     else:
@@ -236,6 +248,7 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
             if batch is not None:
                 batch = _as_the_table_has(batch, split)
                 values = [_values(batch, len(batch), part, constants.get(name)) for name, part in parts.items()]
+                values = _with_moved_dates(stream, split, file.metadata, parts, values)
                 batch = pa.RecordBatch.from_arrays(values, names=wanted)
         if batch is None:
             return None
@@ -407,11 +420,39 @@ def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collec
     ) as file:
         groups = split.groups(metadata)
         table = file.read_row_groups(groups, columns=_places(split, parts), use_threads=False)
-    table = _as_the_table_has(table, split)
     rows = sum(metadata.row_group(group).num_rows for group in groups)
+    if table.num_columns and table.num_rows != rows:
+        raise pa.ArrowInvalid(f"its footer says {rows} rows, its pages have {table.num_rows}")
+    table = _as_the_table_has(table, split)
     rows -= 0 if split.deleted is None else len(split.deleted)
     columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
+    columns = _with_moved_dates(stream, split, metadata, parts, columns)
     yield from pa.table(columns, names=wanted).combine_chunks().to_batches()
+
+
+def _with_moved_dates(
+    stream: Stream, split: Split, metadata: pq.FileMetaData, parts: Mapping[str, _Part | None], columns: list[Any]
+) -> list[Any]:
+    """The columns of a file, those that Spark wrote in its legacy calendar moved. Raises HDL-418."""
+    calendar = legacy_calendar(metadata)
+    if calendar is None:
+        return columns
+    found = []
+    for (name, part), values in zip(parts.items(), columns, strict=True):
+        if part is not None and part.place is not None and part.leaf.steps is not None:
+            (place,) = _places(split, {name: part})
+            try:
+                if calendar.is_in(metadata, place):
+                    values = moved(values, calendar.zone, name == stream.time)
+            except LegacyTimestamp as error:
+                message = f"stream {stream.name}: column {name} of {split.path} has {error} in Spark's legacy calendar"
+                hint = (
+                    f"its zone is {calendar.zone}, of which old offsets are not known here: write the file again with "
+                )
+                hint += "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED"
+                raise HeddleError("HDL-418", message, hint) from error
+        found.append(values)
+    return found
 
 
 def _dictionaries(split: Split, places: Sequence[str]) -> list[str]:

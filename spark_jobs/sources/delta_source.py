@@ -7,8 +7,10 @@ refused by name, never guessed at.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.urls import SCHEMES, normalised, scheme_of
 from optimizer.workload.values import Stream
+from spark_jobs.sources.delta_paths import TwoNames, current_names
 from spark_jobs.storage import Place, check_bucket, is_refusal
 from spark_jobs.warehouse.data_files import log_place
 
@@ -114,10 +117,9 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
             raise
         if not root.is_local and isinstance(error, Exception) and is_refusal(error):
             raise OSError(str(error)) from error
-        _check_log(stream, root)
-        hint = "is its log damaged, or of a later version of Delta?"
-        raise _unread(stream, f"cannot be opened: {error}", hint) from error
-    _check_log(stream, root)
+        raise _unopened(stream, root, _check_log(stream, root)) from error
+    log = _check_log(stream, root)
+    actions = _current(stream, root, actions, log, int(table.version()))
     found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
     snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
     # a feed calls columns as the table did when it was written
@@ -140,16 +142,46 @@ def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
 def _check_protocol(stream: Stream, table: DeltaTable) -> str | None:
     """By what the columns of files are known: ``name``, ``id``, or None: as the table calls them."""
     protocol, configuration = table.protocol(), table.metadata().configuration
-    used = set(protocol.reader_features or ()) - FEATURES
     # version 2 is column mapping, without any list of features
     mode = configuration.get("delta.columnMapping.mode", "none")
-    if mode not in ("none", "name", "id"):
-        used.add(f"columnMapping by {mode}")
-    if protocol.min_reader_version > 3:
-        used.add(f"reader version {protocol.min_reader_version}")
-    if used:
-        raise _unread(stream, f"uses {' and '.join(sorted(used))}, which is not read", "copy it to a table without")
+    more = [] if mode in ("none", "name", "id") else [f"columnMapping by {mode}"]
+    _check_features(stream, protocol.min_reader_version, [*(protocol.reader_features or ()), *more])
     return None if mode == "none" else mode
+
+
+def _check_features(stream: Stream, version: int, features: Iterable[str]) -> None:
+    """HDL-405 if a protocol asks readers for more than is understood here."""
+    used = sorted(set(features) - FEATURES)
+    used += [f"reader version {version}"] if version > 3 else []
+    if used:
+        hint = f"drop what it does not need (ALTER TABLE … DROP FEATURE {used[0]}), copy it to a table without, "
+        hint += "or let Spark read it (`reader: auto`)"
+        raise _unread(stream, f"uses {' and '.join(used)}, which is not read", hint)
+
+
+def _unopened(stream: Stream, root: Place, log: _Log) -> HeddleError:
+    """Why a table cannot be opened, by the actions of its log: what it asks of readers, or where the log is damaged."""
+    protocol: dict[str, Any] = {}
+    for version in sorted(log.commits):
+        name = f"{version:020}.json"
+        for number, line in enumerate((root / "_delta_log" / name).read().split(b"\n"), 1):
+            try:
+                action = json.loads(line) if line.strip() else {}
+                protocol = action.get("protocol") or protocol
+            except (ValueError, AttributeError):
+                hint = "restore the file from a copy, or write the table again"
+                return _unread(stream, f"cannot be opened: line {number} of {name} in its log is damaged", hint)
+    reader, features = protocol.get("minReaderVersion"), protocol.get("readerFeatures")
+    try:
+        _check_features(
+            stream, reader if isinstance(reader, int) else 1, features if isinstance(features, list) else []
+        )
+    except HeddleError as error:
+        return error
+    last = max([*log.commits, *log.checkpoints])
+    hint = "if Spark reads it, write it again by Spark; if not, restore its log (`RESTORE TABLE`, or a copy)"
+    what = f"cannot be opened at version {last}: an action of its log, or its checkpoint, is damaged or unknown"
+    return _unread(stream, what, hint)
 
 
 def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArray[np.int64]]:
@@ -162,7 +194,7 @@ def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArra
         # delta-rs 1.6 tells them of no table whose types may be widened
         features = [name for name in table.protocol().reader_features or () if name.startswith("typeWidening")]
         hint = f"ALTER TABLE … DROP FEATURE {(features or ['deletionVectors'])[0]}"
-        raise _unread(stream, f"uses deletionVectors that cannot be read: {error}", hint) from error
+        raise _unread(stream, "uses deletionVectors in a form that is not read", hint) from error
     found: dict[str, NDArray[np.int64]] = {}
     above = str(table.table_uri).rstrip("/") + "/"
     for path, kept in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True):
@@ -185,15 +217,25 @@ def _has_log(root: Place) -> bool:
     return log.local().is_dir() if log.is_local else log.exists()
 
 
-def _check_log(stream: Stream, root: Place) -> None:
+@dataclass(frozen=True)
+class _Log:
+    """The log of a table as it is listed: the versions of its ``commits``, and the files of its complete
+    ``checkpoints``, by version."""
+
+    commits: frozenset[int]
+    checkpoints: dict[int, list[str]]
+
+
+def _check_log(stream: Stream, root: Place) -> _Log:
     """HDL-430 if a commit is missing between the newest checkpoint, or the beginning, and the newest commit."""
-    commits, parts = set(), Counter[tuple[int, int]]()
+    commits, parts = set(), dict[tuple[int, int], list[str]]()
     for path in (root / "_delta_log").listed():
         if found := _COMMIT.fullmatch(path.name):
             commits.add(int(found[1]))
         elif found := _CHECKPOINT.fullmatch(path.name):
-            parts[int(found[1]), int(found[2] or 1)] += 1
-    covered = max((version for (version, of), there in parts.items() if there >= of), default=-1)
+            parts.setdefault((int(found[1]), int(found[2] or 1)), []).append(path.name)
+    checkpoints = {version: names for (version, of), names in sorted(parts.items()) if len(names) >= of}
+    covered = max(checkpoints, default=-1)
     last = max([*commits, covered])
     lost = next((version for version in range(covered + 1, last) if version not in commits), None)
     if lost is not None or last < 0:
@@ -203,6 +245,27 @@ def _check_log(stream: Stream, root: Place) -> None:
             + (f", its newest is {last}" if last >= 0 else ", and any other"),
             "put the commit back, or write the table anew",
         )
+    return _Log(frozenset(commits), checkpoints)
+
+
+def _current(stream: Stream, root: Place, actions: pa.Table, log: _Log, version: int) -> pa.Table:
+    """The actions that add files, without those that a ``remove`` in another spelling undid."""
+    covered = max((number for number in log.checkpoints if number <= version), default=-1)
+    since = [number for number in range(covered + 1, version + 1) if number in log.commits]
+    names = actions["path"].to_pylist()
+    try:
+        current = current_names(
+            names,
+            lambda name: file_place(stream, root, name),
+            root / "_delta_log",
+            since,
+            log.checkpoints.get(covered, []),
+        )
+    except TwoNames as error:
+        raise _unread(
+            stream, f"names a file in two ways: {error}", "write it again, or a checkpoint by Spark"
+        ) from error
+    return actions if len(current) == len(names) else actions.filter(pa.array([name in current for name in names]))
 
 
 def _files(stream: Stream, root: Place, actions: pa.Table, time: str) -> list[DeltaFile]:
@@ -241,17 +304,25 @@ def _instants(actions: pa.Table, statistic: str, column: str) -> list[int | None
 
 
 def file_place(stream: Stream, root: Place, name: str) -> str:
-    """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL."""
+    """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL, in one spelling."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", name)
     if scheme is None:
         inside = unquote(name)
         if root.is_local:
-            return str(root.local() / inside)
+            return _absolute(root, inside) if inside.startswith("/") else f"{root.local()}/{os.path.normpath(inside)}"
+        inside = re.sub(r"/(\./)*/*", "/", inside).removeprefix("./")
         if inside.startswith("/") or not {".", ".."}.isdisjoint(inside.split("/")):
             raise _unread(stream, "has a file elsewhere", "copy the table to a folder of its own")
         return str(root / inside)
     if root.is_local and scheme[1].lower() == "file":
-        return unquote(urlsplit(name).path)
+        return _absolute(root, unquote(urlsplit(name).path))
     if root.is_local or SCHEMES.get(scheme[1].lower()) != scheme_of(root.url):
         raise _unread(stream, f"has a file elsewhere ({scheme[1]}:)", "copy the table to a folder here")
     return normalised(unquote(name))
+
+
+def _absolute(root: Place, path: str) -> str:
+    """An absolute path in one spelling, below the root as the stream names it, also if that is a link."""
+    path = os.path.normpath(path)
+    real = os.path.realpath(root.url)
+    return f"{root.local()}/{path[len(real) + 1 :]}" if path.startswith(f"{real}/") else path

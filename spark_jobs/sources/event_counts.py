@@ -156,9 +156,9 @@ def _by_bucket(pieces: Sequence[tuple[int, int, float]], bucket: int) -> list[tu
     return found
 
 
-def _meet(one: Span, other: Span) -> Span:
-    begin = max(one[0], other[0])
-    return begin, max(begin, min(one[1], other[1]))
+def _meet(first: Span, second: Span) -> Span:
+    begin = max(first[0], second[0])
+    return begin, max(begin, min(first[1], second[1]))
 
 
 def _length(span: Span) -> int:

@@ -72,7 +72,7 @@ def _failures(stream: Stream) -> Iterator[None]:
             message = f"stream {stream.name}: there is no Iceberg table {stream.source.path}: {_told(error)}"
             raise HeddleError("HDL-401", message, "check its name") from error
         hint = "is it whole, and its catalogue described to pyiceberg (PYICEBERG_CATALOG__…, .pyiceberg.yaml)?"
-        raise _unread(stream, f"cannot be opened: {type(error).__name__}: {_told(error)}", hint) from error
+        raise _unread(stream, f"cannot be opened ({type(error).__name__})", hint) from error
 
 
 def _told(error: Exception) -> str:
@@ -175,7 +175,7 @@ def _deleted(stream: Stream, delete: Any) -> dict[str, NDArray[np.int64]]:
 
             found: Iterable[tuple[str, Any]] = PuffinFile(bytes(file.read())).to_vector().items()
             return {name: np.sort(np.asarray(positions.to_numpy(), dtype=np.int64)) for name, positions in found}
-        rows = pq.read_table(file, columns=["file_path", "pos"])
+        rows = pq.read_table(file, columns=["file_path", "pos"], page_checksum_verification=True)
     names = rows["file_path"].cast(pa.string())
     return {
         name: np.sort(rows["pos"].filter(pc.equal(names, name)).to_numpy().astype(np.int64))

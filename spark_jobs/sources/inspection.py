@@ -21,7 +21,7 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.decoding import check_columns, first_rows, missing_columns
-from spark_jobs.sources.splits import Split, splits_of
+from spark_jobs.sources.splits import Split, files_of
 
 ENDS = 16
 """Of so many CSV files, the first and the last by name, the times are looked at."""
@@ -73,14 +73,15 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     without any time, are warnings (HDL-424).
     """
     try:
-        splits = splits_of(stream)
+        files = files_of(stream)
+        splits = files.opened(range(len(files.paths)))
     except HeddleError as error:
         return Inspection(stream.name, 0, None, None, False, (as_warned(error.diagnostic),))
     paths = {split.path: split for split in reversed(splits)}
+    diagnostics = list(files.warnings)
     if not paths:
-        return Inspection(stream.name, 0, None, None, False, (_empty(stream, "holds no data"),))
+        return Inspection(stream.name, 0, None, None, False, (*diagnostics, _empty(stream, "holds no data")))
     newest = max(paths, key=lambda path: (_changed(paths[path]), path))
-    diagnostics: list[Diagnostic] = []
     times: list[pa.Array] = []
     looked_at = [paths[path] for path in dict.fromkeys([splits[0].path, newest])]
     for split in looked_at:
@@ -96,7 +97,7 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
         if split.begin is not None and split.end is not None:
             first = split.begin if first is None else min(first, split.begin)
             last = split.end - 1 if last is None else max(last, split.end - 1)
-    if first is None and not diagnostics:
+    if first is None and len(diagnostics) == len(files.warnings):
         diagnostics.append(_empty(stream, f"has no event with a time ({stream.time}) where it was looked at"))
     return Inspection(stream.name, len(paths), first, last, about, tuple(diagnostics))
 

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import Fragments, instants, starts_of
-from optimizer.workload.values import ACQ, Stream
+from optimizer.windows.alignment import Fragments, instants, instants_over, starts_of
+from optimizer.workload.values import ACQ, Stream, Window
+from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.ledger import Arrival, Ledger
-from spark_jobs.sources.replacements import disjoint, met
+from spark_jobs.sources.replacements import FAR, disjoint, met
 from spark_jobs.sources.splits import Split
 
 
@@ -26,9 +27,9 @@ class LateDataImpact:
     """What has changed of a published interval: ``files`` that came or went since, of which so many are ``by_feed``: a
     change data feed says which rows they do not share; the late events and the moments of such rows (``rows``) in the
     history of its windows, the ``fragments`` that they fall into, and the ``queries`` with how many of their
-    ``windows`` hold such an event that passes the query's filter, or are due now and were not then. Files that went
-    cannot be read: what they may have held counts by time alone, and so do rows that a feed tells of. Windows of rows
-    are not counted (their queries are).
+    ``windows`` hold such an event that passes the query's filter, or may hold any, are due now and were not
+    then. Files that went cannot be read: what they may have held counts by time alone, and so do rows that a feed tells
+    of. Windows of rows are not counted (their queries are).
     """
 
     files: int
@@ -78,6 +79,8 @@ def change(
         news = {one.identity: one for one in met_files if not _is_explained(one, explained, since.get(name, 0))}
         gone = [one for one in news.values() if not one.is_here]
         changed = disjoint(span for each in replaced for span in _within(each.changed, first, end))
+        spans = [span for split in splits for span in split.spans]
+        possible = [(-FAR if low is None else low, FAR if high is None else high) for low, high in spans]
         files += len(met_files)
         by_feed += len(met_files) - len(news)
         columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
@@ -102,7 +105,7 @@ def change(
             if query.filter is not None and len(times):
                 passed = evaluate(query.filter, found, schema)
                 mine = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
-            hit = _windows(query, mine, gone, changed, begin, end, due.get(name, end))
+            hit = _windows(query, mine, gone, changed, begin, end, due.get(name, end), possible)
             windows += len(hit)
             names += [query.name] * bool(len(hit))
             if stream.event_id is not None:
@@ -144,14 +147,30 @@ def _windows(
     begin: int,
     end: int,
     due: int,
+    possible: Iterable[tuple[int, int]],
 ) -> NDArray[np.int64]:
     """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone or has
-    ``changed`` (spans, ascending and disjoint), or end after ``due``."""
+    ``changed`` (spans, ascending and disjoint), or end after ``due`` and may hold an event: it is
+    ``possible`` in these spans."""
     window = query.window
-    at = instants(window, begin, end)
+    spans = [(-FAR if one.begin is None else one.begin, FAR if one.end is None else one.end) for one in gone]
+    at = _near(window, times, disjoint([*spans, *changed]), begin, end)
+    if due < end:
+        at = np.union1d(at, _near(window, times[:0], disjoint(possible), max(begin, due), end))
     starts, ends = starts_of(window, at), at - window.ago
     hit = (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
-    for one in gone:
-        low, high = one.begin if one.begin is not None else -(1 << 62), one.end if one.end is not None else 1 << 62
+    for low, high in spans:
         hit |= (ends > low) & (starts < high)
     return at[hit | (at > due)]
+
+
+def _near(
+    window: Window, times: NDArray[np.int64], spans: Iterable[tuple[int, int]], begin: int, end: int
+) -> NDArray[np.int64]:
+    """Instants in (begin, end], ascending, among which are all whose windows hold one of some times, ascending, or meet
+    a span."""
+    pieces = [instants_over(window, times, begin, end)]
+    for low, high in spans:
+        first, last = max(begin, low + window.ago), min(end, high - 1 + window.reach)
+        pieces += [instants(window, first, last)] if first < last else []
+    return distinct_of(np.concatenate(pieces))[0]

@@ -45,6 +45,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
+from spark_jobs.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.looks import Look
 from spark_jobs.sources.newest_entries import newest_in
@@ -69,7 +70,7 @@ CHUNK = 4 << 20
 NOWHERE = (FAR, FAR)
 """A span in which no file has events: of a listing for it only what is new or not as it was is opened."""
 
-REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64())])
+REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64()), ("day", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Arrival:
     late: int = 0
     stamps: frozenset[str] = frozenset()
     moves: tuple[Move, ...] = ()
+    clusters: tuple[Cluster, ...] = ()
 
     @property
     def is_here(self) -> bool:
@@ -136,6 +138,7 @@ class Arrival:
             "stamps": stamp or " ".join(sorted(self.stamps)) or None,
             "commit": move.commit,
             "changed": move.text(),
+            "clusters": json.dumps(self.clusters) if self.clusters else None,
             **moments,
         }
 
@@ -260,6 +263,22 @@ class Ledger(Mapping[str, Arrival]):
         begins = [*lows[known].tolist(), *(-FAR if one.begin is None else one.begin for one in added)]
         ends = [*highs[known].tolist(), *(FAR if one.end is None else one.end for one in added)]
         return (min(begins), max(ends)) if begins and -FAR not in begins and FAR not in ends else None
+
+    @property
+    def newest_event(self) -> int | None:
+        """The time of the newest event of the files that are there and say so; None if none does."""
+        lows, highs = self._spans
+        ends = highs[self._is_here & (lows < highs) & (highs < FAR)].tolist()
+        ends += [one.end for one in self.added.values() if one.is_here and one.begin != one.end and one.end is not None]
+        return max(ends) - 1 if ends else None
+
+    @property
+    def clusters(self) -> list[tuple[Cluster, str]]:
+        """The clusters of the files that are there, with their paths; none, if nothing can be far from anything."""
+        here = pa.array(self._is_here)
+        known = [self._of_last(name).filter(here) for name in ("path", "begin", "end", "clusters")]
+        added = [(cluster, one.path) for one in self.added.values() if one.is_here for cluster in one.clusters]
+        return stored_clusters(known, added)
 
     @cached_property
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -430,6 +449,7 @@ def _arrival(stream: str, rows: Sequence[Mapping[str, Any]]) -> Arrival:
         # of all rows: one that adds a stamp has the moment of the one before it
         frozenset(stamp for row in rows for stamp in (row.get("stamps") or "").split()),
         tuple(moves.values()),
+        tuple(Cluster(*one) for one in json.loads(row.get("clusters") or "[]")),
     )
 
 
@@ -478,13 +498,14 @@ def time_named(stream: Stream) -> str:
 class Listed(NamedTuple):
     """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
     (:meth:`Ledger.settled_in`), and the state ``commit`` of a table. ``others`` opens those, the last first. ``look``:
-    the look that it was, if not all files had to be looked at."""
+    the look that it was, if not all files had to be looked at. ``warnings``: about files that are not read."""
 
     splits: list[Split]
     settled: NDArray[np.int64]
     commit: str | None
     others: Iterator[list[Split]]
     look: Look | None = None
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
@@ -511,7 +532,7 @@ def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Lo
             path = known.path(number)
             yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
 
-    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look)
+    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look, files.warnings)
 
 
 class Admitted(NamedTuple):
@@ -569,7 +590,8 @@ def admitted(
         # what Parquet says of its row groups is narrower than what the ledger knows of the file
         begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
         if begin is None or begin != end:  # not empty
-            taken.append(replace(split, refused=one.refused, begin=begin, end=end, replacements=replacements))
+            bounds = replace(split, begin=begin, end=end, gaps=gaps_of(one.clusters))
+            taken.append(replace(bounds, refused=one.refused, replacements=replacements))
     return Admitted(taken, known, rows.problem)
 
 
@@ -662,9 +684,10 @@ def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, kn
             # back again as it was: what was refused of it still is
             found += [] if before.is_here else [replace(before, event="came", noted=now)]
             continue
-        begin, end = _bounds(stream, mine)
+        clusters = of_file(stream, mine)
+        begin, end = _bounds(mine, clusters)
         arrived = max(FIRST, min(clock, _modified(stream, mine[0])))
-        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end)
+        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end, clusters=clusters or ())
         if (
             stream.allowed_lateness is not None
             and len(known.rows)
@@ -679,18 +702,12 @@ def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, kn
     return [*found, *gone]
 
 
-def _bounds(stream: Stream, splits: Sequence[Split]) -> tuple[int | None, int | None]:
-    """The span [begin, end) of a file's events; None, None if some have no time. CSV does not say: it is read."""
+def _bounds(splits: Sequence[Split], clusters: Sequence[Cluster] | None) -> tuple[int | None, int | None]:
+    """The span [begin, end) of a file's events; None, None if some have no time. CSV does not say: its clusters do."""
     if any(split.format == "csv" for split in splits):
-        low, high = 1 << 62, -(1 << 62)
-        for split in splits:
-            for batch in read_split(stream, split, []):
-                times, _, missing = times_of(batch, stream)
-                if missing:
-                    return None, None
-                if len(times):
-                    low, high = min(low, int(times.min())), max(high, int(times.max()) + 1)
-        return (low, high if high < LAST else None) if low < high else (0, 0)
+        if not clusters:
+            return (None, None) if clusters is None else (0, 0)
+        return clusters[0].begin, clusters[-1].end if clusters[-1].end < LAST else None
     begins, ends = [split.begin for split in splits], [split.end for split in splits]
     if None in begins or None in ends:
         return None, None
@@ -781,4 +798,4 @@ def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: 
         f"{spans}, which was published"
     )
     left_out = LeftOut(run_id, stream.name, "HDL-411", arrival.late, detail, arrival.noted)
-    quarantine.log(warehouse, left_out, token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
+    quarantine.log(warehouse, [left_out], token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))

@@ -191,8 +191,9 @@ def _footer(file: pa.NativeFile) -> pq.FileMetaData:
 def parquet(
     path: str, version: ObjectVersion | None = None, metadata: pq.FileMetaData | None = None, **options: Any
 ) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, maybe with its footer; in a store its columns are asked for by ranges at once. Raises OSError and
-    pyarrow's errors."""
+    """A Parquet file, maybe with its footer; in a store its columns are asked for by ranges at once. A page that has a
+    checksum is checked against it. Raises OSError and pyarrow's errors."""
+    options["page_checksum_verification"] = True
     if Place.of(path).is_local:
         yield pq.ParquetFile(path, metadata=metadata, **options)
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +25,10 @@ def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: i
     are. Raises what reading raises."""
     if stream.event_id is None:
         return splits
-    groups: list[tuple[int, int, list[int]]] = []
-    if any(split.begin is None or split.end is None for split in splits):
-        # what does not say which times it holds is read once for all of them
-        groups.append((-(1 << 62), 1 << 62, list(range(len(splits)))))
-    else:
-        days = {day for split in splits for day in _days(split, begin, end)}
-        for day in sorted(days):
-            mine = [number for number, split in enumerate(splits) if split.may_hold(day, day + DAY)]
-            groups.append((day, day + DAY, mine))
+    # what does not say which times it holds is read once for all of them
+    groups, is_known = [(-(1 << 62), 1 << 62, list(range(len(splits))))], False
+    if all(split.begin is not None and split.end is not None for split in splits):
+        groups, is_known = _groups(splits, begin // DAY * DAY, -(-end // DAY) * DAY), True
     found = list(splits)
     for first, last, mine in groups:
         path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last)
@@ -40,22 +36,40 @@ def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: i
             rows = pq.read_table(file)
         # most splits repeat nothing: nothing is attached to those
         for place in np.unique(rows["split"].to_numpy()):
-            split = found[mine[place]]
-            lacking = digest(rows.filter(pc.equal(rows["split"], place))["row"].to_pylist())
+            split, repeats = found[mine[place]], rows.filter(pc.equal(rows["split"], place))
+            lacking = _by_day(repeats, first, last) if is_known else [(first, last, _digest(repeats))]
             found[mine[place]] = replace(
                 split,
                 repeated=(*split.repeated, f"{path}#{place}"),
-                lacking=(*split.lacking, (first, last, lacking)),
+                lacking=(*split.lacking, *lacking),
             )
     return found
 
 
-def _days(split: Split, begin: int, end: int) -> Iterator[int]:
-    """The midnights before the events that a split may have on the days of [begin, end)."""
-    assert split.begin is not None and split.end is not None
-    first, last = max(begin // DAY * DAY, split.begin), min(-(-end // DAY) * DAY, split.end)
-    if first < last:
-        yield from range(first // DAY * DAY, last, DAY)
+def _groups(splits: Sequence[Split], begin: int, end: int) -> list[tuple[int, int, list[int]]]:
+    """[begin, end), both midnights, in spans [first, last) of whole days on which the same splits may have events, with
+    the numbers of these splits. At most four spans a split, however long the time between its first and last event."""
+    edges = {begin, end}
+    for split in splits:
+        bounds = [at for span in split.spans for at in span if at is not None]
+        edges.update(edge for at in bounds for edge in (at // DAY * DAY, -(-at // DAY) * DAY))
+    found = []
+    for first, last in pairwise(sorted(at for at in edges if begin <= at <= end)):
+        mine = [number for number, split in enumerate(splits) if split.may_hold(first, last)]
+        found += [(first, last, mine)] if mine else []
+    return found
+
+
+def _digest(repeats: pa.Table) -> str:
+    return digest(repeats["row"].to_pylist())
+
+
+def _by_day(repeats: pa.Table, first: int, last: int) -> list[tuple[int, int, str]]:
+    """A hash of the rows that a split repeats, for each day of [first, last) on which it does."""
+    if last - first == DAY:  # what an earlier Heddle kept of a day does not say of which
+        return [(first, last, _digest(repeats))]
+    days = pc.unique(repeats["day"]).sort().to_pylist()
+    return [(day * DAY, (day + 1) * DAY, _digest(repeats.filter(pc.equal(repeats["day"], day)))) for day in days]
 
 
 def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], begin: int, end: int) -> str:

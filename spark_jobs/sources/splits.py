@@ -29,14 +29,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.streams import BY_CATALOGUE, TIME_UNITS, is_readable, roots_of
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.settings import settings
 from spark_jobs.sources.column_mapping import as_table_has, names_in_file, place_in_file
 from spark_jobs.sources.delta_source import DeltaFile, read_log
+from spark_jobs.sources.file_names import (
+    COMMIT_LOG,
+    TABLE_LOGS,
+    is_data,
+    is_hidden,
+    is_no_data,
+    of_table,
+    unread_files,
+    unread_links,
+)
+from spark_jobs.sources.legacy_calendar import LegacyCalendar, has_moved, legacy_calendar, moved_instant
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.sources.replacements import NOTHING, Replacements
+from spark_jobs.sources.sink_log import committed, origin_warnings, sinks_above
 from spark_jobs.storage import ObjectVersion, Place, Stored, check_bucket, is_refusal, store_error
 
 ROW = 40
@@ -74,7 +86,8 @@ class Split:
     Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta table's file
     ``names`` is what the table calls its columns, if not as it does (:mod:`spark_jobs.sources.column_mapping`), and
     ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else;
-    ``replacements`` is what is known of how the stream's files took the place of others."""
+    ``replacements`` is what is known of how the stream's files took the place of others. ``gaps``: long spans [first,
+    last) between its first and last event that have none (:mod:`spark_jobs.sources.clusters`)."""
 
     format: str
     path: str
@@ -92,6 +105,7 @@ class Split:
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
+    gaps: tuple[tuple[int, int], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing
@@ -107,7 +121,24 @@ class Split:
 
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
-        return (self.begin is None or self.begin < end) and (self.end is None or self.end > begin)
+        if (self.begin is not None and self.begin >= end) or (self.end is not None and self.end <= begin):
+            return False
+        return not any(
+            first <= (begin if self.begin is None else max(begin, self.begin))
+            and (end if self.end is None else min(end, self.end)) <= last
+            for first, last in self.gaps
+        )
+
+    @property
+    def spans(self) -> list[tuple[int | None, int | None]]:
+        """The spans [begin, end) that may have its events."""
+        inside = [
+            gap
+            for gap in self.gaps
+            if (self.begin is None or gap[0] > self.begin) and (self.end is None or gap[1] < self.end)
+        ]
+        edges = [self.begin, *(at for gap in inside for at in gap), self.end]
+        return list(zip(edges[::2], edges[1::2], strict=True))
 
     def rows_about(self) -> float:
         """How many rows it has, from its size if it does not say."""
@@ -155,7 +186,7 @@ class SourceFiles:
     ``opened`` gives the splits of some of them, by their numbers, and raises what :func:`splits_of` raises. ``commit``:
     the state of a table (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`). ``is_settling``: whether a file
     of which all this is known need not be opened. ``passed``: the numbers of known files that are there as they were
-    (:class:`KnownFiles`), and are not among the others.
+    (:class:`KnownFiles`), and are not among the others. ``warnings``: about files of the folder that are not read.
     """
 
     paths: Sequence[str]
@@ -164,6 +195,7 @@ class SourceFiles:
     commit: str | None = None
     is_settling: bool = True
     passed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    warnings: tuple[Diagnostic, ...] = ()
 
     @cached_property
     def marks(self) -> Sequence[str] | pa.Array:
@@ -226,7 +258,7 @@ def declared(stream: Stream) -> str:
 
 def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
     """The CSV or Parquet files of this machine, those that are known passed over."""
-    paths, passed = _files(stream, known)
+    paths, passed, warnings = _files(stream, known)
     statuses = _Statuses(paths)
 
     def identity(number: int) -> str:
@@ -245,7 +277,7 @@ def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
         status = pc.binary_join_element_wise(inode, changed, "|")
         return pc.binary_join_element_wise(identities, pa.scalar(f"{declared(stream)}\n"), status, "")
 
-    return SourceFiles(paths, marked, _opening(stream, opened), passed=passed)
+    return SourceFiles(paths, marked, _opening(stream, opened), passed=passed, warnings=warnings)
 
 
 class _Statuses:
@@ -289,7 +321,7 @@ _status = os.stat
 
 def _files_in_store(stream: Stream) -> SourceFiles:
     """The CSV or Parquet files of a store."""
-    files = _stored_files(stream)
+    files, warnings = _stored_files(stream)
     paths = [str(place) for place, _ in files]
 
     def opened(numbers: Sequence[int]) -> list[Split]:
@@ -305,7 +337,8 @@ def _files_in_store(stream: Stream) -> SourceFiles:
             for split in _parquet_splits(stream, path, _stored_identity(path, version), metadata=footer)
         ]
 
-    return SourceFiles(paths, lambda: [f"{file.size}|{file.modified}" for _, file in files], _opening(stream, opened))
+    marks = [f"{file.size}|{file.modified}" for _, file in files]
+    return SourceFiles(paths, lambda: marks, _opening(stream, opened), warnings=warnings)
 
 
 def _stored_identity(path: str, version: ObjectVersion) -> str:
@@ -323,25 +356,43 @@ def _at_once(stream: Stream, paths: Sequence[str], look: Callable[[str], T]) -> 
         return list(pool.map(looked_at, paths))
 
 
-def _stored_files(stream: Stream) -> list[tuple[Place, Stored]]:
-    """The files of a source in a store, in the order in which a folder of this machine would have them."""
-    root, suffix = Place.of(stream.source.path), f".{stream.source.format}"
+def _stored_files(stream: Stream) -> tuple[list[tuple[Place, Stored]], tuple[Diagnostic, ...]]:
+    """The files of a source in a store, in the order in which a folder of this machine would have them, and the
+    warnings about the others."""
+    root = Place.of(stream.source.path)
     check_place(stream, root)
     # a listing is a request for a thousand files, and a file that bears the source's name another
     files = {tuple(file.name.split("/")): file for file in root.listed(recursive=True)}
     if not files:
         if (alone := root.info()) is not None:
-            return [(root, alone)]
+            return [(root, alone)], ()
         check_bucket(root)
         raise HeddleError("HDL-401", f"stream {stream.name}: there is nothing at {root}", "check `path`")
+    visible = [parts for parts in sorted(files) if not any(map(is_hidden, parts))]
+    chosen = {"/".join(parts): parts for parts in visible if is_data(parts[-1], stream.source.format)}
+    others = [name for name in map("/".join, visible) if name not in chosen and not is_no_data(name.rpartition("/")[2])]
+    logs = {
+        (part, "/".join(parts[:at]))
+        for parts in files
+        for at, part in enumerate(parts)
+        if part == COMMIT_LOG or part in TABLE_LOGS
+    }
+    sinks = [str(root / folder) if folder else str(root) for log, folder in logs if log == COMMIT_LOG]
+    named = committed(stream, root, sinks or sinks_above(root), list(chosen))
+    warnings = (*unread_files(stream, others), *named.warnings)
+    warnings += tuple(of_table(stream, str(root / folder), log) for log, folder in sorted(logs) if log in TABLE_LOGS)
     found = [
-        (root / files[parts].name, files[parts])
-        for parts in sorted(files)
-        if parts[-1].endswith(suffix) and not any(part.startswith(("_", ".")) for part in parts)
+        (root / files[parts].name, files[parts]) for name, parts in chosen.items() if name not in named.uncommitted
     ]
     if not found:
-        raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    return found
+        raise _no_file(stream, root, warnings)
+    return found, warnings
+
+
+def _no_file(stream: Stream, root: Path | Place, warnings: Sequence[Diagnostic]) -> HeddleError:
+    message = f"stream {stream.name}: no .{stream.source.format} file in {root}"
+    hint = "; ".join(["check `path` and `format`", *(warning.message for warning in warnings[:2])])
+    return HeddleError("HDL-401", message, hint)
 
 
 @contextmanager
@@ -378,53 +429,100 @@ def check_place(stream: Stream, path: Path | Place) -> None:
         raise HeddleError("HDL-458", message, f"{hint}; links and the paths in a Delta log count as well")
 
 
-def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], NDArray[np.int64]]:
-    """The CSV or Parquet files of a folder of this machine, or the file that the source is, by their paths' parts; and
-    the numbers of the known ones that are passed over."""
-    root, suffix = Path(stream.source.path), f".{stream.source.format}"
+def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], NDArray[np.int64], tuple[Diagnostic, ...]]:
+    """The CSV or Parquet files of a folder of this machine, or the file that the source is, by their paths' parts; the
+    numbers of the known ones that are passed over; and the warnings about all others."""
+    root, format = Path(stream.source.path), stream.source.format
     check_place(stream, root)
     if root.is_file():
-        return [str(root)], np.zeros(0, dtype=np.int64)
+        return [str(root)], np.zeros(0, dtype=np.int64), ()
     if not root.exists():
         raise HeddleError(
             "HDL-401",
             f"stream {stream.name}: there is no {root}",
             "check `path`: it is relative to streams.yaml",
         )
-    walked, is_flat = _walked(str(root))
-    entries, passed = _passed(walked, known)
-    named = [entry for entry in entries if entry.name.endswith(suffix) and entry.name[0] not in "_."]
+    walked, above = _walked(str(root)), sinks_above(Place(str(root)))
+    sinks = [folder for folder, log in walked.logs if log == COMMIT_LOG] or above
+    # which files are committed is decided of all of them
+    entries, passed = _passed(walked.entries, None if sinks else known)
+    named = [entry for entry in entries if is_data(entry.name, format) and not is_hidden(entry.name)]
     paths = [entry.path for entry in named if entry.is_file(follow_symlinks=False)]
     # folders that are links are not gone into
     paths += [entry.path for entry in named if entry.is_symlink() and _leads_to_file(stream, entry)]
+    warnings = _unread(stream, entries, named, paths)
+    warnings += tuple(of_table(stream, folder, log) for folder, log in walked.logs if log in TABLE_LOGS)
+    if sinks:
+        below = {path[len(str(root)) + 1 :]: path for path in paths}
+        said = committed(stream, Place(str(root)), sinks, list(below))
+        paths, warnings = (
+            [path for name, path in below.items() if name not in said.uncommitted],
+            warnings + said.warnings,
+        )
     if not paths and not len(passed):
-        raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    paths.sort(key=None if is_flat else lambda path: path.replace("/", "\0"))
-    return paths, passed
+        raise _no_file(stream, root, warnings)
+    paths.sort(key=None if walked.is_flat else lambda path: path.replace("/", "\0"))
+    return paths, passed, warnings
+
+
+def _unread(
+    stream: Stream, entries: list[os.DirEntry[str]], named: list[os.DirEntry[str]], paths: list[str]
+) -> tuple[Diagnostic, ...]:
+    """The warning about the entries of a folder that are not read."""
+    if len(paths) == len(entries):
+        return ()
+    format, read = stream.source.format, set(paths) if len(paths) < len(named) else None
+    below = len(stream.source.path.rstrip("/")) + 1
+    links = [
+        entry.path[below:]
+        for entry in entries
+        if entry.is_symlink() and not is_no_data(entry.name) and not _is_file(entry)
+    ]
+    others = [
+        entry.path
+        for entry in entries
+        if not is_no_data(entry.name) and not (is_data(entry.name, format) and (read is None or entry.path in read))
+    ]
+    files = {path[below:] for path in others} - set(links)
+    return (*unread_files(stream, files), *unread_links(stream, links))
 
 
 def _leads_to_file(stream: Stream, link: os.DirEntry[str]) -> bool:
     """Whether a link leads to a file. Raises HDL-458 if that lies where no stream is read from."""
+    if _is_file(link):
+        check_place(stream, Path(link.path))
+        return True
+    return False
+
+
+def _is_file(link: os.DirEntry[str]) -> bool:
     try:
-        is_file = link.is_file()
+        return link.is_file()
     except OSError:  # one that leads to itself
         return False
-    if is_file:
-        check_place(stream, Path(link.path))
-    return is_file
 
 
-def _walked(root: str) -> tuple[list[os.DirEntry[str]], bool]:
-    """What lies in a folder and its folders, but for hidden ones and what is in them; and whether it has no folders."""
-    folders, found, is_flat = [root], list[os.DirEntry[str]](), True
+class _Walked(NamedTuple):
+    """What lies in a folder and its folders, but for hidden ones and what is in them; whether it has no folders; and
+    the folders that have a log (:mod:`spark_jobs.sources.file_names`), with its name."""
+
+    entries: list[os.DirEntry[str]]
+    is_flat: bool
+    logs: list[tuple[str, str]]
+
+
+def _walked(root: str) -> _Walked:
+    folders, found, is_flat, logs = [root], list[os.DirEntry[str]](), True, list[tuple[str, str]]()
     while folders:
-        with os.scandir(folders.pop()) as entries:
+        folder = folders.pop()
+        with os.scandir(folder) as entries:
             here = list(entries)
         inner = [entry for entry in here if entry.is_dir(follow_symlinks=False)]
-        folders += [entry.path for entry in inner if entry.name[0] not in "_."]
+        folders += [entry.path for entry in inner if not is_hidden(entry.name)]
+        logs += [(folder, entry.name) for entry in inner if entry.name == COMMIT_LOG or entry.name in TABLE_LOGS]
         found += [entry for entry in here if not entry.is_dir(follow_symlinks=False)] if inner else here
         is_flat &= not inner
-    return found, is_flat
+    return _Walked(found, is_flat, sorted(logs))
 
 
 def _passed(
@@ -458,6 +556,8 @@ def _parquet_splits(
     begin, end = (None, None) if file is None else _known_bounds(file)
     with failures_of(stream, path):
         metadata = pq.read_metadata(path) if metadata is None else metadata
+        calendar = legacy_calendar(metadata)
+        identity += "|moved dates" if has_moved(metadata, calendar) else ""
         schema, called = metadata.schema.to_arrow_schema(), dict[tuple[str, ...], str]()
         if file is not None and table is not None and file.mapped is not None:
             called = names_in_file(table, schema, file.mapped == "id")
@@ -495,7 +595,9 @@ def _parquet_splits(
         group = metadata.row_group(index)
         if rows and rows + group.num_rows > SPLIT_ROWS:
             flush()
-        bounds = None if column is None else _time_bounds(stream, metadata.schema.column(column), group.column(column))
+        bounds = None
+        if column is not None:
+            bounds = _time_bounds(stream, metadata.schema.column(column), group.column(column), calendar)
         if bounds is not None and (low is not None or not groups):
             low = bounds[0] if low is None else min(low, bounds[0])
             high = bounds[1] if high is None else max(high, bounds[1])
@@ -555,7 +657,9 @@ def column_places(
 _MICROS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 
 
-def _time_bounds(stream: Stream, column: Any, chunk: Any) -> tuple[int, int] | None:
+def _time_bounds(
+    stream: Stream, column: Any, chunk: Any, calendar: LegacyCalendar | None = None
+) -> tuple[int, int] | None:
     """The least and the greatest time of a row group; None if they are unknown or rows have no time that is used."""
     statistics, kind = chunk.statistics, json.loads(column.logical_type.to_json())
     if statistics is None or not statistics.has_min_max or statistics.null_count:
@@ -568,6 +672,8 @@ def _time_bounds(stream: Stream, column: Any, chunk: Any) -> tuple[int, int] | N
         return None
     # never as Python's datetimes, which end with the year 9999
     low, high = (value * factor // divisor for value in (statistics.min_raw, statistics.max_raw))
+    if kind["Type"] == "Timestamp":
+        low, high = moved_instant(low, calendar), moved_instant(high, calendar)
     return (low, high) if low >= FIRST and high < LAST else None
 
 
@@ -609,6 +715,7 @@ def _files_of_table(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]
         files[0].commit if files else None,
         # what the columns of a file are called is known once it is opened
         all(file.mapped is None for file in files),
+        warnings=origin_warnings(stream),
     )
 
 

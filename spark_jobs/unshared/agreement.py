@@ -69,16 +69,19 @@ def _audit_of(output: Output) -> _Audit:
 
 
 def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
-    """Whether a stored output value equals the recomputed row's: exact types to the last digit, doubles
-    within what Spark's own plain summation may lose (n*eps*sum|x|; for variances as Welford's recurrence,
-    Chan, Golub and LeVeque 1983), sketches within the error that the query permits: ranks and counts by it times the
-    number of values, distinct counts by :data:`DEVIATIONS` times it.
+    """Whether a stored output value equals the recomputed row's: exact types to the last digit, and so averages of them
+    and moments of which the evidence is exact; doubles within what Spark's own plain summation may lose (n*eps*sum|x|;
+    for variances as Welford's recurrence, Chan, Golub and LeVeque 1983), sketches within the error that the query
+    permits: ranks and counts by it times the number of values, distinct counts by :data:`DEVIATIONS` times it.
 
     ``value``: as the results table stores it (dates as days, timestamps as microseconds, decimals as text).
     """
     if output.parts:
         return _agrees_derived(output, value, row)
-    return _audit_of(output).agrees(output, value, _evidence(output, row))
+    evidence = _evidence(output, row)
+    if evidence.get("exact"):
+        return _same(value, evidence[""])
+    return _audit_of(output).agrees(output, value, evidence)
 
 
 def _evidence(output: Output, row: Mapping[str, Any]) -> Evidence:
@@ -119,7 +122,8 @@ def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> 
         return None
     if output.type == LONG and not -(2**63) <= theirs < 2**63:
         return None
-    inexact = output.error is not None or (output.type == DOUBLE and output.function in ROUNDED)
+    is_rounded = output.type == DOUBLE and output.function in ROUNDED and not row.get(f"{output.name} exact")
+    inexact = output.error is not None or is_rounded
     if inexact and agrees(output, threshold, row):
         return None
     if isinstance(theirs, float) or isinstance(threshold, float):
@@ -222,7 +226,7 @@ def recomputed_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, float
         value = _mean(output, evidence["total"], evidence["count"])
     if output.type == DOUBLE and value is not None:
         value = float(value)  # an approximate percentile of decimals is one of them in Spark
-    if output.type != DOUBLE or output.function not in ROUNDED:
+    if output.type != DOUBLE or output.function not in ROUNDED or evidence.get("exact"):
         return value, 0.0
     slack = _audit_of(output).slack(output, evidence)
     if not _finite(value):
@@ -306,7 +310,7 @@ def _agrees_average(output: Output, value: Any, total: Decimal | None, count: in
         return output.type.name == "decimal" and abs(mean) >= 10 ** (output.type.precision - output.type.scale)
     if output.type.name == "decimal":
         return bool(Decimal(value) == mean)
-    return bool(abs(value - mean) <= abs(mean) * 2 * EPSILON)
+    return bool(value == mean)
 
 
 def _mean(output: Output, total: Decimal, count: int) -> Any:

@@ -194,7 +194,16 @@ _Columns = Mapping[str, tuple[str, str]]
 """Of the columns of a file, by their names in small letters, the name and DuckDB's type."""
 
 
+def _has_old_calendar(path: str) -> bool:
+    """Whether Spark may have written days before 1582 by the Julian calendar, which DuckDB does not know of."""
+    known = pq.read_metadata(path).metadata or {}
+    version = known.get(b"org.apache.spark.version", b"3")
+    return version < b"3" or any(key.startswith(b"org.apache.spark.legacy") for key in known)
+
+
 def _parquet(connection: duckdb.DuckDBPyConnection, part: _Part) -> tuple[str, _Columns]:
+    if any(map(_has_old_calendar, part.paths)):
+        raise ReadByRun("Spark may have written it by an old calendar")
     paths = ", ".join(map(text_literal, part.paths))
     source = f"read_parquet([{paths}], union_by_name = true{', file_row_number = true' if part.gone else ''})"
     described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()

@@ -1,7 +1,7 @@
 """What plain Python says of an output over the values of one window and group: the answer, and what judging it takes.
 
-Every value is there, so ranks, counts and exact sums are what the definition says, word by word; doubles are summed
-without loss (:func:`math.fsum`).
+Every value is there, so ranks, counts, exact sums and moments of integers and decimals are what the definition says,
+word by word; doubles are summed without loss (:func:`math.fsum`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from operator import and_, or_, xor
 from typing import Any
 
 from optimizer.workload.values import Output
+from spark_jobs.unshared import exact_moments
 from spark_jobs.unshared.listings import RANKS, each_fraction
 from spark_jobs.unshared.values import COUNTED, PAIRED, QUANTILES, SHAPES, SPREADS, fraction_of
 
@@ -47,6 +48,8 @@ def evidence(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Ev
         return {"": len(values)}
     if output.by is not None and output.function not in _BY_FUNCTION:
         return {"": _paired(output, values, others)}
+    if output.by is not None and exact_moments.takes_exact(output) and output.function != "regr_count":
+        return {"": exact_moments.pairs(output, values, others), "count": len(values), "exact": True}
     if output.by is not None:
         return _pairs(output, [float(value) for value in values], [float(value) for value in others])
     return _BY_FUNCTION.get(output.function, _exact)(output, values)
@@ -128,6 +131,8 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _spread(output: Output, values: Sequence[Any]) -> Evidence:
+    if exact_moments.takes_exact(output):
+        return {"": exact_moments.spread(output, values), "count": len(values), "exact": True}
     doubles = [float(value) for value in values]
     freedom = 0 if output.function.endswith("pop") else 1
     answer = None
@@ -169,6 +174,8 @@ def _of_pairs(
 
 
 def _shape(output: Output, values: Sequence[Any]) -> Evidence:
+    if exact_moments.takes_exact(output):
+        return {"": exact_moments.shape(output, values), "count": len(values), "exact": True}
     doubles, answer = [float(value) for value in values], None
     n = len(doubles)
     if not n:

@@ -107,6 +107,14 @@ class SynopsisFailure:
     message: str
 
 
+@dataclass(frozen=True)
+class WithoutTime:
+    """So many events (``rows``) of a file of a source that have no usable time."""
+
+    path: str
+    rows: int
+
+
 Task = Callable[[Iterable[int]], Iterator[Any]]
 """What Spark runs: given numbers of pieces of work, writes files, and yields a :class:`DataFile` for each, a
 :class:`SynopsisFailure` for each synopsis that failed, and what it counted."""

@@ -64,6 +64,9 @@ class RunRecord:
     queries with windows in the interval that have no answer there. ``diagnostics`` are errors and warnings: a run with
     warnings alone has done all that was asked.
 
+    ``without_time``: by stream and file (relative to the stream's path; "": of other files) the events that were left
+    out for want of a usable time.
+
     ``checked``: how much was checked of the answers before they were published (:data:`spark_jobs.settings.CHECKS`).
     """
 
@@ -77,6 +80,7 @@ class RunRecord:
     queries: int = 0
     rows_scanned: int = 0
     rows_without_time: int = 0
+    without_time: dict[str, dict[str, int]] = field(default_factory=dict)
     partials_written: int = 0
     synopses: int = 0
     synopses_reused: int = 0
@@ -574,12 +578,20 @@ def log_event(
             row = _row_of(record, event, content, table_version, record.revision)
             warehouse.append("publish_log", [row.to_row()], token, since=since)
         if record.rows_without_time:
-            detail = f"{record.rows_without_time} events without an event time were left out"
-            left_out = LeftOut(record.run_id, "", "HDL-410", record.rows_without_time, detail, now_micros())
             done = (f"quarantine/{interval_label(record.begin, record.end)}", record.revision)
-            quarantine.log(warehouse, left_out, token, done)
+            quarantine.log(warehouse, _without_time(record), token, done)
 
     warehouse.leased(step)
+
+
+def _without_time(record: RunRecord) -> list[LeftOut]:
+    """What a run left out for want of a time, by stream and file."""
+    now = now_micros()
+    return [
+        quarantine.without_time(record.run_id, stream, file, rows, now)
+        for stream, files in record.without_time.items()
+        for file, rows in files.items()
+    ]
 
 
 def deletion(

@@ -10,9 +10,11 @@ the state of a query is what its events add up to.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
@@ -118,9 +120,36 @@ def events(warehouse: Warehouse) -> list[QueryEvent]:
     texts = ("owner", "text", "definition", "reason")
     later = {"plan_version": None, "file": None}  # columns that tables of earlier versions lack
     return [
-        QueryEvent(**later | row | {"at": micros(row["at"])} | {name: row.get(name) or "" for name in texts})
+        QueryEvent(
+            **later
+            | row
+            | {"at": micros(row["at"]), "file": located_file(warehouse, row.get("file"))}
+            | {name: row.get(name) or "" for name in texts}
+        )
         for row in stored
     ]
+
+
+MOST_UP = 2
+"""Folders above that of the warehouse from which on a file is of another project."""
+
+
+def portable_file(warehouse: Warehouse, file: str | None) -> str | None:
+    """A workload file as it is stored: relative to the folder of the warehouse where both lie in one project, so that a
+    project which is copied or moved finds its files where they are now."""
+    if file is None or not warehouse.place.is_local:
+        return file
+    relative = os.path.relpath(file, warehouse.root)
+    above = Path(relative).parts.count(os.pardir)
+    is_near = above <= MOST_UP and above < len(warehouse.root.parts) - 1
+    return relative if is_near else file
+
+
+def located_file(warehouse: Warehouse, file: str | None) -> str | None:
+    """The absolute path of a workload file as it is stored."""
+    if file is None or not warehouse.place.is_local:
+        return file
+    return os.path.normpath(warehouse.root / file)
 
 
 def live_names(warehouse: Warehouse) -> dict[str, str]:
@@ -140,6 +169,11 @@ def registered(events: Iterable[QueryEvent]) -> dict[str, Registered]:
         since = was.since if was is not None and not was.removed else event.at
         queries[event.query] = Registered(event, since, paused)
     return queries
+
+
+def live(warehouse: Warehouse) -> dict[str, Registered]:
+    """What is registered and was not removed, by name."""
+    return {name: one for name, one in registered(events(warehouse)).items() if not one.removed}
 
 
 def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:

@@ -202,6 +202,7 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("stamps", pa.string()),
                 pa.field("commit", pa.string()),
                 pa.field("changed", pa.string()),
+                pa.field("clusters", pa.string()),
             ]
         ),
         [],

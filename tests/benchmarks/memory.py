@@ -12,18 +12,24 @@ how much memory it had at its peak beside what it had once everything was loaded
 - ``both``: grouped and not, in one synopsis, whose millions of rows are rolled up for the second query;
 - ``texts``: the least, the most frequent and the latest text of each key;
 - ``minutes``: a sum and an extreme of each key in windows of many minutes: every key in many fragments.
+
+``--shapes sparse`` measures a complete run instead of a stage: eight events in four groups, from 1970 to 2600, with an
+event id, answered by windows of a second, of a day, of months and of rows over all that time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +40,24 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
 from optimizer.synopses.synopsis import synopsis_of
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream
+from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.stage import finals_task
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.interval import run
 from spark_jobs.run.partials_task import lift_task
-from spark_jobs.session.in_process import Accumulator
+from spark_jobs.session.in_process import Accumulator, InProcess
 from spark_jobs.settings import Settings, TaskMemory
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
+from spark_jobs.warehouse.warehouse import Warehouse
+
+SPARSE = "sparse"
 
 START = 1_372_636_800 * SECOND
 """2013-07-01T00:00:00Z."""
@@ -130,6 +142,8 @@ def resident(line: str) -> int:
 
 def measure(stage: str, shape: str, folder: Path, memory: TaskMemory) -> dict[str, Any]:
     """One figure, in a process that does nothing else: what it took to do a stage."""
+    if stage == "run":
+        return measure_sparse(folder, memory)
     for place in (folder / "warm", folder):
         stream = stream_of(place / "events")
         work = work_of(shape, stream)
@@ -144,11 +158,51 @@ def measure(stage: str, shape: str, folder: Path, memory: TaskMemory) -> dict[st
     return told | {"peak": resident("VmHWM") - before, "loaded": before, "cpu": time.process_time() - begun}
 
 
+SPARSE_QUERIES = """
+-- name: seconds
+SELECT count(*) AS n, sum(volume) AS v FROM trades WINDOW RANGE '1 second' SLIDE '1 second' ON ts;
+-- name: days
+SELECT key, avg(price) AS p FROM trades WINDOW RANGE '7 days' SLIDE '1 day' ON ts GROUP BY key;
+-- name: months
+SELECT max(price) AS p FROM trades WINDOW RANGE '1 month' SLIDE '1 month' IN 'Europe/Berlin' ON ts;
+-- name: rows
+SELECT sum(volume) AS v FROM trades WINDOW ROWS 3 SLIDE 1 ON ts;
+"""
+
+
+def measure_sparse(folder: Path, memory: TaskMemory) -> dict[str, Any]:
+    """A run over all of a sparse stream, after one over a minute has loaded and compiled everything."""
+    first, last = -DAY, 19_900_000_000 * SECOND
+    measured: dict[str, Any] = {}
+    for name, gap in (("warm", 10 * SECOND), ("sparse", 210 * 365 * DAY)):
+        place = folder / name
+        (place / "events").mkdir(parents=True, exist_ok=True)
+        times = [group * gap + at * SECOND for group in range(4) for at in range(2)]
+        volumes = list(range(len(times)))
+        columns = {"key": ["a", "b"] * 4, "price": [float(each) for each in volumes], "volume": volumes}
+        table = pa.table({"ts": pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC")), **columns})
+        pq.write_table(table, place / "events" / "0.parquet")
+        stream = replace(stream_of(place / "events"), event_id="volume")
+        warehouse, queries = Warehouse.open(place / "house"), parse(SPARSE_QUERIES, {"trades": stream}).queries
+        plan = build_plan(Workload(queries, (stream,)), {"trades": Fraction(1)}, "weave-share")
+        version, _ = publish_plan(warehouse, plan)
+        end = last if name == "sparse" else 90 * SECOND
+        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")
+        begun = time.process_time()
+        record = run(InProcess(), warehouse, version, first, end, name, as_of=last, checks="none")  # type: ignore[arg-type]
+        files = sum(1 for table in ("partials", "results") for _ in (place / "house" / table).rglob("*.parquet"))
+        measured = {"answers": record.answers, "files written": files}
+        measured |= {"peak": resident("VmHWM") - before, "loaded": before, "cpu": time.process_time() - begun}
+    return measured
+
+
 def child(arguments: Sequence[str], limit: int) -> dict[str, Any]:
     """What a process of its own measures; what it died of."""
     command = [sys.executable, "-m", "tests.benchmarks.memory", "--child", *arguments]
+    environment = os.environ | {"HEDDLE_TASK_MEMORY": arguments[-1]}
     limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # noqa: E731
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, check=False, env=environment)
     if done.returncode:
         return {"died": (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]}
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -160,7 +214,7 @@ def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--events", type=int, default=5_000_000)
     reader.add_argument("--memory", nargs="+", default=["128m", "512m", "2g"])
-    reader.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    reader.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=[*SHAPES, SPARSE])
     reader.add_argument("--limit", type=int, default=6 << 30)
     reader.add_argument("--json", type=Path)
     reader.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
@@ -177,7 +231,7 @@ def main() -> None:
             generate(folder / "warm" / "events", WARM)
             memory = Settings.from_environment({"HEDDLE_TASK_MEMORY": size}).task_memory
             for shape in given.shapes:
-                for stage in ("partials", "finals"):
+                for stage in ("run",) if shape == SPARSE else ("partials", "finals"):
                     told = child([stage, shape, place, str(memory.bytes)], given.limit)
                     found.append({"memory": size, "shape": shape, "stage": stage} | told)
                     sys.stderr.write(f"{found[-1]}\n")

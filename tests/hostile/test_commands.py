@@ -331,7 +331,8 @@ def test_read_says_why_there_is_no_answer(place: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 1 and "HDL-548 no run has answered all of this time" in done.stderr
     # an hour in which no event is
     late = ("--from", "2013-07-20", "--to", "2013-07-20T01:00")
-    assert heddle("run", *FILES, "--warehouse", "new", *late).exit_code == 0
+    assert heddle("run", *FILES, "--warehouse", "new", *late).exit_code == 2
+    assert heddle("run", *FILES, "--warehouse", "new", *late, "--allow-empty").exit_code == 0
     done = heddle(*call, *late, "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["rows"] == []
 

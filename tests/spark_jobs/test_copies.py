@@ -316,7 +316,7 @@ def test_two_at_once_copy_nothing_twice(spark: SparkSession, tmp_path: Path, mon
 
 BAD: Sequence[tuple[str, Callable[[Path], None], str]] = [
     ("{format: json, path: data}", lambda data: (data / "a.json").write_text('{"ts": "2013"\n') and None, "HDL-433"),
-    ("{format: json, path: data}", lambda data: (data / "a").write_text('{"volume": "x"}\n') and None, "HDL-433"),
+    ("{format: json, path: data}", lambda data: (data / "a").write_text('{"volume": "x"}\n') and None, "HDL-404"),
     ("{format: orc, path: data}", lambda data: (data / "a.orc").write_bytes(b"ORCno") and None, "HDL-433"),
     ("{format: orc, path: data}", lambda data: po.write_table(pa.table({"x": [1]}), data / "a.orc"), "HDL-403"),
     (

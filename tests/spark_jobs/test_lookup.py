@@ -31,7 +31,7 @@ from spark_jobs.lookups.loading import QueryLookups, Reader, parse_group, parse_
 from spark_jobs.lookups.lookups import Lookups
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
-from spark_jobs.partials.stored_coverage import _completed, coverage, missing_span
+from spark_jobs.partials.stored_coverage import _completed, coverage, missing_spans
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.preparation import synopsis_work
 from spark_jobs.sequences.lifting import SequenceLifting
@@ -83,10 +83,10 @@ def store(
         if part.synopsis.kind is WindowKind.SEQUENCE:
             # whole pieces: a row of events does not end at the begin of a span
             pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
-            wanted = missing_span(part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], [])
-            if wanted is None:
+            wanted = missing_spans(part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], [])
+            if not wanted:
                 continue
-            span = wanted
+            (span,) = wanted
         if part.synopsis.kind is WindowKind.SEQUENCE:
             sequences = SequenceLifting(stream, [span])
             for batch in table.to_batches():

@@ -47,7 +47,9 @@ def answer(function: str, type: Type, x: Sequence[Any], y: Sequence[Any] | None 
 
     def told(state: State) -> Any:
         at = lifted.places[state.carrier][state]
-        return longs[:, at] if state.carrier == "longs" else doubles[:, at : at + 2]
+        if state.carrier == "longs":
+            return longs[:, at] if state.width == 1 else longs[:, at : at + state.width]
+        return doubles[:, at : at + 2]
 
     found = AGGREGATES[function].lower({state.kind: told(state) for state in states}, output)
     if found.overflow is not None and found.overflow[0]:

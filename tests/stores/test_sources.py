@@ -230,12 +230,12 @@ def test_a_file_that_is_replaced_by_one_of_its_size(place: str, format: str) -> 
 
 
 # ------------------------------------------------------------------------------------------- requests
-@pytest.mark.parametrize(("format", "driver", "most"), [("parquet", 2, 4), ("csv", 2, 7), ("delta", 4, 5)])
+@pytest.mark.parametrize(("format", "driver", "most"), [("parquet", 2, 4), ("csv", 2, 7), ("delta", 7, 5)])
 def test_requests_are_linear_in_the_files(
     place: str, proxy: StoreProxy, tmp_path: Path, format: str, driver: int, most: int
 ) -> None:
-    """``driver``: requests a file to list it (of a Delta table two are for its commit); ``most``: of a run in a process
-    that has listed it before. Of CSV a run reads new files twice, for the ledger and for the answers."""
+    """``driver``: requests a file to list it (of a Delta table four are for its commit); ``most``: of a run in a
+    process that has listed it before. Of CSV a run reads new files twice, for the ledger and for the answers."""
     taken: list[tuple[int, int]] = []
     for count in (4, 12):
         source = At(f"{place}/{count}", format)

@@ -1,0 +1,87 @@
+"""Which files of a folder are a stream's, by their names, and the warnings about all others.
+
+Every file below a stream's folder is read, is skipped by a convention that docs/sources.md states, or is named in a
+warning (HDL-414). Nothing else decides about names: folders of this machine, stores and copies call this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optimizer.errors.diagnostics import Diagnostic, count
+from optimizer.workload.values import Stream
+
+TEMPORARY = (
+    *(".tmp", ".temp", ".crc", "._copying_", ".inprogress"),
+    *(".partial", ".filepart", ".crdownload", ".swp", "~"),
+)
+"""Endings, in lower case, of files that are being written or that accompany others."""
+
+NO_DATA = (".sql", ".yaml", ".yml", ".toml", ".md", ".py", ".sh", ".ipynb", ".html", ".pdf", ".license")
+"""Endings, in lower case, of files that describe data or work with them, and never are events."""
+
+COMMIT_LOG = "_spark_metadata"
+"""The folder in which Spark's streaming sink names the files that it has committed."""
+
+TABLE_LOGS = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table"}
+"""Folders of which the presence says that the folder they lie in is a table."""
+
+EXAMPLES = 3
+"""Names in a warning."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is hidden, by its name alone. As in Spark, ``_day=1`` is a partition."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is temporary or accompanies another one, by its name alone."""
+    return name.lower().endswith(TEMPORARY)
+
+
+def is_no_data(name: str) -> bool:
+    """Whether a file that is not read goes without saying, by its name alone."""
+    return is_hidden(name) or name.lower().endswith((*TEMPORARY, *NO_DATA))
+
+
+def is_data(name: str, format: str) -> bool:
+    """Whether a file that is not hidden has the ending of a format, in whatever case."""
+    return name.lower().endswith(f".{format}")
+
+
+def is_skipped(path: str) -> bool:
+    """Whether a file is skipped by convention: hidden, in a hidden folder, or temporary. ``path``: below the root."""
+    return any(map(is_hidden, path.split("/"))) or is_temporary(path)
+
+
+def unread_files(stream: Stream, names: Iterable[str]) -> tuple[Diagnostic, ...]:
+    """The warning about files that are neither read nor skipped by convention; empty if there are none."""
+    names = sorted(names)
+    if not names:
+        return ()
+    message = f"stream {stream.name} does not read {count(len(names), 'file')} in {stream.source.path}: {some(names)}"
+    hint = f"only .{stream.source.format} files are read: decompress or rename them, or move them elsewhere"
+    return (Diagnostic("HDL-414", message, hint, severity="warning"),)
+
+
+def unread_links(stream: Stream, names: Iterable[str]) -> tuple[Diagnostic, ...]:
+    """The warning about links to folders, which are not followed, and about those that lead nowhere."""
+    names = sorted(names)
+    message = f"stream {stream.name} does not follow {count(len(names), 'link')}: {some(names)}"
+    hint = "links to folders are not followed: name the folder itself, or mount it there"
+    return (Diagnostic("HDL-414", message, hint, severity="warning"),) if names else ()
+
+
+def some(names: list[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = len(names) - EXAMPLES
+    return ", ".join(names[:EXAMPLES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def of_table(stream: Stream, folder: str, log: str) -> Diagnostic:
+    """The warning that a folder read file by file is a table."""
+    message = f"stream {stream.name}: {folder} is {TABLE_LOGS[log]}, but is read as a folder of files"
+    hint = "files that the table has removed count too; "
+    hint += "write `format: delta`" if log == "_delta_log" else "export the table"
+    return Diagnostic("HDL-417", message, hint, severity="warning")
