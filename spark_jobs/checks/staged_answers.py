@@ -117,8 +117,8 @@ def units_of(
         if query.window.is_rows:
             found[query.name] = _row_units(query, piece, edges, begin, past)
             continue
-        asked = instants(query.window, begin, until) if due is None else _some(due[query.name], until, place)
-        found[query.name] = _time_units(query, piece, edges, begin, asked, past)
+        expected = instants(query.window, begin, until) if due is None else _some(due[query.name], until, place)
+        found[query.name] = _time_units(query, piece, edges, begin, expected, past)
     return found
 
 
@@ -155,10 +155,10 @@ def _some(due: Choice, until: int, place: float) -> Longs:
     return found[found <= until]
 
 
-def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, asked: Longs, past: Past) -> Units:
+def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, expected: Longs, past: Past) -> Units:
     answered, place, counts = np.unique(piece.instants, return_inverse=True, return_counts=True)
     with_null = np.bincount(place, piece.nulls, len(answered)) > 0
-    due = np.setdiff1d(asked, answered)
+    due = np.setdiff1d(expected, answered)
     moments = np.concatenate([answered, due])
     starts, ends = starts_of(query.window, moments), moments - query.window.ago
     is_due = np.arange(len(moments)) >= len(answered)
