@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench peers bench-small bench-year bench-scale bench-latency profile lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit-dependencies bench peers bench-small bench-year bench-scale bench-latency profile lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -134,13 +134,13 @@ soak: setup ## steady live runs with a fault every 30 s; does anything grow? (SO
 	@$(PY) -m tests.soak.soak --minutes $(or $(SOAK),20) --days $(or $(SOAK_DAYS),0) --hours $(or $(SOAK_HOURS),3) --seed $(or $(SOAK_SEED),1)
 
 # pip-audit asks the index for the advisories of every pin; --strict: a package that it cannot ask for is a failure.
-audit: setup ## dependencies: pinned, asked for, whole (AUDIT=online: and without known vulnerabilities)
+audit-dependencies: setup ## dependencies: pinned, asked for, whole (AUDIT=online: and without known vulnerabilities)
 	@$(PY) -m pytest -q tests/test_dependencies.py
 ifeq ($(AUDIT),online)
 	@$(UV) tool run --from 'pip-audit==$(PIP_AUDIT_VERSION)' pip-audit --requirement constraints.txt \
 	  --no-deps --disable-pip --strict
 else
-	@echo 'Not asked: whether a pinned version has a known vulnerability (make audit AUDIT=online asks the index)'
+	@echo 'Not asked: whether a pinned version has a known vulnerability (make audit-dependencies AUDIT=online asks the index)'
 endif
 
 bench: setup ## the shared pipeline beside Spark and five engines, as JSON and charts in var/bench (BENCH='--help')

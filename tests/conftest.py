@@ -94,7 +94,9 @@ def _counted(
     begin: int,
     ends: dict[str, int],
     seed: str,
-    *given: Any,
+    docs: Any = None,
+    answers: int = 0,
+    past: Any = None,
 ) -> Sequence[Mapping[str, Any]]:
     """The audit without Great Expectations and Spark: every staged answer is looked at once, the sample is recomputed
     by DuckDB."""
@@ -110,8 +112,8 @@ def _counted(
     checks = [{"check": "counted", "success": not wrong, "detail": str(wrong)}]
     # without a session there is no second opinion
     alone: Any = InProcess()
-    checks += recomputed(alone, staged, plan, sources, begin, ends, seed)
-    return checks + recomputed_rows(alone, staged, plan, sources, ends, seed)
+    checks += recomputed(alone, staged, plan, sources, begin, ends, seed, past)
+    return checks + recomputed_rows(alone, staged, plan, sources, begin, ends, seed, past)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

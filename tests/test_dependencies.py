@@ -1,8 +1,8 @@
-"""The audit of what Heddle is made of that needs no network (``make audit``): everything that is installed is pinned,
-asked for and whole, and nothing else is imported.
+"""The audit of what Heddle is made of that needs no network (``make audit-dependencies``): everything that is installed
+is pinned, asked for and whole, and nothing else is imported.
 
 What it does not say is whether a version has a known vulnerability: that takes a database of advisories
-(``make audit AUDIT=online``, which fails if it cannot ask for every package).
+(``make audit-dependencies AUDIT=online``, which fails if it cannot ask for every package).
 """
 
 from __future__ import annotations

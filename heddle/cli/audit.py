@@ -1,34 +1,85 @@
-"""``heddle audit``."""
+"""``heddle audit``: what is published and stored, checked on demand."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, House
-from heddle.cli.output import print_diagnostics, print_json, telling_errors
+from heddle.cli.options import AsJson, House, OptionalBegin, OptionalEnd
+from heddle.cli.output import print_diagnostics, print_json, print_rows, telling_errors
 from heddle.cli.progress import stages
 from heddle.cli.root import app
+from heddle.cli.sessions import spark_on_demand
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
+    from spark_jobs.checks.recompute import Difference
+    from spark_jobs.operations.audit import Recomputation
     from spark_jobs.operations.file_checks import CheckedFiles
 
+SHOWN = 50
+"""Differences that are shown; ``--json`` has all."""
 
-@app.command(epilog="Example: heddle audit --files --warehouse var/warehouse")
+DEFAULT_SHARE = "5%"
+
+
+@app.command(
+    epilog="Examples: heddle audit --from 2013-07-01 --to 2013-07-08   |   heddle audit --all --from 2013-07-01 "
+    "--to 2013-07-02   |   heddle audit --share 20% --from 2013-07-01 --to 2013-08-01 --json   |   heddle audit --files"
+)
 def audit(
     warehouse: House,
+    begin: OptionalBegin = None,
+    end: OptionalEnd = None,
+    is_all: Annotated[bool, typer.Option("--all", help="Recompute every window.")] = False,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The share of the windows to recompute, e.g. 20%. Default: {DEFAULT_SHARE}.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        str, typer.Option(help="Decides which windows. Default: others each time.", show_default=False)
+    ] = "",
     files: Annotated[
-        bool, typer.Option("--files", help="Read every file of the tables, and compare it with what was committed.")
-    ] = True,
+        bool, typer.Option("--files", help="Instead, read every file of the tables and compare it with its checksum.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what is stored with what was committed. Exits with 1 if a file is damaged. Changes nothing; needs no
-    JVM."""
+    """Recompute published answers from raw events, without sharing, and compare; with --files, read every stored file
+    and compare it with what was committed. Exit 0: all are equal; 1: some differ, and are listed; 2: the call is wrong.
+    A difference in a window whose sources have changed since is outdated: `heddle repair` publishes it again. Publishes
+    nothing."""
+    if files:
+        if begin or end or is_all or share or seed:
+            raise typer.BadParameter("--files checks all tables: leave --from, --to, --all, --share and --seed out")
+        raise typer.Exit(_audit_files(warehouse, as_json))
+    if begin is None or end is None:
+        raise typer.BadParameter("give --from and --to, or --files")
+    if is_all and share is not None:
+        raise typer.BadParameter("give --all or --share, not both")
+    wanted = 1.0 if is_all else _share_of(share or DEFAULT_SHARE)
+    with telling_errors():
+        from spark_jobs.operations.audit import recompute_published
+        from spark_jobs.sources.decoding import parse_instant
+
+        house, span, clock = existing_warehouse(warehouse), (parse_instant(begin), parse_instant(end)), time.time_ns()
+        with spark_on_demand("heddle audit") as (spark, report):
+            found = recompute_published(house, *span, wanted, clock // 1000, spark, report, seed or str(clock))
+    if as_json:
+        print_json({"format_version": 1, **found.to_json()})
+    else:
+        show(found)
+    raise typer.Exit(1 if found.wrong else 0)
+
+
+def _audit_files(warehouse: str, as_json: bool) -> int:
+    """Read every file of the tables; the exit code: 1 if one is damaged."""
     from spark_jobs.operations.file_checks import check_files
 
     with telling_errors(), stages("reading the logs") as report:
@@ -36,7 +87,7 @@ def audit(
     if as_json:
         print_json(checked.to_json())
     show_files(checked)
-    raise typer.Exit(1 if checked.damaged else 0)
+    return 1 if checked.damaged else 0
 
 
 def show_files(checked: CheckedFiles) -> None:
@@ -48,3 +99,41 @@ def show_files(checked: CheckedFiles) -> None:
     print_diagnostics(
         [Diagnostic("HDL-534", f"{file.table}: {file.reason}", file.mended_by) for file in checked.damaged]
     )
+
+
+def _share_of(text: str) -> float:
+    """A share in (0, 1] of a text like ``5%`` or ``0.05``."""
+    try:
+        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise typer.BadParameter(f"{text!r} is no share: write e.g. 5% or 0.05, at most 100%", param_hint="--share")
+    return found
+
+
+def show(result: Recomputation) -> None:
+    """What was recomputed, for people."""
+    terminal.console.print(
+        f"{number_of(result.answers, 'answer')} of {number_of(result.windows, 'window')} in "
+        f"{number_of(result.intervals, 'interval')} recomputed: {number_of(len(result.wrong), 'difference')}"
+        + (f", {len(result.outdated)} outdated" if result.outdated else ""),
+        highlight=False,
+    )
+    for title, differences in (("different answers", result.wrong), ("outdated (heddle repair)", result.outdated)):
+        if differences:
+            rows = [_row(difference) for difference in differences[:SHOWN]]
+            print_rows(title, ("query", "window ends", "group", "output", "published", "recomputed"), rows)
+            if len(differences) > SHOWN:
+                terminal.console.print(f"… {len(differences) - SHOWN:,} more: --json lists all", highlight=False)
+    for note in result.notes:
+        terminal.console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(difference: Difference) -> tuple[str, ...]:
+    shown = difference.to_json()
+    group = ", ".join("null" if value is None else value for value in difference.group)
+    values = [shown.get(name, "") for name in ("output", "published", "recomputed")]
+    texts = ["null" if value is None else str(value) for value in values]
+    texts = [shown["what"], "", ""] if "what" in shown else texts
+    return difference.query, shown["window_end"], group, *texts

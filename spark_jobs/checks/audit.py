@@ -2,8 +2,7 @@
 
 Two kinds, both on exactly the files that the publishing commit will name: a Great Expectations suite (schema, keys,
 grain, windows, ranges) over what one pass over all answers counted of each query, and our own check, which recomputes
-sampled windows of sampled queries unshared, from raw events, with Spark's own aggregates, and compares: answers, and
-which windows and groups exist at all.
+a sample of the answers unshared, from raw events, and compares: answers, and which windows and groups exist at all.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from spark_jobs.checks.data_docs import page_name, write_document
 from spark_jobs.checks.inspection import inspected
 from spark_jobs.checks.recompute import recomputed
 from spark_jobs.checks.row_windows import recomputed_rows
+from spark_jobs.checks.sampling import Past
 from spark_jobs.session.on_demand import OnDemand, workers
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
@@ -35,17 +35,18 @@ def audit(
     seed: str,
     docs: Place | None = None,
     answers: int = 0,
+    past: Past | None = None,
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
     Without ``docs`` the sample is recomputed alone. ``staged``: the files that hold the answers of the windows that end
     in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
-    the folder of the Data Docs; ``answers``: how many there are.
+    the folder of the Data Docs; ``answers``: how many there are; ``past``: what earlier runs audited.
     """
 
     def recomputed_too() -> list[dict[str, Any]]:
-        found = recomputed(spark, staged, plan, sources, begin, ends, seed)
-        return found + recomputed_rows(spark, staged, plan, sources, ends, seed)
+        given = staged, plan, sources, begin, ends, seed, past
+        return recomputed(spark, *given) + recomputed_rows(spark, *given)
 
     if docs is None:
         return recomputed_too()

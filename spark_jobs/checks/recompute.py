@@ -1,4 +1,4 @@
-"""Recomputes sampled windows of sampled queries unshared, from raw events, and compares."""
+"""Recomputes sampled answers of sampled queries unshared, from raw events, and compares."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import inf
-from operator import itemgetter
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
@@ -23,143 +21,184 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.arrays.numbering import distinct_rows
 from spark_jobs.arrays.texts import as_texts, key_texts
-from spark_jobs.checks.inspection import DICTIONARIES, dictionary_codes, instants_as_numbers, single_chunk
+from spark_jobs.checks.inspection import json_value
+from spark_jobs.checks.sampling import (
+    Past,
+    Units,
+    bucket_count,
+    drawn_windows,
+    kinds_of,
+    query_chances,
+    query_weight,
+    stratum_chances,
+    systematic,
+)
+from spark_jobs.checks.staged_answers import Staged, units_of
 from spark_jobs.results.rows import places
 from spark_jobs.session.on_demand import OnDemand, session_of
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.replacements import disjoint
 from spark_jobs.sources.splits import Split
-from spark_jobs.storage import WHOLE, Place
 from spark_jobs.unshared.values import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
+from spark_jobs.warehouse.schemas import micros, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-SAMPLED_QUERIES = 3
-
-SAMPLED_WINDOWS = 2
+DRAWS = 2
+"""Windows of a sampled query that are drawn among all that have answers, of large runs one; one more is drawn in a
+stratum."""
 
 SAMPLED_EVENTS = 20_000
-"""Of windows that hold more events than this, just some groups are recomputed: those of some buckets of keys."""
+"""Of windows that hold more events than this, only the groups of some buckets of keys are recomputed."""
 
-SCAN_SHARE = 0.15
-"""What recomputing samples may cost, as a share of what it costs to read and group the run's events once..."""
+SHARE = 0.18
+"""What recomputing samples may cost, as a share of what the run costs by :data:`SECONDS`; inspecting the answers and
+what is inexact about the estimate make it up to a quarter."""
 
-LEAST_SECONDS = 0.45
-"""...or so much: what that is for ten million events..."""
+SECONDS = {
+    **{"run": 0.25, "answered": 6e-3, "scanned": 4e-7, "published": 3.5e-7},
+    **{"query": 7e-3, "looked": 6e-8, "listed": 1.2e-7, "recomputed": 2.5e-6},
+}
+"""CPU time of a run: of a run at all, of a query, an event and an answer in it. Then of a sample: of each query, of an
+answer that is looked at for its window, of an event in a sampled window, and of one in a group that is recomputed.
+Measured."""
+
+SAMPLED_QUERIES = 16
+"""Queries that a run recomputes, about: a prediction of its costs has to say something."""
 
 FEW_EVENTS = 1_000_000
-"""...but runs over no more events than this recompute as many queries as any: what they cost is starting anyway."""
-
-SECONDS = {"scanned": 3e-7, "query": 0.3, "read": 5e-8, "recomputed": 2.5e-6}
-"""CPU time of Spark's scan of an event, and of a sample: of each query, of an event in a split that is read, and of one
-that is recomputed. Measured; only their ratios matter."""
-
-DRAWS = 6
-"""Draws of windows of a query, of which the cheapest is taken: as a rule one in splits that are read anyway."""
-
-RARE = 32
-"""One audit in so many takes a window of any query, however many events it holds."""
+"""Runs over no more events than this read the windows of each query wherever they lie; larger ones at one place."""
 
 LOCAL_EVENTS = 4_000_000
-"""Events of the splits that the driver reads itself; more are read by Spark's tasks."""
+"""Events of the windows of a query that the driver holds; Spark's tasks read what is more."""
 
-Sample = list[tuple[ACQ, list[tuple[int, int]]]]
-
-
-def recomputed(
-    spark: SparkSession | OnDemand,
-    staged: list[str],
-    plan: SharingPlan,
-    sources: dict[str, list[Split]],
-    begin: int,
-    ends: dict[str, int],
-    seed: str,
-) -> list[dict[str, Any]]:
-    """Recompute sampled windows from raw events and compare: one check a query."""
-    sampled = sample(plan.workload.queries, sources, begin, ends, random.Random(seed))
-    wanted = [RecomputedQuery.of(query, windows, sources[query.stream], seed) for query, windows in sampled]
-    stored = _staged_rows(staged, sampled)
-    found = []
-    for events in raw_events(plan, sources, wanted):
-        query, windows = events.wanted.query, events.wanted.windows
-        ours = [row for row in stored if row["query"] == query.name and events.wanted.has(row["key"])]
-
-        def differences(recompute: Recompute, query: ACQ = query, ours: list[dict[str, Any]] = ours) -> list[str]:
-            return compare(query, ours, recompute(query))
-
-        told = f"{len(ours)} answers of {len(windows)} windows, e.g. from {format_instant(windows[0][0])}"
-        found.append(events.check(spark, differences, lambda told=told: told))  # type: ignore[misc]
-    return found
+WITHOUT_ANSWERS = 0.25
+"""How much less a query weighs that has no answers in the run."""
 
 
-def sample(
+class Drawn(NamedTuple):
+    """A sampled query: its windows, the numbers of those that are drawn, and ``buckets`` of the groups' keys (if it
+    counts rows, of the keys by which it does), None: all groups are recomputed."""
+
+    units: Units
+    numbers: tuple[int, ...]
+    buckets: tuple[int, ...] | None
+
+    @property
+    def labels(self) -> list[str]:
+        """What is audited by it, as later runs remember it."""
+        query = self.units.query
+        strata = dict.fromkeys(label for number in self.numbers for label in self.units.labels(number))
+        kinds = [f"kind {kind}" for kind in kinds_of(query)]
+        return [f"query {query.name}", *kinds, *(f"stratum {query.name} {name}" for name in strata)]
+
+
+def drawn(
+    staged: Staged,
     queries: Sequence[ACQ],
-    sources: dict[str, list[Split]],
+    sources: Mapping[str, Sequence[Split]],
     begin: int,
-    ends: dict[str, int],
-    chance: random.Random,
-) -> Sample:
-    """Some queries with the content [start, end) of some of their windows, answered or not, to be recomputed.
-
-    Raw events are dear: queries are taken while they cost little beside the run itself (:data:`SCAN_SHARE`), the
-    cheapest of those drawn if none does; but at times (:data:`RARE`) a window of whatever query is drawn first, so that
-    long windows over fast streams are recomputed too. Windows of rows are left out.
-    """
+    ends: Mapping[str, int],
+    seed: str,
+    past: Past,
+    of_all: int | None = None,
+) -> list[Drawn]:
+    """The sample of a run's answers (:mod:`spark_jobs.checks.sampling`); the same for one seed and past.
+    ``of_all``: the number of queries of the run, if these are some of them."""
+    if not queries:
+        return []
+    chance = random.Random(seed)
+    counts = staged.counts()
     held = {name: EventsHeld(sources[name]) for name in ends}
-    events = sum(held[name].events(begin, end) for name, end in ends.items())
-    budget = inf if events <= FEW_EVENTS else max(LEAST_SECONDS, SCAN_SHARE * SECONDS["scanned"] * events)
-    drawn = [query for query in queries if query.stream in ends and not query.window.is_rows]
-    chance.shuffle(drawn)
-    found: Sample = []
-    if not chance.randrange(RARE):
-        for query in drawn:
-            possible = held[query.stream].instants(query, begin, ends[query.stream])
-            if len(possible):
-                windows = _draw(query, possible, 1, chance)
-                found.append((query, windows))
-                held[query.stream].open(windows)
-                break
-    fallback: tuple[float, ACQ, list[tuple[int, int]]] | None = None
-    for query in drawn[: 8 * SAMPLED_QUERIES]:
-        possible = held[query.stream].instants(query, begin, ends[query.stream])
-        if len(found) == SAMPLED_QUERIES:
-            break
-        if len(possible) == 0 or any(query is taken for taken, _ in found):
-            continue
-        draws = [_draw(query, possible, SAMPLED_WINDOWS, chance) for _ in range(DRAWS)]
-        cost, windows = min(((held[query.stream].cost(windows), windows) for windows in draws), key=itemgetter(0))
-        if cost <= budget:
-            budget -= cost
-            found.append((query, windows))
-            held[query.stream].open(windows)
-        elif fallback is None or cost < fallback[0]:
-            fallback = cost, query, windows
-    if not found and fallback is not None:
-        found.append(fallback[1:])
+    events = sum(held[name].events([(begin, end)]) for name, end in ends.items())
+    draws = DRAWS if events <= FEW_EVENTS else 1
+    costs = costs_of(queries, held, begin, ends, draws)
+    weights = [query_weight(query, past) * (1.0 if counts[query.name] else WITHOUT_ANSWERS) for query in queries]
+    part = len(queries) / (of_all or len(queries))
+    answers = sum(counts[query.name] for query in queries)
+    whole = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * len(queries)
+    budget = SHARE * (whole + SECONDS["published"] * answers) - SECONDS["looked"] * answers
+    # what is alike lies together: systematic sampling spreads the draws over it
+    order = sorted(range(len(queries)), key=lambda at: (kinds_of(queries[at])[0], chance.random()))
+    chances = query_chances([weights[at] for at in order], [costs[at].seconds for at in order], budget)
+    chosen = [order[at] for at in systematic(chances, chance.random())]
+    at = chance.random()
+    due = {
+        queries[one].name: held[queries[one].stream].instants(queries[one], begin, ends[queries[one].stream])
+        for one in chosen
+    }
+    units = units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past, due, chance.random())
+    found = []
+    for one in chosen:
+        query, own = queries[one], random.Random(f"{seed}/{queries[one].name}")
+        mine = units[query.name]
+        place = own.random() if events <= FEW_EVENTS else at
+        numbers = drawn_windows(mine, stratum_chances(mine, past), draws, place, own.random())
+        if numbers:
+            found.append(Drawn(mine, tuple(numbers), costs[one].buckets(own)))
     return found
 
 
-def _draw(query: ACQ, possible: Choice, most: int, chance: random.Random) -> list[tuple[int, int]]:
-    picked = possible[sorted(chance.sample(range(len(possible)), min(most, len(possible))))]
-    starts, ends = starts_of(query.window, picked), picked - query.window.ago
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+class Cost(NamedTuple):
+    """What recomputing the drawn windows of a query costs: ``events`` in them, and whether they can be ``restricted``
+    to some of the groups."""
+
+    events: float
+    restricted: bool
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds, about."""
+        closely = min(self.events, SAMPLED_EVENTS) if self.restricted else self.events
+        return SECONDS["query"] + SECONDS["listed"] * self.events + SECONDS["recomputed"] * closely
+
+    def buckets(self, chance: random.Random) -> tuple[int, ...] | None:
+        """The buckets whose groups are recomputed; None: all."""
+        count = bucket_count(self.events, SAMPLED_EVENTS, BUCKETS) if self.restricted else BUCKETS
+        return None if count == BUCKETS else tuple(sorted(chance.sample(range(BUCKETS), count)))
+
+
+def costs_of(
+    queries: Sequence[ACQ], by_stream: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int], draws: int
+) -> list[Cost]:
+    """What recomputing each query costs, by windows that lie evenly over the interval; ``draws``: as of
+    :data:`DRAWS`."""
+    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in by_stream}
+    places: list[slice] = []
+    for query in queries:
+        mine = spans[query.stream]
+        if not query.window.is_rows:
+            due = by_stream[query.stream].instants(query, begin, ends[query.stream])
+            some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64).tolist()]
+            windows = zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True)
+            places.append(slice(len(mine), len(mine) + len(some)))
+            mine += windows
+        else:
+            places.append(slice(0, 0))
+    events = {name: by_stream[name].of_spans(spans[name]) for name in by_stream}
+    found = []
+    for query, place in zip(queries, places, strict=True):
+        those = events[query.stream][place]
+        count = (draws + 1) * float(those.mean()) if len(those) else 0.0
+        if query.window.is_rows:
+            count = min(SAMPLED_EVENTS, float(by_stream[query.stream].rows.sum()))
+        found.append(Cost(count, query.window.is_rows or (bool(query.group_by) and query.top is None)))
+    return found
 
 
 class EventsHeld:
-    """What the splits of a source hold, as far as they say; which of them are read anyway."""
+    """What the splits of a source hold, as far as they say."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         unknown = [split.begin is None or split.end is None for split in splits]
         self.spans = [span for split in splits for span in split.spans]
+        self.has_unknown = any(unknown)
         self.begins = np.array([split.begin or 0 for split in splits], dtype=np.int64)
         self.ends = np.array([split.end or 0 for split in splits], dtype=np.int64)
         self.rows = np.where(unknown, 0, np.array([split.rows or 0 for split in splits], dtype=np.float64))
-        self.opened = np.zeros(len(splits), dtype=bool)
-        self.has_unknown = any(unknown)
 
     def instants(self, query: ACQ, begin: int, end: int) -> Choice:
         """The instants of a query in (begin, end] whose windows may hold an event; all of them if none may."""
@@ -173,27 +212,82 @@ class EventsHeld:
         )
         return Choice(window, met or ((begin, end),))
 
-    def events(self, begin: int, end: int) -> float:
-        """About how many events lie in [begin, end), spread evenly over each split; unknown ones count as none."""
-        overlap = np.clip(np.minimum(self.ends, end) - np.maximum(self.begins, begin), 0, None)
-        return float((self.rows * overlap / np.maximum(self.ends - self.begins, 1)).sum())
+    def of_spans(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+        """About how many events lie in each of some spans [start, end), spread evenly over each split; of splits that
+        do not say none."""
+        if not len(spans) or not len(self.rows):
+            return np.zeros(len(spans))
+        times, place = np.unique(np.array(spans, dtype=np.int64), return_inverse=True)
+        before = np.zeros(len(times))
+        for begin, end, rows in zip(self.begins.tolist(), self.ends.tolist(), self.rows.tolist(), strict=True):
+            if rows:
+                before += rows * np.clip((times - begin) / max(end - begin, 1), 0.0, 1.0)
+        reached = before[place.reshape(len(spans), 2)]
+        return np.asarray(reached[:, 1] - reached[:, 0])
 
-    def touched(self, windows: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-        """Which splits (n,) hold events of some windows."""
-        found = np.zeros(len(self.rows), dtype=bool)
-        for begin, end in windows:
-            found |= (self.begins < end) & (self.ends > begin)
-        return found
+    def events(self, spans: Sequence[tuple[int, int]]) -> float:
+        """About how many events lie in some spans together."""
+        return float(self.of_spans(spans).sum())
 
-    def cost(self, windows: Sequence[tuple[int, int]]) -> float:
-        """CPU seconds of recomputing a query's windows, about."""
-        events = min(sum(self.events(*window) for window in windows), SAMPLED_EVENTS)
-        read = float(self.rows[self.touched(windows) & ~self.opened].sum())
-        return SECONDS["query"] + SECONDS["read"] * read + SECONDS["recomputed"] * events
 
-    def open(self, windows: Sequence[tuple[int, int]]) -> None:
-        """Count the splits of some windows as read."""
-        self.opened |= self.touched(windows)
+# ------------------------------------------------------------------------------------------------ recomputing
+def recomputed(
+    spark: SparkSession | OnDemand,
+    staged: list[str],
+    plan: SharingPlan,
+    sources: dict[str, list[Split]],
+    begin: int,
+    ends: dict[str, int],
+    seed: str,
+    past: Past | None = None,
+) -> list[dict[str, Any]]:
+    """Recompute sampled windows of time from raw events and compare: one check a query."""
+    queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
+    answers = Staged(staged)
+    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
+    return [recorded(check) for check in compared(spark, answers, plan, sources, sample)]
+
+
+def recorded(check: Mapping[str, Any]) -> dict[str, Any]:
+    """A check as a run records it."""
+    return {name: value for name, value in check.items() if name not in ("differences", "noted")}
+
+
+def compared(
+    spark: SparkSession | OnDemand,
+    staged: Staged,
+    plan: SharingPlan,
+    sources: Mapping[str, Sequence[Split]],
+    sample: Sequence[Drawn],
+) -> list[dict[str, Any]]:
+    """Recompute the drawn windows of time and compare: one check a query, with its ``differences`` and what is
+    ``noted`` of how it was made."""
+    by_name = {each.units.query.name: each for each in sample}
+    wanted = [RecomputedQuery.of(each) for each in sample]
+    stored: dict[str, list[dict[str, Any]]] = {}
+    ends = {one.query.name: [end for _, end in one.windows] for one in wanted}
+    for row in staged.rows(ends) if wanted else ():
+        stored.setdefault(row["query"], []).append(row)
+    found = []
+    for events in raw_events(plan, sources, wanted):
+        one = events.wanted
+        ours = stored.get(one.query.name, [])
+        read = [row for row in ours if one.has(row["key"])]
+
+        def differences(
+            engine: Engine,
+            query: ACQ = one.query,
+            ours: list[dict[str, Any]] = ours,
+            read: list[dict[str, Any]] = read,
+        ) -> list[Difference]:
+            return compare(query, ours if engine.lists_all else read, engine.rows(query))
+
+        check = events.check(spark, differences)
+        check["detail"] = "; ".join(
+            filter(None, (check["detail"], "" if not check["success"] else one.described(len(read))))
+        )
+        found.append(check | {"audited": by_name[one.query.name].labels, "events": events.rows})
+    return found
 
 
 class RecomputedQuery(NamedTuple):
@@ -205,19 +299,29 @@ class RecomputedQuery(NamedTuple):
     buckets: tuple[int, ...] | None
 
     @classmethod
-    def of(cls, query: ACQ, windows: Sequence[tuple[int, int]], splits: Sequence[Split], seed: str) -> RecomputedQuery:
-        """A query's recomputation, of a sample of its groups if the windows hold many events; the same for one seed."""
-        held = EventsHeld(splits)
-        events = sum(held.events(*window) for window in windows)
-        buckets = None
-        if query.group_by and events > SAMPLED_EVENTS and query.top is None:
-            count = max(1, int(BUCKETS * SAMPLED_EVENTS / events))
-            buckets = tuple(random.Random(f"{seed}/{query.name}").sample(range(BUCKETS), count))
-        return cls(query, tuple(windows), buckets)
+    def of(cls, drawn: Drawn) -> RecomputedQuery:
+        """A sampled query with the spans of its windows."""
+        units = drawn.units
+        spans = dict.fromkeys((int(units.starts[number]), int(units.ends[number])) for number in drawn.numbers)
+        return cls(units.query, tuple(spans), drawn.buckets)
+
+    def described(self, answers: int) -> str:
+        """What is compared, for people."""
+        some = "" if self.buckets is None else f", the groups of {len(self.buckets)} of {BUCKETS} buckets"
+        return f"{answers} answers of {len(self.windows)} windows, e.g. from {format_instant(self.windows[0][0])}{some}"
 
     def has(self, key: str) -> bool:
         """Whether a group's key is recomputed."""
         return self.buckets is None or int(bucket_of([key])[0]) in self.buckets
+
+    def has_group(self, row: dict[str, Any]) -> bool:
+        """Whether the group of a recomputed row is."""
+        from spark_jobs.unshared.agreement import grain
+
+        per, (_, key) = self.query.window.per, grain(self.query, row)
+        if per is not None:
+            key = tuple(value for value, (name, _) in zip(key, self.query.group_by, strict=True) if name in per)
+        return self.has(json_value(key))
 
     def columns(self, stream: Stream) -> list[str]:
         """The columns of the stream that the query reads, its time first."""
@@ -225,9 +329,7 @@ class RecomputedQuery(NamedTuple):
 
     def of_batch(self, events: pa.RecordBatch, stream: Stream) -> pa.RecordBatch:
         """The events of a batch that have to be recomputed, with the columns that this takes."""
-        moments = events.column(stream.time).cast(pa.int64())
-        tests = [pc.and_(pc.greater_equal(moments, start), pc.less(moments, end)) for start, end in self.windows]
-        chosen = events.filter(pc.fill_null(reduce(pc.or_, tests), False)).select(self.columns(stream))
+        chosen = events.filter(_inside(events.column(stream.time), self.windows)).select(self.columns(stream))
         if self.buckets is None or chosen.num_rows == 0:
             return chosen
         per = self.query.window.per
@@ -241,96 +343,139 @@ class RecomputedQuery(NamedTuple):
         return chosen.filter(pa.array(np.isin(bucket_of(keys), self.buckets)[number]))
 
 
-Recompute = Callable[[ACQ], list[dict[str, Any]]]
-"""The rows of a query over the raw events at hand, by one engine or another."""
+def _inside(times: pa.Array, windows: Sequence[tuple[int, int]]) -> pa.Array:
+    moments = times.cast(pa.int64())
+    tests = [pc.and_(pc.greater_equal(moments, start), pc.less(moments, end)) for start, end in merged_spans(windows)]
+    return pc.fill_null(reduce(pc.or_, tests), False)
+
+
+def merged_spans(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans that some windows cover together, ascending."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+class Engine(NamedTuple):
+    """What recomputes answers: ``rows`` of a query over the raw events at hand. ``lists_all``: also the groups that are
+    not recomputed have rows, without values."""
+
+    rows: Callable[[ACQ], list[dict[str, Any]]]
+    lists_all: bool
 
 
 @dataclass(frozen=True)
 class RawEvents:
     """The raw events that a query is recomputed from, of the splits of its stream; ``table``: those that count, with
-    the source's own columns, None if they are too many to be read here."""
+    the source's own columns, None if they are too many to be read here; ``noted``: what is particular about them;
+    ``rows``: the query's part of them, for what they cost."""
 
     wanted: RecomputedQuery
     stream: Stream
     splits: Sequence[Split]
     table: pa.Table | None
+    noted: str = ""
+    rows: int = 0
 
     def check(
-        self,
-        spark: SparkSession | OnDemand,
-        differences: Callable[[Recompute], list[str]],
-        detail: Callable[[], str],
+        self, spark: SparkSession | OnDemand, differences: Callable[[Engine], list[Difference]]
     ) -> dict[str, Any]:
         """A check of what differs from the answers, as its dict.
 
-        DuckDB recomputes what is read here, and where it finds nothing wrong, nothing is. What it finds wrong, or
-        cannot tell, Spark recomputes, and what Spark says counts: a difference between two engines is no reason to
-        withhold answers.
+        DuckDB judges, and what it finds wrong is wrong. What it cannot express, and what is too much to be read here,
+        Spark recomputes; the check says so.
         """
         from spark_jobs.unshared.duckdb_expressions import CannotTell
-        from spark_jobs.unshared.duckdb_windows import recompute_here
 
-        found, time, windows, table = list[str](), self.stream.time, self.wanted.windows, self.table
-        session: SparkSession | None = None
+        noted = self.noted
         try:
-            if table is not None:
-                found = differences(lambda query: recompute_here(table, query, time, windows))
-        except CannotTell:
+            if self.table is None:
+                raise CannotTell("there is too much to read")
+            found = differences(Engine(self._by_duckdb, True))
+        except CannotTell as error:
             session = session_of(spark)
             if session is None:
                 raise
-        noted = ""
-        if found or table is None:
-            session = session_of(spark)
-        if session is not None:
-            from spark_jobs.unshared.windows import recompute
+            noted = f"recomputed by Spark: {error}"
+            frame = self.frame(session)
+            found = differences(Engine(lambda query: self._by_spark(frame, query), False))
+        check = {"check": f"shared=unshared({self.wanted.query.name})", "success": not found}
+        return check | {"detail": "; ".join(map(str, found[:3])) or noted, "differences": found, "noted": noted}
 
-            frame, first = self.frame(session), found
-            found = differences(lambda query: recompute(frame, query, time, windows).toArrow().to_pylist())
-            if first and not found:
-                noted = f"; Spark agrees, DuckDB does not: {first[0]}"
-        return {
-            "check": f"shared=unshared({self.wanted.query.name})",
-            "success": not found,
-            "detail": "; ".join(found[:3]) or detail() + noted,
-        }
+    def _by_duckdb(self, query: ACQ) -> list[dict[str, Any]]:
+        from spark_jobs.unshared.duckdb_windows import recompute_here
+
+        chosen = None if self.wanted.buckets is None else self.wanted.has_group
+        assert self.table is not None
+        return recompute_here(self.table, query, self.stream.time, self.wanted.windows, chosen)
+
+    def _by_spark(self, frame: DataFrame, query: ACQ) -> list[dict[str, Any]]:
+        from spark_jobs.unshared.windows import recompute
+
+        rows: list[dict[str, Any]] = (
+            recompute(frame, query, self.stream.time, self.wanted.windows).toArrow().to_pylist()
+        )
+        return rows
 
     def frame(self, session: SparkSession) -> DataFrame:
-        """The events as Spark has them."""
+        """The events as Spark has them, of the groups that are recomputed."""
         if self.table is None:
             return _distributed(session, self.stream, self.wanted, self.splits)
+        batches = [self.wanted.of_batch(batch, self.stream) for batch in self.table.to_batches()]
+        # Spark 4.2 loses the rows of a table with empty batches before them
+        held = pa.Table.from_batches([batch for batch in batches if batch.num_rows], _schema(self.wanted, self.stream))
+        held = held.rename_columns([spark_name(name) for name in held.column_names])
         # one partition: nothing has to be exchanged
-        held = self.table.rename_columns([spark_name(name) for name in self.table.column_names])
-        return session.createDataFrame(held).coalesce(1)
+        return session.createDataFrame(held.combine_chunks()).coalesce(1)
 
 
 def raw_events(
-    plan: SharingPlan, sources: Mapping[str, list[Split]], wanted: Sequence[RecomputedQuery]
+    plan: SharingPlan, sources: Mapping[str, Sequence[Split]], wanted: Sequence[RecomputedQuery]
 ) -> Iterator[RawEvents]:
     """The raw events that are to be recomputed, query by query.
 
-    The driver reads the splits of each stream once for all its queries; what holds too much for that, or does not say
-    how much it holds, Spark's tasks read query by query.
+    The driver reads those of each stream once for all its queries; of a query whose windows hold too many for that
+    Spark's tasks read them.
     """
     for name in dict.fromkeys(one.query.stream for one in wanted):
-        stream = plan.workload.stream(name)
+        stream, splits = plan.workload.stream(name), sources[name]
         mine = [one for one in wanted if one.query.stream == name]
-        windows = [window for one in mine for window in one.windows]
-        needed = [split for split in sources[name] if any(split.may_hold(*window) for window in windows)]
-        if sum(split.rows_about() for split in needed) > LOCAL_EVENTS:
-            yield from (RawEvents(one, stream, needed, None) for one in mine)
-            continue
-        columns = list(dict.fromkeys(column for one in mine for column in one.columns(stream)))
-        found: list[list[pa.RecordBatch]] = [[] for _ in mine]
-        for events in read_splits(stream, needed, columns):
-            for one, batches in zip(mine, found, strict=True):
-                batches.append(one.of_batch(events, stream))
-        types = stream.types
-        for one, batches in zip(mine, found, strict=True):
-            schema = pa.schema([(column, arrow_type(types[column])) for column in one.columns(stream)])
-            # Spark 4.2 loses the rows of a table with empty batches before them
-            held = pa.Table.from_batches([batch for batch in batches if batch.num_rows], schema).combine_chunks()
-            yield RawEvents(one, stream, needed, held)
+        held = EventsHeld(splits)
+        large = [one for one in mine if held.events(merged_spans(one.windows)) > LOCAL_EVENTS]
+        yield from (RawEvents(one, stream, splits, None) for one in large)
+        here = [one for one in mine if one not in large]
+        if here:
+            columns = list(dict.fromkeys(column for one in here for column in one.columns(stream)))
+            table, noted = _events(
+                stream, splits, columns, merged_spans([span for one in here for span in one.windows])
+            )
+            yield from (RawEvents(one, stream, splits, table, noted, len(table) // len(here)) for one in here)
+
+
+def _events(
+    stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Sequence[tuple[int, int]]
+) -> tuple[pa.Table, str]:
+    """The events of some spans, and how they are read if not in the audit's own way."""
+    from spark_jobs.unshared.duckdb_files import ReadByRun, events_of
+
+    try:
+        return events_of(stream, splits, columns, spans), ""
+    except ReadByRun as reason:
+        noted = f"its events as the run reads them: {reason}"
+    needed = [split for split in splits if any(split.may_hold(*span) for span in spans)]
+    batches = [
+        batch.filter(_inside(batch.column(stream.time), spans)) for batch in read_splits(stream, needed, list(columns))
+    ]
+    schema = pa.schema([(column, arrow_type(stream.types[column])) for column in columns])
+    return pa.Table.from_batches([batch.select(list(columns)) for batch in batches], schema).combine_chunks(), noted
+
+
+def _schema(query: RecomputedQuery, stream: Stream) -> pa.Schema:
+    return pa.schema([(column, arrow_type(stream.types[column])) for column in query.columns(stream)])
 
 
 def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, splits: Sequence[Split]) -> DataFrame:
@@ -351,46 +496,69 @@ def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, sp
     return spark.range(0, len(needed), 1, len(needed)).mapInArrow(task, ddl)
 
 
-def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
-    """The staged answers of the sampled windows."""
-    if not staged or not sampled:
-        return []
-    ends = {query.name: np.array([end for _, end in windows], dtype=np.int64) for query, windows in sampled}
-    found: list[dict[str, Any]] = []
-    for path in staged:
-        reader = pq.ParquetFile(Place.of(path).open_unchanging(True, WHOLE), read_dictionary=DICTIONARIES)
-        at = reader.schema_arrow.names.index("query")
-        for number in range(reader.metadata.num_row_groups):
-            bounds = reader.metadata.row_group(number).column(at).statistics
-            told = bounds is not None and bounds.has_min_max
-            if told and not any(bounds.min <= name <= bounds.max for name in ends):
-                continue
-            rows = reader.read_row_group(number, columns=["query", "window_end"], use_threads=False)
-            query, moments = single_chunk(rows["query"]), instants_as_numbers(single_chunk(rows["window_end"]))
-            codes, names = dictionary_codes(query), query.dictionary.to_pylist()
-            chosen = np.zeros(len(rows), dtype=bool)
-            for name in ends.keys() & set(names):
-                chosen |= (codes == names.index(name)) & np.isin(moments, ends[name])
-            if chosen.any():
-                rows = reader.read_row_group(number, use_threads=False)
-                found += rows.filter(pa.array(chosen)).to_pylist()
-    return found
+# ------------------------------------------------------------------------------------------------ comparing
+@dataclass(frozen=True)
+class Difference:
+    """What differs of one answer: of the window that ends at ``end`` (microseconds) and a group, the ``output`` with
+    what is published and what is recomputed; or without an output ``what`` is wrong with the answer."""
+
+    query: str
+    end: int
+    group: tuple[str | None, ...]
+    what: str = ""
+    output: str | None = None
+    published: Any = None
+    recomputed: Any = None
+
+    def __str__(self) -> str:
+        of = f"window that ends at {moment(self.end)}, group {list(self.group)}"
+        if self.output is None:
+            return f"{of} {self.what}"
+        return f"{of}: {self.output} is {self.published}, recomputed {self.recomputed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``heddle audit --json`` prints it."""
+        found: dict[str, Any] = {"query": self.query, "window_end": format_instant(self.end), "group": list(self.group)}
+        if self.output is None:
+            return found | {"what": self.what}
+        values = {"published": self.published, "recomputed": self.recomputed}
+        return found | {"output": self.output} | {name: _plain(value) for name, value in values.items()}
 
 
-def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
-    """Differences between staged rows and recomputed ones, for people; empty when they agree."""
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    plain = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))
+    return value if plain else str(value)
+
+
+def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[Difference]:
+    """Differences between staged rows and recomputed ones; empty when they agree. Of recomputed rows without values
+    only their existence counts."""
     from spark_jobs.unshared.agreement import agrees, among_first, grain, qualifies
     from spark_jobs.unshared.values import recomputed_parts
 
     mine = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
     theirs = {grain(query, row): row for row in expected}
-    verdicts = {key: qualifies(query, row) for key, row in theirs.items()}
+    bare = {name for name, _ in query.group_by} | {*query.select, "window_start", "window_end"}
+    listed = {key for key, row in theirs.items() if row.keys() <= bare}
+    # whether a group satisfies a condition, or has a sequence, its values say
+    exists = None if query.compared or query.pattern is not None else True
+    verdicts = {key: exists if key in listed else qualifies(query, row) for key, row in theirs.items()}
     among_first(query, theirs, verdicts)
+
+    def difference(key: Any, what: str = "", *values: Any) -> Difference:
+        return Difference(query.name, micros(key[0]), key[1], what, *values)
+
     missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]
     extra = [key for key in mine if verdicts.get(key, False) is False]
-    differences = [f"{_told(key)} is missing" for key in sorted(missing, key=str)]
-    differences += [f"{_told(key)} should not exist" for key in sorted(extra, key=str)]
-    for key in sorted(mine.keys() & theirs.keys(), key=str):
+    differences = [difference(key, "is missing") for key in sorted(missing, key=str)]
+    differences += [difference(key, "should not exist") for key in sorted(extra, key=str)]
+    for key in sorted((mine.keys() & theirs.keys()) - listed, key=str):
+        starts = [row.get("window_start") for row in (mine[key], theirs[key])]
+        if starts[0] != starts[1] and None not in starts and not query.window.is_rows:
+            differences.append(difference(key, f"starts at {starts[0]}, recomputed {starts[1]}"))
         for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
             value = mine[key][carrier][index]
             if mine[key]["error"] and value is None:
@@ -398,11 +566,5 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
             if not agrees(output, value, theirs[key]):
                 told = {part.name: theirs[key][part.name] for part in recomputed_parts(output)}
                 wanted = told if output.parts else theirs[key][output.name]
-                differences.append(f"{_told(key)}: {output.name} is {value}, recomputed {wanted}")
+                differences.append(difference(key, "", output.name, value, wanted))
     return differences
-
-
-def _told(grain: tuple[Any, tuple[str | None, ...]]) -> str:
-    """Of which answer a difference is, for people."""
-    end, key = grain
-    return f"window that ends at {end}, group {list(key)}"

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, Output
-from spark_jobs.checks import recompute
 from spark_jobs.checks.inspection import json_value
 from spark_jobs.checks.recompute import (
-    DRAWS,
-    LEAST_SECONDS,
-    SAMPLED_QUERIES,
-    EventsHeld,
-    Recompute,
+    Difference,
+    Drawn,
+    Engine,
     RecomputedQuery,
     compare,
+    drawn,
     raw_events,
+    recorded,
 )
+from spark_jobs.checks.sampling import Past, Units
+from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.sources.splits import Split
-from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import bucket_of
-from spark_jobs.warehouse.schemas import INSTANT, RESULTS
+from spark_jobs.warehouse.schemas import INSTANT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,14 +42,23 @@ class RowWindow(NamedTuple):
     start: int
     end: int
 
+    @classmethod
+    def of(cls, units: Units, number: int) -> RowWindow:
+        """A drawn window."""
+        assert units.positions is not None
+        key = _key_of(units.query, json.loads(units.keys[number]))
+        return cls(int(units.positions[number]), key, int(units.starts[number]), int(units.ends[number]))
+
 
 def recomputed_rows(
     spark: SparkSession | OnDemand,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
+    begin: int,
     ends: Mapping[str, int],
     seed: str,
+    past: Past | None = None,
 ) -> list[dict[str, Any]]:
     """Recompute sampled windows of rows from the raw events of their spans: one check a query.
 
@@ -60,16 +66,35 @@ def recomputed_rows(
     first or the last may belong to neighbours) says nothing about the answer.
     """
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
-    sampled = sample_rows(staged, queries, sources, random.Random(seed))
-    wanted = []
-    for query, windows in sampled.items():
-        buckets = set(bucket_of([json_value(window.key) for window in windows]).tolist())
-        spans = dict.fromkeys((window.start, window.end) for window in windows)
-        wanted.append(RecomputedQuery(query, tuple(spans), tuple(sorted(buckets))))
+    answers = Staged(staged)
+    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
+    return [recorded(check) for check in compared_rows(spark, answers, plan, sources, sample)]
+
+
+def compared_rows(
+    spark: SparkSession | OnDemand,
+    staged: Staged,
+    plan: SharingPlan,
+    sources: Mapping[str, Sequence[Split]],
+    sample: Sequence[Drawn],
+) -> list[dict[str, Any]]:
+    """Recompute the drawn windows of rows and compare: one check a query."""
+    by_name = {each.units.query.name: each for each in sample}
+    wanted, windows = [], dict[str, list[RowWindow]]()
+    for each in sample:
+        query = each.units.query
+        windows[query.name] = [RowWindow.of(each.units, number) for number in each.numbers]
+        buckets = set(bucket_of([json_value(window.key) for window in windows[query.name]]).tolist())
+        wanted.append(RecomputedQuery.of(each)._replace(buckets=tuple(sorted(buckets))))
     found = []
     for events in raw_events(plan, sources, wanted):
-        audit = _RowAudit(staged, events.wanted.query, sampled[events.wanted.query])
-        found.append(events.check(spark, audit.differences, audit.detail))
+        query = events.wanted.query
+        ends = {window.end for window in windows[query.name]}
+        audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name])
+        check = events.check(spark, audit.differences)
+        told = audit.detail() if check["success"] else ""
+        check["detail"] = "; ".join(filter(None, (check["detail"], told)))
+        found.append(check | {"audited": by_name[query.name].labels, "events": events.rows})
     return found
 
 
@@ -77,59 +102,39 @@ def recomputed_rows(
 class _RowAudit:
     """Sampled windows of a query that counts rows; ``apart``: those whose rows no neighbour may have."""
 
-    staged: list[str]
+    staged: list[dict[str, Any]]
     query: ACQ
     windows: list[RowWindow]
     apart: int = 0
 
-    def differences(self, recompute: Recompute) -> list[str]:
+    def differences(self, engine: Engine) -> list[Difference]:
         """What is wrong with their answers."""
         from spark_jobs.unshared.agreement import grain
 
         query, counting = self.query, _counting(self.query)
-        expected, counted = recompute(query), recompute(counting)
-        rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted}
-        found = list[str]()
+        expected, counted = engine.rows(query), engine.rows(counting)
+        rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted if "rows" in row}
+        found = list[Difference]()
         self.apart = 0
         for window in self.windows:
             span, key = (window.start, window.end), window.key
             if (held := rows.get((span, key), 0)) != query.window.range:
-                found += [f"{window} holds {held} rows"] * (held < query.window.range)
+                if held < query.window.range:
+                    found.append(Difference(query.name, window.end, key, f"holds {held} of {query.window.range} rows"))
                 continue
             self.apart += 1
             theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
-            found += compare(query, _staged_window(self.staged, query, window), theirs)
+            found += compare(query, self._of(window), theirs)
         return found
+
+    def _of(self, window: RowWindow) -> list[dict[str, Any]]:
+        """The staged answers of a window."""
+        rows = (row for row in self.staged if row["position"] == window.position)
+        return [row for row in rows if _key_of(self.query, json.loads(row["key"])) == window.key]
 
     def detail(self) -> str:
         """How much was compared, for people."""
         return f"{self.apart} of {len(self.windows)} windows, the others share the time of their first or last row"
-
-
-def sample_rows(
-    staged: list[str], queries: Sequence[ACQ], sources: Mapping[str, list[Split]], chance: random.Random
-) -> dict[ACQ, list[RowWindow]]:
-    """Some queries that count rows with some of their published windows, to be recomputed: of a few draws the cheapest,
-    and no second query if that is dear."""
-    drawn = chance.sample(queries, min(len(queries), 8 * SAMPLED_QUERIES)) if staged else []
-    found: dict[ACQ, list[RowWindow]] = {}
-    for query in drawn:
-        rows = _staged_of(staged, ds.field("query") == query.name, ["position", "key", "window_start", "window_end"])
-        if len(rows) == 0 or len(found) == SAMPLED_QUERIES:
-            continue
-        held = EventsHeld(sources[query.stream])
-        draws = []
-        for _ in range(DRAWS):
-            picked = rows.take(sorted(chance.sample(range(len(rows)), min(recompute.SAMPLED_WINDOWS, len(rows)))))
-            windows = [
-                RowWindow(row["position"], _key_of(query, json.loads(row["key"])), *_span(row))
-                for row in picked.to_pylist()
-            ]
-            draws.append((held.cost([(window.start, window.end) for window in windows]), windows))
-        cost, windows = min(draws, key=itemgetter(0))
-        if cost <= LEAST_SECONDS or not found:
-            found[query] = windows
-    return found
 
 
 def _counting(query: ACQ) -> ACQ:
@@ -149,19 +154,3 @@ def _key_of(query: ACQ, values: Sequence[str | None]) -> tuple[str | None, ...]:
 def _span(row: Mapping[str, Any]) -> tuple[int, int]:
     start, end = (pa.scalar(row[name], INSTANT).value for name in ("window_start", "window_end"))
     return start, end
-
-
-def _staged_window(staged: list[str], query: ACQ, window: RowWindow) -> list[dict[str, Any]]:
-    """The staged answers of one window of rows."""
-    chosen = (ds.field("query") == query.name) & (ds.field("position") == window.position)
-    rows: list[dict[str, Any]] = _staged_of(staged, chosen, None).to_pylist()
-    return [row for row in rows if _key_of(query, json.loads(row["key"])) == window.key]
-
-
-def _staged_of(staged: list[str], chosen: ds.Expression, columns: list[str] | None) -> pa.Table:
-    schema = pa.schema([column for column in RESULTS if column.name != "day"])
-    files = map(Place.of, staged)
-    parts = [
-        ds.dataset([file.name], format="parquet", schema=schema, filesystem=file.parent.filesystem()) for file in files
-    ]
-    return ds.dataset(parts).to_table(columns, filter=chosen)

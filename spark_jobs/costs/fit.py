@@ -62,7 +62,7 @@ SHIPPED: dict[str, float] = {
     "sessions": 5.0,
     "spark_runs": 0.5,
     "queries": 6.9e-4,
-    "queries_recomputed": 0.04,
+    "queries_recomputed": 0.008,
     "events_recomputed": 1.1e-7,
     "events": 2.4e-7,
     "tree_tuples": 0.0,

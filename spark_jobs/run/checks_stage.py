@@ -6,8 +6,10 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import digest
 from spark_jobs.checks.audit import audit
 from spark_jobs.checks.data_docs import FOLDER
+from spark_jobs.checks.sampling import Past
 from spark_jobs.run import publication
 from spark_jobs.run.values import AnsweredRun, CheckedRun, Run
+from spark_jobs.warehouse import checks_log
 from spark_jobs.warehouse.publish_log import refuse
 
 UNCHECKED = Diagnostic(
@@ -33,8 +35,15 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
             record.diagnostics.append(UNCHECKED.to_json())
         else:
             told = filled.narrowed, filled.sources, record.begin, filled.ends
-            record.checks = audit(run.spark, staged, *told, seed, docs, record.answers)
+            is_repaired = filled.instants is not None or record.revision > 1
+            past = Past.of(checks_log.audits(run.warehouse), is_repaired)
+            record.checks = audit(run.spark, staged, *told, seed, docs, record.answers, past)
+            sampled = [check for check in record.checks if "audited" in check]
+            record.features["queries_recomputed"] = len(sampled)
+            record.features["events_recomputed"] = sum(check.pop("events", 0) for check in sampled)
         publication.log_checks(run.warehouse, record)
+        for check in record.checks:
+            check.pop("audited", None)  # it stands with the checks, and a record is read often
         failed = [check for check in record.checks if not check["success"]]
         if failed:
             detail = "; ".join(f"{check['check']}: {check['detail']}" for check in failed)

@@ -8,7 +8,6 @@ published once, and a retry goes on under the revision that its run id was given
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -212,27 +211,15 @@ def _allocate(run: Run, content: str) -> None:
 
 def _log(run: Run, published: PublishedRun) -> None:
     """Log a run that has published: what it cost, beside what was predicted."""
-    from spark_jobs.checks.recompute import sample
-    from spark_jobs.costs.prediction import Work, events_about, judge
+    from spark_jobs.costs.prediction import Work, judge
     from spark_jobs.run import publication
 
     record, filled = run.record, published.checked.answered.filled
     record.status = "published"
-    chance = random.Random(published.checked.seed)
-    audited = filled.narrowed.workload.queries if record.checked != "none" else ()
-    sampled = sample(audited, filled.sources, record.begin, filled.ends, chance)
     if isinstance(run.spark, OnDemand):
         record.features["sessions"] = int(run.spark.is_started and not run.was_started)
     record.features["spark_runs"] = int(not isinstance(run.spark, OnDemand) or run.spark.starts > run.starts)
-    record.features["queries_recomputed"] = len(sampled)
     plan = filled.allocated.prepared.plan
-    record.features["events_recomputed"] = round(
-        sum(
-            events_about(plan, query.stream, filled.sources[query.stream], *window)
-            for query, windows in sampled
-            for window in windows
-        )
-    )
     parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]
     judged = judge(run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))

@@ -193,7 +193,15 @@ def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
     checks_log.log(
         warehouse,
         [
-            checks_log.CheckRow(record.run_id, *interval, check["check"], check["success"], now, check["detail"])
+            checks_log.CheckRow(
+                record.run_id,
+                *interval,
+                check["check"],
+                check["success"],
+                now,
+                check["detail"],
+                check.get("audited", ()),
+            )
             for check in record.checks
         ],
     )

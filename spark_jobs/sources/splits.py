@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -46,6 +45,7 @@ from spark_jobs.sources.file_names import (
     unread_files,
     unread_links,
 )
+from spark_jobs.sources.file_statuses import FileStatuses
 from spark_jobs.sources.legacy_calendar import LegacyCalendar, has_moved, legacy_calendar, moved_instant
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.sources.replacements import NOTHING, Replacements
@@ -66,9 +66,6 @@ FIRST, LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 AT_ONCE = 16
 """Files of a store that are looked at at once."""
-
-AT_ONCE_HERE = 4096
-"""Files of this machine of which the file system is asked in one go."""
 
 T = TypeVar("T")
 
@@ -306,7 +303,7 @@ def names_below(root: str, paths: Sequence[str]) -> list[str]:
 def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
     """The CSV or Parquet files of this machine, those that are known passed over."""
     paths, passed, warnings = _files(stream, known)
-    names, statuses = names_below(stream.source.path, paths), _Statuses(paths)
+    names, statuses = names_below(stream.source.path, paths), FileStatuses(paths)
 
     def identity(number: int) -> str:
         size, written, _, _ = statuses.of(number)
@@ -325,45 +322,6 @@ def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
         return pc.binary_join_element_wise(identities, status, "\n")
 
     return SourceFiles(paths, marked, _opening(stream, opened), names, passed=passed, warnings=warnings)
-
-
-class _Statuses:
-    """What the file system says of files: bytes, the times of modification and of change (nanoseconds), inodes. To ask
-    takes longer than to list them: it is asked of those alone that it is needed of, and of each once."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._paths, self._known = paths, dict[int, tuple[int, int, int, int]]()
-
-    def of(self, number: int) -> tuple[int, int, int, int]:
-        """Of one file: bytes, time of modification, inode, time of change."""
-        if "all" in self.__dict__:
-            size, written, inode, changed = self.all
-            return size[number], written[number], inode[number], changed[number]
-        if number not in self._known:
-            self._known[number] = self._asked(number)
-        return self._known[number]
-
-    @cached_property
-    def all(self) -> tuple[array[int], array[int], array[int], array[int]]:
-        """Of all files. Columns: an object for each of a hundred thousand is most of what listing them costs."""
-        sizes, written, inodes, changed = array("q"), array("q"), array("Q"), array("q")
-        for first in range(0, len(self._paths), AT_ONCE_HERE):
-            statuses = [_status(path) for path in self._paths[first : first + AT_ONCE_HERE]]
-            sizes.extend([status.st_size for status in statuses])
-            written.extend([status.st_mtime_ns for status in statuses])
-            inodes.extend([status.st_ino for status in statuses])
-            changed.extend([status.st_ctime_ns for status in statuses])
-        for number, known in self._known.items():
-            sizes[number], written[number], inodes[number], changed[number] = known
-        return sizes, written, inodes, changed
-
-    def _asked(self, number: int) -> tuple[int, int, int, int]:
-        status = _status(self._paths[number])
-        return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
-
-
-_status = os.stat
-"""By its path, not by an object that is made of it: of a hundred thousand files."""
 
 
 def _files_in_store(stream: Stream) -> SourceFiles:

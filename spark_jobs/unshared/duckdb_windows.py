@@ -8,7 +8,7 @@ but the language, and needs no JVM.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from functools import cache
@@ -21,21 +21,29 @@ import pyarrow.compute as pc
 from optimizer.workload.values import ACQ, Column, Expression, Output
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared import sequences
-from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator
+from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
 from spark_jobs.unshared.plain_evidence import WITH_NULLS, evidence
 from spark_jobs.unshared.values import EPOCH, compared_outputs, recomputed_parts
 
+Chosen = Callable[[dict[str, Any]], bool]
+"""Whether a group is recomputed, of a row with its window and the values of its group columns."""
+
 
 def recompute_here(
-    events: pa.Table, query: ACQ, time_column: str, windows: Sequence[tuple[int, int]]
+    events: pa.Table,
+    query: ACQ,
+    time_column: str,
+    windows: Sequence[tuple[int, int]],
+    chosen: Chosen | None = None,
 ) -> list[dict[str, Any]]:
     """Answers for the given windows (start, end), microseconds: rows as those of
     :func:`spark_jobs.unshared.windows.recompute`.
 
-    ``events`` have at least the columns that the query reads. Raises CannotTell.
+    ``events`` have at least the columns that the query reads. Groups that are not ``chosen`` have rows without any
+    value: they exist, and cost little. Raises CannotTell.
     """
     try:
-        return _recomputed(events, query, time_column, windows)
+        return _recomputed(events, query, time_column, windows, chosen)
     except (duckdb.Error, OverflowError) as error:
         raise CannotTell(f"{type(error).__name__}: {error}") from error
 
@@ -64,8 +72,14 @@ class _Arguments:
 
 
 def _recomputed(
-    events: pa.Table, query: ACQ, time_column: str, windows: Sequence[tuple[int, int]]
+    events: pa.Table,
+    query: ACQ,
+    time_column: str,
+    windows: Sequence[tuple[int, int]],
+    chosen: Chosen | None,
 ) -> list[dict[str, Any]]:
+    read_columns = {time_column, *query.columns()}
+    events = events.select([name for name in events.column_names if name in read_columns])
     names = {name: f"c{number}" for number, name in enumerate(events.column_names)}
     translate = Translator(events.schema, names)
     computed = dict(query.derived)
@@ -77,30 +91,28 @@ def _recomputed(
     places = [_places(arguments, output) for output in outputs]
     read = arguments.listed
     time, values = names[time_column], len(read)
-    types: tuple[str, ...] = ()
     if query.pattern is not None:
-        types, on = query.pattern.events, f"{names[query.pattern.on]}::VARCHAR"
+        on = f"{names[query.pattern.on]}::VARCHAR"
         # events of other types are in no sequence
-        where = f"({where}) AND {on} IN (SELECT type FROM types)"
+        where = f"({where}) AND {on} IN ({', '.join(map(text_literal, query.pattern.events))})"
         read = [*read, time, on, *(f"{names[name]}::VARCHAR" for name in query.pattern.per)]
     keys = ['"since"', '"until"', *groups]
     # one list a column, all in one order: an object an event would take longer than everything else
     lists = [f"list({sql})" for sql in read]
     connection = _database()
+    # to register a table takes longer than to read a few constants
     connection.register("events", _plain(events, names))
-    connection.register(
-        "windows", pa.table({"since": [one for one, _ in windows], "until": [end for _, end in windows]})
-    )
-    connection.register("types", pa.table({"type": pa.array(types, pa.string())}))
+    spans = ", ".join(f"({since}::BIGINT, {until}::BIGINT)" for since, until in windows)
+    inside = f"events JOIN (VALUES {spans}) windows(since, until) ON {time} >= since AND {time} < until"
+    rows, others = list[dict[str, Any]](), ""
     try:
+        if chosen is not None:
+            rows, others = _unchosen(connection, f"FROM {inside} WHERE {where}", groups, told, chosen)
         found = connection.execute(
-            f"SELECT {', '.join(keys + lists)} FROM events JOIN windows ON {time} >= since AND {time} < until "
-            f"WHERE {where} GROUP BY {', '.join(keys)}"
+            f"SELECT {', '.join(keys + lists)} FROM {inside} {others} WHERE {where} GROUP BY {', '.join(keys)}"
         ).fetchall()
     finally:
-        for name in ("events", "windows", "types"):
-            connection.unregister(name)
-    rows = []
+        connection.unregister("events")
     for since, until, *columns in found:
         group, columns = columns[: len(groups)], columns[len(groups) :]
         row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
@@ -111,6 +123,30 @@ def _recomputed(
         elif (matched := _matched(query, outputs, arguments, places, columns, values)) is not None:
             rows.append(row | matched)
     return rows
+
+
+def _unchosen(
+    connection: duckdb.DuckDBPyConnection, events: str, groups: Sequence[str], names: Sequence[str], chosen: Chosen
+) -> tuple[list[dict[str, Any]], str]:
+    """Rows of the groups that are not chosen, and the join that keeps the others."""
+    named = [f"{sql} AS g{number}" for number, sql in enumerate(groups)]
+    columns = ["since", "until", *(f"g{number}" for number in range(len(groups)))]
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE cells AS SELECT * FROM "
+        f"(SELECT DISTINCT {', '.join(['since', 'until', *named])} {events})"
+    )
+    rows, numbers = list[dict[str, Any]](), list[int]()
+    for number, since, until, *group in connection.execute(f"SELECT rowid, {', '.join(columns)} FROM cells").fetchall():
+        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(names, group, strict=True))}
+        if chosen(row):
+            numbers.append(number)
+        else:
+            rows.append(row)
+    picked = ", ".join(map(str, numbers))
+    connection.execute(f"DELETE FROM cells WHERE rowid NOT IN ({picked})" if numbers else "DELETE FROM cells")
+    same = [f"cells.g{number} IS NOT DISTINCT FROM {sql}" for number, sql in enumerate(groups)]
+    join = " AND ".join(["cells.since = windows.since", "cells.until = windows.until", *same])
+    return rows, f"SEMI JOIN cells ON {join}"
 
 
 def _group(sql: str, kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,12 @@ from spark_jobs.warehouse.warehouse import Warehouse
 FAILED = ~ds.field("success")
 """The condition of rows of checks that failed."""
 
+AUDITED = ds.field("audited").is_valid()
+"""The condition of rows that say what was audited."""
+
+LOOKED_BACK = 1_000
+"""So many checks of the past are looked at for what was audited when."""
+
 RECOMPUTED = "shared=unshared("
 """What checks are called that compare shared answers with unshared ones."""
 
@@ -23,7 +30,8 @@ RECOMPUTED = "shared=unshared("
 @dataclass(frozen=True)
 class CheckRow:
     """What one check of a run over [begin, end) found, ``at`` a moment (microseconds). ``detail``: of those that were
-    read with it."""
+    read with it. ``audited``: labels of what a recomputed sample covers
+    (:attr:`spark_jobs.checks.recompute.Drawn.labels`)."""
 
     run_id: str
     begin: int
@@ -32,6 +40,7 @@ class CheckRow:
     success: bool
     at: int
     detail: str = ""
+    audited: Sequence[str] = ()
 
 
 def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
@@ -45,6 +54,7 @@ def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
             "success": row.success,
             "detail": row.detail,
             "at": moment(row.at),
+            "audited": json.dumps(list(row.audited)) if row.audited else None,
         }
         for row in rows
     ]
@@ -55,6 +65,23 @@ def rows(warehouse: Warehouse, where: ds.Expression | None = None) -> list[Check
     """What was found, oldest first, without details. ``where``: a condition on the table's columns."""
     table = warehouse.dataset("quality_results", where=where)
     return _of_table(table.to_table(_LIGHT, filter=where).sort_by("at"))
+
+
+def audits(warehouse: Warehouse, most: int = LOOKED_BACK) -> list[set[str]]:
+    """The labels of what the latest runs audited, the latest run first; about ``most`` checks are looked at."""
+    if "audited" not in {field.name for field in warehouse.table("quality_results").schema().fields}:
+        return []
+    runs: dict[str, tuple[int, set[str]]] = {}
+    seen = 0
+    for stored, _ in warehouse.newest_first("quality_results", "at", ["run_id", "at", "audited"], AUDITED):
+        at = stored["at"].cast(pa.int64()).to_pylist()
+        for run_id, moment_, text in zip(stored["run_id"].to_pylist(), at, stored["audited"].to_pylist(), strict=True):
+            newest, labels = runs.get(run_id, (moment_, set()))
+            runs[run_id] = max(newest, moment_), labels | set(json.loads(text))
+        seen += len(stored)
+        if seen >= most:
+            break
+    return [labels for _, labels in sorted(runs.values(), key=lambda run: -run[0])]
 
 
 def newest_failed(warehouse: Warehouse, most: int) -> list[CheckRow]:

@@ -181,6 +181,7 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("success", pa.bool_(), nullable=False),
                 pa.field("detail", pa.string()),
                 pa.field("at", INSTANT, nullable=False),
+                pa.field("audited", pa.string()),
             ]
         ),
         [],

@@ -354,18 +354,20 @@ class Warehouse:
         waiting: list[tuple[int, int, ds.Fragment, bool]] = []
         number = itertools.count()
         with reading(self.path(table)):
-            for file in self.dataset(table, current, where).get_fragments(filter=where):
+            dataset = self.dataset(table, current, where)
+            for file in dataset.get_fragments(filter=where):
                 known = bounds.get(_file_name(file.path))
                 heapq.heappush(waiting, (-(FAR if known is None else known), next(number), file, False))
             while waiting:
                 _, _, piece, is_group = heapq.heappop(waiting)
                 if not is_group:
                     latest_of = _latest(piece.metadata, by)
-                    for group in piece.split_by_row_group(filter=where):
+                    # files are older than columns that came later
+                    for group in piece.split_by_row_group(filter=where, schema=dataset.schema):
                         known = latest_of[group.row_groups[0].id]
                         heapq.heappush(waiting, (-known, next(number), group, True))
                     continue
-                rows = piece.to_table(columns=list(columns), filter=where)
+                rows = piece.to_table(dataset.schema, list(columns), filter=where)
                 yield rows, -waiting[0][0] if waiting else None
 
     def latest_number(self, table: str, column: str) -> int | None:

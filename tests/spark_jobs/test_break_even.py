@@ -15,6 +15,7 @@ from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import SECOND
+from spark_jobs.checks.recompute import SAMPLED_QUERIES
 from spark_jobs.costs.fit import SHIPPED, Fit
 from spark_jobs.costs.money import MONTH, CpuPrice, covered
 from spark_jobs.operations.read import read_operations
@@ -64,7 +65,7 @@ def test_a_plan_says_from_how_many_queries_on_sharing_wins() -> None:
     assert found is not None and not found.is_measured and found.queries == len(workload.queries)
     assert found.events == pytest.approx(86_400)
     # what every run takes in a process of its own, and nothing that its queries add
-    known = {"runs": 1, "processes": 1, "suites": 1, "queries_recomputed": 3, "events": 86_400}
+    known = {"runs": 1, "processes": 1, "suites": 1, "queries_recomputed": SAMPLED_QUERIES, "events": 86_400}
     assert found.fixed == pytest.approx(Fit(SHIPPED).seconds(known))
     assert 0 < found.per_query < 0.1 and found.from_queries and found.from_queries < 12
     dearer = of_plan(Fit(SHIPPED), plan, [{"cpu_seconds": 10.0, "rows_scanned": 86_400}])

@@ -110,7 +110,7 @@ class Session(OnDemand):
 def verdict(monkeypatch: pytest.MonkeyPatch, by_duckdb: list[Any] | Exception, by_spark: list[Any], spark: Any) -> Any:
     """The check of an answer that is right if an engine recomputes [1]."""
     query: Any = SimpleNamespace(name="q")
-    wanted: Any = SimpleNamespace(query=query, windows=())
+    wanted: Any = SimpleNamespace(query=query, windows=(), buckets=None)
     stream: Any = SimpleNamespace(time="ts")
 
     def recompute_here(*given: Any) -> list[Any]:
@@ -123,27 +123,24 @@ def verdict(monkeypatch: pytest.MonkeyPatch, by_duckdb: list[Any] | Exception, b
     monkeypatch.setattr("spark_jobs.unshared.windows.recompute", lambda *given: SimpleNamespace(toArrow=lambda: table))
     monkeypatch.setattr(RawEvents, "frame", lambda self, session: None)
     events = RawEvents(wanted, stream, (), pa.table({"ts": [1]}))
-    return events.check(spark, lambda recompute: [] if recompute(query) == [1] else ["other"], lambda: "one answer")
+    return events.check(spark, lambda engine: [] if engine.rows(query) == [1] else ["other"])
 
 
 def test_what_duckdb_finds_right_nobody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(monkeypatch, [1], [2], Session("unused"))
-    assert found == {"check": "shared=unshared(q)", "success": True, "detail": "one answer"}
+    assert (found["check"], found["success"], found["detail"]) == ("shared=unshared(q)", True, "")
 
 
-def test_what_duckdb_finds_wrong_spark_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verdict(monkeypatch, [2], [1], Session("asked"))
-    assert found["success"] and found["detail"] == "one answer; Spark agrees, DuckDB does not: other"
-    found = verdict(monkeypatch, [2], [2], Session("asked"))
-    assert not found["success"] and found["detail"] == "other"
-    # without a session what is known counts
-    found = verdict(monkeypatch, [2], [1], InProcess())
-    assert not found["success"]
+def test_what_duckdb_finds_wrong_no_second_engine_overrules(monkeypatch: pytest.MonkeyPatch) -> None:
+    for spark in (Session("unused"), InProcess()):
+        found = verdict(monkeypatch, [2], [1], spark)
+        assert not found["success"] and found["detail"] == "other"
 
 
 def test_what_duckdb_cannot_tell_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:
     unable = CannotTell("a function")
-    assert verdict(monkeypatch, unable, [1], Session("asked"))["success"]
+    found = verdict(monkeypatch, unable, [1], Session("asked"))
+    assert found["success"] and found["detail"] == "recomputed by Spark: a function"
     assert not verdict(monkeypatch, unable, [2], Session("asked"))["success"]
     with pytest.raises(CannotTell):
         verdict(monkeypatch, unable, [1], InProcess())

@@ -1,0 +1,244 @@
+"""Recomputes published answers on demand: the value of ``heddle audit``."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import format_instant
+from spark_jobs.checks.recompute import Difference, Drawn, EventsHeld, compared
+from spark_jobs.checks.row_windows import compared_rows
+from spark_jobs.checks.sampling import Past, Units, systematic
+from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.run.narrowing import changed_windows
+from spark_jobs.run.preparation import listed, plan_without, prepare
+from spark_jobs.run.values import PreparedRun, RunRequest
+from spark_jobs.session.on_demand import OnDemand
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.data_files import reading
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.schemas import INSTANT
+from spark_jobs.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from spark_jobs.run.values import Report
+
+EVENTS_AT_ONCE = 500_000
+"""Events, counted once for each window that holds them, that are recomputed at once."""
+
+WINDOWS_AT_ONCE = 64
+
+
+@dataclass
+class Recomputation:
+    """What recomputing published answers gives: how many ``answers`` of how many ``windows`` and ``intervals`` were
+    compared, the ``wrong`` ones, and those that are ``outdated``: different, but of windows whose sources have changed
+    since. ``notes``: what was recomputed in another way, or not, and why."""
+
+    intervals: int = 0
+    windows: int = 0
+    answers: int = 0
+    wrong: list[Difference] = field(default_factory=list)
+    outdated: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``heddle audit --json`` prints it."""
+        return {
+            "intervals": self.intervals,
+            "windows": self.windows,
+            "answers": self.answers,
+            "wrong": [difference.to_json() for difference in self.wrong],
+            "outdated": [difference.to_json() for difference in self.outdated],
+            "notes": self.notes,
+        }
+
+
+def recompute_published(
+    warehouse: Warehouse,
+    begin: int,
+    end: int,
+    share: float,
+    clock: int,
+    spark: OnDemand,
+    report: Report,
+    seed: str = "",
+) -> Recomputation:
+    """Recompute a share of the windows that end in (begin, end], microseconds, from raw events, and compare.
+
+    Of overlapping intervals the one that was published last counts. Raises HDL-508 if nothing is published there.
+    """
+    rows = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED)
+    if not rows:
+        raise HeddleError("HDL-508", "nothing is published between --from and --to", "see `heddle status`")
+    found, covered = Recomputation(), list[tuple[int, int]]()
+    chance = random.Random(seed)
+    for row in _newest(rows):
+        report(f"{format_instant(row.begin)} .. {format_instant(row.end)}")
+        spans = _outside((max(row.begin, begin), min(row.end, end)), covered)
+        if spans:
+            found.intervals += 1
+            _recompute_interval(warehouse, row, spans, share, clock, spark, chance, found)
+        covered.append((row.begin, row.end))
+    return found
+
+
+def _newest(rows: Sequence[LogRow]) -> Iterator[LogRow]:
+    """The newest publication of each interval, the latest first."""
+    seen: set[tuple[int, int]] = set()
+    for row in sorted(rows, key=lambda row: -(row.table_version or 0)):
+        if (row.begin, row.end) not in seen:
+            seen.add((row.begin, row.end))
+            yield row
+
+
+def _outside(span: tuple[int, int], covered: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of a span no other covers."""
+    left = [span] if span[1] > span[0] else []
+    for low, high in covered:
+        left = [
+            piece
+            for start, end in left
+            for piece in ((start, min(end, low)), (max(start, high), end))
+            if piece[1] > piece[0]
+        ]
+    return left
+
+
+def _recompute_interval(
+    warehouse: Warehouse,
+    row: LogRow,
+    spans: Sequence[tuple[int, int]],
+    share: float,
+    clock: int,
+    spark: OnDemand,
+    chance: random.Random,
+    result: Recomputation,
+) -> None:
+    plan = load_plan(warehouse, row.plan_version)
+    listing = listed(warehouse, plan, clock, within=(row.begin, row.end))
+    request = RunRequest(row.plan_version, row.begin, row.end, "audit", clock, late=row.record.late)
+    prepared = prepare(warehouse, plan, request, listing)
+    result.notes += [f"{problem['code']} {problem['message']}" for problem in listing.problems]
+    ends = {
+        name: min(at, row.record.answered_until.get(name, row.end))
+        for name, at in prepared.ends.items()
+        if name not in row.record.failed
+    }
+    changed = _changed(prepared, row)
+    # what was reported for the run, or deleted since, was not answered
+    without = {told["query"] for told in row.record.diagnostics if told.get("query") and told["severity"] == "error"}
+    without |= _deleted(warehouse, row)
+    left = plan_without(prepared.plan, sorted(without & {query.name for query in prepared.plan.workload.queries}))
+    queries = [query for query in left.workload.queries if query.stream in ends]
+    with tempfile.TemporaryDirectory(prefix="heddle-audit-") as folder:
+        staged = Staged(_copied(warehouse, spans, Path(folder)))
+        units = units_of(staged, queries, prepared.sources, row.begin, ends, Past())
+        drawn = [_drawn(of_query, spans, share, chance) for of_query in units.values()]
+        sample = [each for each in drawn if each.numbers]
+        result.windows += sum(len(each.numbers) for each in sample)
+        result.answers += sum(int(each.units.answers[list(each.numbers)].sum()) for each in sample)
+        for chunk in _chunks(sample, {name: EventsHeld(prepared.sources[name]) for name in ends}):
+            _compare(spark, staged, left, prepared, chunk, changed, result)
+
+
+def _compare(
+    spark: OnDemand,
+    staged: Staged,
+    plan: SharingPlan,
+    prepared: PreparedRun,
+    chunk: Sequence[Drawn],
+    changed: Mapping[str, NDArray[np.int64] | None],
+    result: Recomputation,
+) -> None:
+    timed = [each for each in chunk if not each.units.query.window.is_rows]
+    rows = [each for each in chunk if each.units.query.window.is_rows]
+    checks = compared(spark, staged, plan, prepared.sources, timed)
+    checks += compared_rows(spark, staged, plan, prepared.sources, rows)
+    ago = {query.name: query.window.ago for query in plan.workload.queries}
+    for check in checks:
+        result.notes += [note for note in [check["noted"]] if note and note not in result.notes]
+        for difference in check["differences"]:
+            instant = difference.end + ago[difference.query]
+            at = changed.get(difference.query, np.zeros(0, np.int64))
+            is_outdated = at is None or bool(np.isin(instant, at).any())
+            (result.outdated if is_outdated else result.wrong).append(difference)
+
+
+def _changed(prepared: PreparedRun, row: LogRow) -> Mapping[str, NDArray[np.int64] | None]:
+    """The instants of each query whose windows may be others than when they were published; None: all of them."""
+    if prepared.content == row.content:
+        return {}
+    found = dict(changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, row).instants)
+    if prepared.basis != row.record.basis:
+        # more than files has changed: how a stream is declared, or what Heddle makes of a definition
+        found |= dict.fromkeys(query.name for query in prepared.plan.workload.queries)
+    return found
+
+
+def _deleted(warehouse: Warehouse, row: LogRow) -> set[str]:
+    """The queries whose answers were deleted by name since."""
+    later = (ds.field("event") == "deleted") & (ds.field("table_version") > (row.table_version or 0))
+    return {name for each in publish_log.rows(warehouse, later) for name in each.deleted}
+
+
+def _copied(warehouse: Warehouse, spans: Sequence[tuple[int, int]], folder: Path) -> list[str]:
+    """A file with the published answers of instants in some spans (begin, end]."""
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
+    days = (ds.field("day") >= day_label(low)) & (ds.field("day") <= day_label(high - 1))
+    inside = (ds.field("instant") > pa.scalar(low, INSTANT)) & (ds.field("instant") <= pa.scalar(high, INSTANT))
+    with reading(warehouse.path("results")):
+        stored = warehouse.dataset("results", where=days & inside).to_table(filter=days & inside)
+    at = stored["instant"].cast(pa.int64()).to_numpy()
+    chosen = np.zeros(len(at), dtype=bool)
+    for begin, end in spans:
+        chosen |= (at > begin) & (at <= end)
+    path = folder / "answers.parquet"
+    rows = stored.drop_columns(["day"]).filter(pa.array(chosen))
+    order = pc.sort_indices(rows, [(name, "ascending") for name in ("query", "key", "instant")])
+    pq.write_table(rows.take(order), path, row_group_size=1 << 17)
+    return [str(path)]
+
+
+def _drawn(units: Units, spans: Sequence[tuple[int, int]], share: float, chance: random.Random) -> Drawn:
+    """Each window of a query with the same probability."""
+    ends = units.ends + units.query.window.ago
+    if units.query.window.is_rows:
+        ends = units.ends - 1  # a window of rows ends behind the instant that it is of
+    inside = np.zeros(len(ends), dtype=bool)
+    for low, high in spans:
+        inside |= (ends > low) & (ends <= high)
+    numbers = np.flatnonzero(inside)
+    chosen = systematic(np.full(len(numbers), min(share, 1.0)), chance.random())
+    return Drawn(units, tuple(int(numbers[at]) for at in chosen), None)
+
+
+def _chunks(sample: Sequence[Drawn], by_stream: Mapping[str, EventsHeld]) -> Iterator[list[Drawn]]:
+    """The sample in pieces that are recomputed at once, whose windows lie together."""
+    for each in sample:
+        spans = [(int(each.units.starts[at]), int(each.units.ends[at])) for at in each.numbers]
+        events = by_stream[each.units.query.stream].of_spans(spans)
+        piece, size = list[int](), 0.0
+        for number, count in zip(each.numbers, events.tolist(), strict=True):
+            if piece and (size + count > EVENTS_AT_ONCE or len(piece) >= WINDOWS_AT_ONCE):
+                yield [each._replace(numbers=tuple(piece))]
+                piece, size = [], 0.0
+            piece.append(number)
+            size += count
+        if piece:
+            yield [each._replace(numbers=tuple(piece))]

@@ -1,0 +1,300 @@
+"""Faults in production code, drawn by seed: one operator at one place each.
+
+A mutant changes one operator, constant or name in the body of one function; the function keeps its identity, so that
+whoever imported it meets the fault. A kernel of Numba's and all kernels that call it run as Python from then on.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import random
+import sys
+import types
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numba.core.dispatcher import Dispatcher
+
+PLACES: dict[str, tuple[str, ...]] = {
+    "lifting": (
+        "spark_jobs.partials.lifting",
+        "spark_jobs.partials.kernels",
+        "spark_jobs.partials.values",
+        "spark_jobs.row_windows.lifting",
+        "spark_jobs.sequences.lifting",
+    ),
+    "combining": (
+        "spark_jobs.partials.combining",
+        "spark_jobs.partials.states",
+        "spark_jobs.finals.passes",
+    ),
+    "lowering": ("spark_jobs.finals.answers", "optimizer.aggregates.lowering", "spark_jobs.sequences.answers"),
+    "sharding": ("spark_jobs.partials.families", "spark_jobs.partials.cells", "spark_jobs.partials.batches"),
+    "numbering": ("spark_jobs.arrays.numbering", "spark_jobs.row_windows.numbering"),
+    "counting": ("spark_jobs.finals.structures", "spark_jobs.finals.window_query", "spark_jobs.row_windows.answers"),
+    "decoding": ("spark_jobs.sources.decoding", "spark_jobs.sources.csv_source"),
+    "casts": ("spark_jobs.sources.conversions", "spark_jobs.sources.casts"),
+    "filters and expressions": ("spark_jobs.sources.expressions", "spark_jobs.sources.scalars"),
+}
+"""Where faults are put, with the modules of each place."""
+
+SHARED_READING = ("decoding", "casts", "filters and expressions")
+"""Places whose faults an audit would have in both sides of its comparison if it read as the run does."""
+
+_COMPARISONS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+_ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv}
+_NAMES = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "and_kleene": "or_kleene",
+    "or_kleene": "and_kleene",
+    "less": "less_equal",
+    "less_equal": "less",
+    "greater": "greater_equal",
+    "greater_equal": "greater",
+    "add": "subtract",
+    "subtract": "add",
+    "floor": "ceil",
+    "any": "all",
+    "all": "any",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: of ``place``, in a ``module``'s function; ``number`` of the change in the module, ``line``, what
+    ``change`` it is."""
+
+    place: str
+    module: str
+    function: str
+    number: int
+    line: int
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.module}:{self.line} {self.function}: {self.change}"
+
+    def apply(self) -> None:
+        """Put the fault into the function of this process."""
+        mutated = ast.fix_missing_locations(_Changes(self.number).visit(_fresh(self.module)))
+        compiled = compile(mutated, _path(self.module), "exec")
+        code = _code_of(compiled, self.function.split("."))
+        function = _function(self.module, self.function)
+        assert code is not None and function is not None
+        function.__code__ = code
+        wrapped = vars(sys.modules[self.module]).get(self.function)
+        if isinstance(wrapped, Dispatcher):
+            _interpret(wrapped)
+
+
+def _ours() -> list[types.ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if name.startswith(("spark_jobs.", "optimizer."))]
+
+
+def _interpret(kernel: Dispatcher) -> None:
+    """Have a kernel, and all that call it, run as Python."""
+    kernels = {
+        id(value): value for module in _ours() for value in vars(module).values() if isinstance(value, Dispatcher)
+    }
+    chosen = {id(kernel)}
+    while True:
+        calling = {
+            number
+            for number, each in kernels.items()
+            if number not in chosen
+            and any(id(each.py_func.__globals__.get(name)) in chosen for name in each.py_func.__code__.co_names)
+        }
+        if not calling:
+            break
+        chosen |= calling
+    for module in _ours():
+        for name, value in list(vars(module).items()):
+            if id(value) in chosen and isinstance(value, Dispatcher):
+                setattr(module, name, value.py_func)
+            elif isinstance(value, dict):
+                for key, inner in list(value.items()):
+                    if isinstance(inner, Dispatcher) and id(inner) in chosen:
+                        value[key] = inner.py_func
+
+
+def kernel_lines(module: str) -> set[int]:
+    """The lines of a module's kernels, of which no trace tells whether they are executed."""
+    found = vars(importlib.import_module(module)).values()
+    codes = [
+        each.py_func.__code__ for each in found if isinstance(each, Dispatcher) and each.py_func.__module__ == module
+    ]
+    return {line for code in codes for _, _, line in code.co_lines() if line is not None}
+
+
+def _path(module: str) -> str:
+    return str(importlib.import_module(module).__file__)
+
+
+def _fresh(module: str) -> ast.Module:
+    return ast.parse(Path(_path(module)).read_text(), _path(module))
+
+
+def _function(module: str, name: str) -> Any:
+    """The function that a name of a module is, whatever it is wrapped in; None if it cannot be changed."""
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = vars(found).get(part)
+    for _ in range(5):
+        for inner in ("__func__", "fget", "func", "__wrapped__", "py_func"):
+            if not isinstance(found, types.FunctionType) and hasattr(found, inner):
+                found = getattr(found, inner)
+        if isinstance(found, types.FunctionType) and hasattr(found, "__wrapped__"):
+            found = found.__wrapped__
+    return found if isinstance(found, types.FunctionType) else None
+
+
+def _code_of(code: types.CodeType, names: Sequence[str]) -> types.CodeType | None:
+    for name in names:
+        inner = [one for one in code.co_consts if isinstance(one, types.CodeType) and one.co_name == name]
+        if not inner:
+            return None
+        code = inner[-1]
+    return code
+
+
+class _Changes(ast.NodeTransformer):
+    """Counts what can be changed in the bodies of functions, and changes what has ``chosen`` as its number."""
+
+    def __init__(self, chosen: int | None = None) -> None:
+        self.chosen, self.count = chosen, 0
+        self.found: list[tuple[str, int, str]] = []
+        self.names: list[str] = []
+        self.depth = 0
+
+    def _may(self, node: Any, change: str) -> bool:
+        if not self.depth:
+            return False
+        self.found.append((".".join(self.names), node.lineno, change))
+        self.count += 1
+        return self.count - 1 == self.chosen
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if self.depth:
+            return node
+        self.names.append(node.name)
+        node.body = [self.visit(one) if isinstance(one, ast.FunctionDef) else one for one in node.body]
+        self.names.pop()
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if not self.depth:
+            self.names.append(node.name)
+        self.depth += 1
+        is_documented = ast.get_docstring(node) is not None
+        node.body = [one if at == 0 and is_documented else self.visit(one) for at, one in enumerate(node.body)]
+        self.depth -= 1
+        if not self.depth:
+            self.names.pop()
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        kind = type(node.ops[0])
+        if kind in _COMPARISONS and self._may(node, f"{kind.__name__} becomes {_COMPARISONS[kind].__name__}"):
+            node.ops[0] = _COMPARISONS[kind]()
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        kind = type(node.op)
+        if kind in _ARITHMETIC and self._may(node, f"{kind.__name__} becomes {_ARITHMETIC[kind].__name__}"):
+            node.op = _ARITHMETIC[kind]()
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        other = ast.Or if isinstance(node.op, ast.And) else ast.And
+        if self._may(node, f"{type(node.op).__name__} becomes {other.__name__}"):
+            node.op = other()
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, (ast.Not, ast.USub, ast.Invert)) and self._may(
+            node, f"without {type(node.op).__name__}"
+        ):
+            return node.operand
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, bool):
+            if self._may(node, f"{node.value} becomes {not node.value}"):
+                return ast.copy_location(ast.Constant(not node.value), node)
+        elif isinstance(node.value, int) and self._may(node, f"{node.value} becomes {node.value + 1}"):
+            return ast.copy_location(ast.Constant(node.value + 1), node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called = node.func
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        if name in _NAMES and self._may(node, f"{name} becomes {_NAMES[name]}"):
+            if isinstance(called, ast.Attribute):
+                called.attr = _NAMES[name]
+            elif isinstance(called, ast.Name):
+                called.id = _NAMES[name]
+        return node
+
+
+def mutants_of(place: str, module: str) -> Iterator[Mutant]:
+    """All faults of one module."""
+    importlib.import_module(module)
+    changes = _Changes()
+    changes.visit(_fresh(module))
+    for number, (function, line, change) in enumerate(changes.found):
+        if _function(module, function) is not None:
+            yield Mutant(place, module, function, number, line, change)
+
+
+def named_mutant(name: str) -> Mutant:
+    """The last fault of a name like ``module:function:change``."""
+    module, function, change = name.split(":")
+    place = next(place for place, modules in PLACES.items() if module in modules)
+    return [one for one in mutants_of(place, module) if (one.function, one.change) == (function, change)][-1]
+
+
+def drawn_mutants(seed: int, counts: Mapping[str, int], lines: Mapping[str, Collection[int]]) -> list[Mutant]:
+    """So many faults of each place, of the lines that are executed: ``lines`` of each module's file."""
+    chance = random.Random(seed)
+    found: list[Mutant] = []
+    for place, count in counts.items():
+        possible = [
+            mutant
+            for module in PLACES[place]
+            for mutant in mutants_of(place, module)
+            if mutant.line in lines.get(_path(module), ())
+        ]
+        found += chance.sample(possible, min(count, len(possible)))
+    return found
