@@ -157,6 +157,41 @@ def _lift_products(cells, rows, first, second, valid, base, out, special):
 
 
 @numba.njit(cache=True)
+def _lift_squares(cells, rows, bits, valid, base, out, special):
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        word, cell = bits[i], cells[k]
+        field, digits = (word >> 52) & 2047, word & _MANTISSA
+        if field == 2047:
+            special[cell] |= NAN if digits else INFINITE
+            continue
+        if field:
+            digits |= _IMPLICIT
+        elif digits:
+            field = 1
+        else:
+            continue
+        # 106 bits in two words, each shifted in halves; a word may wrap, its halves do not
+        above, below = digits >> 32, digits & LOW
+        middle = above * below
+        low = below * below
+        carried = ((low >> 32) & LOW) + ((middle & (LOW >> 1)) << 1)
+        high = above * above + (middle >> 31) + (carried >> 32)
+        low, carried = low & LOW, carried & LOW
+        place = 2 * field - base
+        at, shift = place >> 5, place & 31
+        back = 32 - shift
+        out[cell, at] += (low << shift) & LOW
+        out[cell, at + 1] += ((carried << shift) & LOW) | (low >> back)
+        out[cell, at + 2] += ((high << shift) & LOW) | (carried >> back)
+        rest = high >> back
+        out[cell, at + 3] += rest & LOW
+        out[cell, at + 4] += rest >> 32
+
+
+@numba.njit(cache=True)
 def _multiply(a, b, out):
     """The product of two numbers in limbs of 32 bits, both from 0, into so many limbs as both have."""
     out[:] = 0
@@ -270,8 +305,10 @@ class ExactSums:
         given, base = (cells, rows, *(one.bits for one in terms)), powers * BIAS + 32 * low
         if powers == 1:
             _lift_values(*given, valid, base, limbs, special)
+        elif power == 2:
+            _lift_squares(*given, valid, base, limbs, special)
         elif powers == 2:
-            _lift_products(*given[: len(given) - len(terms) + 1], terms[-1].bits, valid, base, limbs, special)
+            _lift_products(*given, valid, base, limbs, special)
         else:
             _lift_powers(*given, valid, power, base, limbs, special)
         return cls(limbs, low, special).settled()
@@ -568,21 +605,22 @@ def _scale(limbs, exponent, fractions, exponents):
 
 @numba.njit(cache=True, inline="always")
 def _balance(limbs, row, digits):
-    """The digits from -2**31 to 2**31 - 1 of a sum, two more than it has limbs."""
-    carried = 0
+    """The digits from -2**31 to 2**31 - 1 of a sum, at most two more than it has limbs; how many."""
+    carried = size = 0
     for at in range(len(digits)):
         whole = carried + (limbs[row, at] if at < limbs.shape[1] else 0)
         digits[at] = ((whole + (1 << 31)) & LOW) - (1 << 31)
         carried = (whole - digits[at]) >> 32
+        if digits[at]:
+            size = at + 1
+    return size
 
 
 @numba.njit(cache=True, inline="always")
-def _multiply_add(a, b, sign, at, out):
+def _multiply_add(a, a_size, b, b_size, sign, at, out):
     """Add a product of balanced digits, or subtract it, from a place on."""
-    for i in range(len(a)):
-        if a[i] == 0:
-            continue
-        for j in range(len(b)):
+    for i in range(a_size):
+        for j in range(b_size):
             product = a[i] * b[j]
             out[0, at + i + j] += sign * (product & LOW)
             out[0, at + i + j + 1] += sign * (product >> 32)
@@ -597,12 +635,8 @@ def _codeviate(counts, first, second, products, product_at, sums_at, exponent, f
     counted = counts.reshape((-1, 1))
     for i in range(len(counts)):
         out[:] = 0
-        _balance(counted, i, n)
-        _balance(products, i, c)
-        _multiply_add(n, c, 1, product_at, out)
-        _balance(first, i, a)
-        _balance(second, i, b)
-        _multiply_add(a, b, -1, sums_at, out)
+        _multiply_add(n, _balance(counted, i, n), c, _balance(products, i, c), 1, product_at, out)
+        _multiply_add(a, _balance(first, i, a), b, _balance(second, i, b), -1, sums_at, out)
         negative, last = _magnitude(out, 0, digits)
         fractions[i] = exponents[i] = 0
         if last >= 0:

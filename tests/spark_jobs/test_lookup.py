@@ -390,7 +390,7 @@ def test_the_partials_of_an_older_plan_answer_until_the_new_one_has_run(tmp_path
         (),
         ((lookups_module, "MOST_WINDOWS", 0),),
         ((Lookups, "_position", None),),
-        ((lookups_module, "TABLE_CELLS", 0), (lookups_module, "SHORT", 0)),
+        ((lookups_module, "SHORT", 0),),
         ((lookups_module, "BLOCK", 3),),
     ],
     ids=lambda limits: limits[0][1] if limits else "none",
