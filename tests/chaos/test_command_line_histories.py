@@ -457,7 +457,7 @@ class Histories(RuleBasedStateMachine):
             *("--rate", "trades=1", "--rate", "orders=1", "--algorithm", "weave-share"),
             *(("--exactly",) if how.startswith("exactly") else ()),
             *(("--yes",) if how == "exactly" else ()),
-            *(() if how == "plan" else spanned(interval)),
+            *(() if how == "plan" else (*spanned(interval), "--allow-empty")),
         )
         usable = {name: self.definition(name, which) for name, which in queries.items() if which != "wrong"}
         after = dict(self.registered)

@@ -32,6 +32,16 @@ def wrong(house: Warehouse) -> list[str]:
     return found
 
 
+def published(house: Warehouse, query: str, until: int) -> set[tuple[object, object]]:
+    """The instants of a query with the revisions that they had in the versions of the results up to one."""
+    found = set()
+    for version in range(until + 1):
+        results = DeltaTable(house.path("results"), version=version)
+        rows = results.to_pyarrow_table(filters=[("query", "=", query)], columns=["instant", "revision"])
+        found |= set(zip(*(rows[name].to_pylist() for name in rows.schema.names), strict=True))
+    return found
+
+
 def torn(house: Warehouse) -> list[str]:
     """Versions of tables that are not what the results were of their query in the version that they name."""
     found = []
@@ -48,9 +58,9 @@ def torn(house: Warehouse) -> list[str]:
                 continue
             results = DeltaTable(house.path("results"), version=at)
             answers = results.to_pyarrow_table(filters=[("query", "=", query)], columns=rows.schema.names)
-            # a row keeps the revision that changed it last
-            newest = dict(zip(answers["instant"].to_pylist(), answers["revision"].to_pylist(), strict=True))
-            later = any(row["revision"] > newest.get(row["instant"], 0) for row in rows.to_pylist())
-            if later or counted(rows, ["instant", "day"]) != counted(answers, ["instant", "day"]):
+            # a row keeps the revision that changed it last, which may be of another interval with that instant
+            known = published(house, query, at)
+            strange = any((row["instant"], row["revision"]) not in known for row in rows.to_pylist())
+            if strange or counted(rows, ["instant", "day"]) != counted(answers, ["instant", "day"]):
                 found.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
     return found
