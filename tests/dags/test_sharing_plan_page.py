@@ -104,7 +104,7 @@ Warehouse.open(os.environ["HEDDLE_WAREHOUSE"])
 found = []
 for call in (
     lambda: served.operations_html(Path(os.environ["HEDDLE_WAREHOUSE"]), look=True),
-    lambda: heddle_airflow.published_record({"from": "2024-03-01T00:00:00+00:00", "to": "2024-03-02T00:00:00+00:00"}),
+    lambda: heddle_airflow.published_row({"from": "2024-03-01T00:00:00+00:00", "to": "2024-03-02T00:00:00+00:00"}),
 ):
     with served._looking:
         try:

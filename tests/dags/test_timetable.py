@@ -213,8 +213,8 @@ def test_scheduled_runs_go_on_where_the_last_one_ended(ask: Ask, tmp_path: Path)
     # a run by hand or of a backfill is over its own interval, whatever was published
     assert ask("pinned", tmp_path, NOON - MINUTE, NOON, "other") == {
         "plan_version": 1,
-        "from": "2026-01-01T11:59:00+00:00",
-        "to": "2026-01-01T12:00:00+00:00",
+        "from": "2026-01-01T11:59:00Z",
+        "to": "2026-01-01T12:00:00Z",
     }
     published(tmp_path, ticks[0], ticks[2], True)
     published(tmp_path, ticks[2], ticks[5], False)
