@@ -869,6 +869,11 @@ def _float(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def _root(value: Fraction) -> float:
+    with localcontext(prec=60):
+        return float((Decimal(value.numerator) / Decimal(value.denominator)).sqrt())
+
+
 def _near(value: Fraction, bound: Fraction) -> Cell:
     """A double within ``bound`` of the exact value, one rounding more allowed; a sum that is exactly zero and
     within no bound is +0.0, as Spark starts from 0.0."""
@@ -905,6 +910,9 @@ def _spread(function: str, values: list[Any]) -> Cell:
     low, high = max(0.0, variance - bound), variance + bound
     overflow = _float(n * magnitude) > LARGEST / 4
     if function.startswith("std"):
+        if math.isinf(variance):  # its root is a double all the same
+            root = _root(deviations / (n - freedom))
+            return Cell(root, root * (1 - n * EPSILON), root * (1 + n * EPSILON), may_overflow=overflow)
         return Cell(
             math.sqrt(variance),
             math.sqrt(low) * (1 - 2 * EPSILON),
