@@ -112,9 +112,9 @@ class DoublePairs:
         """n times the sum of the products of the deviations of ``xx``, ``yy`` or ``xy``."""
         return codeviations(self.count, self.sums(names[0]), self.sums(names[1]), self.sums(names))
 
-    def varies(self, deviations: Scaled) -> Array:
-        """Where not all values are equal; of NaN and infinities, where there are two values."""
-        return (self.count > 1) & ((deviations[0] != 0) | ~self.finite)
+    def varies(self, deviations: Scaled, name: str) -> Array:
+        """Where not all values of ``x`` or ``y`` are equal; of NaN and infinities, where there are two values."""
+        return (self.count > 1) & ((deviations[0] != 0) | ~_is_finite(self.sums(name)))
 
     def lowered(self, values: Array, valid: Array) -> Lowered:
         """Answers that are null where not ``valid``."""
@@ -136,21 +136,21 @@ def _correlations(xy: Scaled, xx: Scaled, yy: Scaled) -> Array:
 def double_correlation(pair: DoublePairs) -> Lowered:
     """``corr``: null where one of both does not vary."""
     xy, xx, yy = (pair.deviations(names) for names in ("xy", "xx", "yy"))
-    return pair.lowered(_correlations(xy, xx, yy), pair.varies(xx) & pair.varies(yy))
+    return pair.lowered(_correlations(xy, xx, yy), pair.varies(xx, "x") & pair.varies(yy, "y"))
 
 
 def double_determination(pair: DoublePairs) -> Lowered:
     """``regr_r2``: null where the second does not vary, else 1 where the first does not."""
     xy, xx, yy = (pair.deviations(names) for names in ("xy", "xx", "yy"))
     squared = _correlations(xy, xx, yy) ** 2
-    return pair.lowered(np.where(pair.varies(xx), squared, 1.0), pair.varies(yy))
+    return pair.lowered(np.where(pair.varies(xx, "x"), squared, 1.0), pair.varies(yy, "y"))
 
 
 def double_slope(pair: DoublePairs) -> Lowered:
     """``regr_slope``: null where the second does not vary."""
     yy = pair.deviations("yy")
     slopes = _quotient(pair.deviations("xy"), yy) * (pair.y_unit / pair.x_unit)
-    return pair.lowered(slopes, pair.varies(yy))
+    return pair.lowered(slopes, pair.varies(yy, "y"))
 
 
 def double_intercept(pair: DoublePairs) -> Lowered:
@@ -158,7 +158,7 @@ def double_intercept(pair: DoublePairs) -> Lowered:
     yy = pair.deviations("yy")
     x, y, squares, products = (WideIntegers.of(pair.sums(names)) for names in ("x", "y", "yy", "xy"))
     found = x * squares - y * products
-    return pair.lowered(_quotient(found.scaled(), yy) / pair.x_unit, pair.varies(yy))
+    return pair.lowered(_quotient(found.scaled(), yy) / pair.x_unit, pair.varies(yy, "y"))
 
 
 def lower_geometric_mean(states: States, output: Output) -> Lowered:

@@ -108,6 +108,8 @@ class Declarations:
         noted = row.record.read
         found = []
         for name in dict.fromkeys(tree.stream for tree in plan.trees):
+            if name in row.record.failed:  # nothing was read of it
+                continue
             now = self.renamed(name, plan)
             same = now.is_noted(name, noted[name][2] if name in noted else "")
             if same is None:
