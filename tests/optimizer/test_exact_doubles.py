@@ -230,6 +230,16 @@ def test_moments_of_pairs_are_off_by_a_few_roundings(data: st.DataObject, count:
     assert near(answer("regr_r2", x, y), xy**2 / (xx * yy) if xx else Fraction(1))
 
 
+def test_of_values_that_are_not_finite_moments_are_nan_unless_the_other_does_not_vary() -> None:
+    strange = [math.inf, 1.0, 2.0]
+    for function in ("var_pop", "stddev", "skewness", "kurtosis"):
+        assert math.isnan(answer(function, strange))
+    for function in ("covar_pop", "corr", "regr_slope", "regr_intercept", "regr_r2"):
+        assert math.isnan(answer(function, strange, [1.0, 2.0, 3.0])) and math.isnan(answer(function, strange, strange))
+    assert answer("corr", strange, [1.0] * 3) is answer("regr_slope", strange, [1.0] * 3) is None
+    assert answer("corr", [1.0] * 3, strange) is None and math.isnan(answer("regr_slope", [1.0] * 3, strange))
+
+
 def test_a_mean_far_beyond_the_deviations_costs_nothing() -> None:
     """The second of two passes over the events, in doubles, is worse from a mean of 2**49 deviations on."""
     values = [2.0**52 + at for at in (0, 1, 2, 4, 7)]
