@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from optimizer.aggregates.datasketches import Made, hll_sketch, lower_sketch, quantile_sketch, theta_sketch
-from optimizer.aggregates.double_moments import lower_geometric_mean
 from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
 from optimizer.aggregates.lowering import (
     lower_as_it_is,
@@ -28,6 +27,7 @@ from optimizer.aggregates.moments import (
     lower_correlation,
     lower_covariance,
     lower_determination,
+    lower_geometric_mean,
     lower_intercept,
     lower_pairs_counted,
     lower_shape,

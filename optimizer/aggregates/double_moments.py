@@ -161,7 +161,7 @@ def double_intercept(pair: DoublePairs) -> Lowered:
     return pair.lowered(_quotient(found.scaled(), yy) / pair.x_unit, pair.varies(yy, "y"))
 
 
-def lower_geometric_mean(states: States, output: Output) -> Lowered:
+def double_geometric_mean(states: States, output: Output) -> Lowered:
     """``geometric_mean``: exp of the mean logarithm; 0 with a zero among the values, NaN with a negative number."""
     count = states["count"]
     with np.errstate(all="ignore"):

@@ -9,7 +9,6 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.aggregates.double_moments import sums_of
 from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total
 from optimizer.aggregates.states import MULTISETS, Array, Longs, Lowered, Multisets, States, average_type, sum_type
 from optimizer.workload.values import BOOLEAN, DOUBLE, Output, Type
@@ -27,6 +26,8 @@ def lower_sum(states: States, output: Output) -> Lowered:
     assert type is not None
     valid = states["count"] > 0
     if type == DOUBLE:
+        from optimizer.aggregates.double_moments import sums_of
+
         return Lowered(sums_of(states, "sum").rounded(), valid)
     if type.name == "decimal":
         texts, overflow = decimal_texts(exact_total(states["sum"]), sum_type(type))
@@ -41,6 +42,8 @@ def lower_average(states: States, output: Output) -> Lowered:
     assert type is not None
     valid = count > 0
     if type == DOUBLE:
+        from optimizer.aggregates.double_moments import sums_of
+
         return Lowered(sums_of(states, "sum").means(count), valid)
     total = states["sum"]
     if type.name == "decimal":

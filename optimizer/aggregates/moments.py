@@ -1,4 +1,8 @@
-"""How moments of numbers and of pairs of them are lowered: of integers and decimals, or with a double among them."""
+"""How moments of numbers and of pairs of them are lowered: of integers and decimals, or with a double among them.
+
+Sums of doubles are computed by compiled kernels, which commands that compute nothing do not load: they are imported
+where an answer is lowered.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optimizer.aggregates.double_moments import (
-    DoublePairs,
-    double_correlation,
-    double_covariance,
-    double_determination,
-    double_intercept,
-    double_shape,
-    double_slope,
-    double_variance,
-)
 from optimizer.aggregates.exact_moments import (
     exact_correlation,
     exact_covariance,
@@ -33,8 +27,11 @@ def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lower
     """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
 
     def lower(states: States, output: Output) -> Lowered:
-        of_type = exact_variance if "power_2" in states else double_variance
-        return of_type(states, output, freedom, root)
+        if "power_2" in states:
+            return exact_variance(states, output, freedom, root)
+        from optimizer.aggregates.double_moments import double_variance
+
+        return double_variance(states, output, freedom, root)
 
     return lower
 
@@ -50,30 +47,37 @@ def lower_covariance(freedom: int) -> Callable[[States, Output], Lowered]:
     def lower(states: States, output: Output) -> Lowered:
         if "pair_xy" in states:
             return exact_covariance(states, output, freedom)
+        from optimizer.aggregates.double_moments import DoublePairs, double_covariance
+
         return double_covariance(DoublePairs(states, output), freedom)
 
     return lower
 
 
-def _of_pairs(
-    exact: Callable[[States, Output], Lowered], of_doubles: Callable[[DoublePairs], Lowered]
-) -> Callable[[States, Output], Lowered]:
+def _of_pairs(exact: Callable[[States, Output], Lowered], name: str) -> Callable[[States, Output], Lowered]:
+    """``name``: of the function for pairs with a double."""
+
     def lower(states: States, output: Output) -> Lowered:
-        return exact(states, output) if "pair_xy" in states else of_doubles(DoublePairs(states, output))
+        if "pair_xy" in states:
+            return exact(states, output)
+        from optimizer.aggregates import double_moments
+
+        found: Lowered = getattr(double_moments, name)(double_moments.DoublePairs(states, output))
+        return found
 
     return lower
 
 
-lower_correlation = _of_pairs(exact_correlation, double_correlation)
+lower_correlation = _of_pairs(exact_correlation, "double_correlation")
 """``corr``: null where one of both does not vary."""
 
-lower_determination = _of_pairs(exact_determination, double_determination)
+lower_determination = _of_pairs(exact_determination, "double_determination")
 """``regr_r2``: null where the second does not vary, else 1 where the first does not."""
 
-lower_slope = _of_pairs(exact_slope, double_slope)
+lower_slope = _of_pairs(exact_slope, "double_slope")
 """``regr_slope``: null where the second does not vary."""
 
-lower_intercept = _of_pairs(exact_intercept, double_intercept)
+lower_intercept = _of_pairs(exact_intercept, "double_intercept")
 """``regr_intercept``: null where the second does not vary."""
 
 
@@ -81,7 +85,17 @@ def lower_shape(power: int) -> Callable[[States, Output], Lowered]:
     """How ``skewness`` (``power`` 3) and ``kurtosis`` (4) are lowered: null where the values are all equal."""
 
     def lower(states: States, output: Output) -> Lowered:
-        of_type = exact_shape if "power_2" in states else double_shape
-        return of_type(states, output, power)
+        if "power_2" in states:
+            return exact_shape(states, output, power)
+        from optimizer.aggregates.double_moments import double_shape
+
+        return double_shape(states, output, power)
 
     return lower
+
+
+def lower_geometric_mean(states: States, output: Output) -> Lowered:
+    """``geometric_mean``: exp of the mean logarithm; 0 with a zero among the values, NaN with a negative number."""
+    from optimizer.aggregates.double_moments import double_geometric_mean
+
+    return double_geometric_mean(states, output)

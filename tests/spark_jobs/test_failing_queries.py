@@ -55,7 +55,17 @@ FAILING = {
     "beside_good_ones": "count(*) AS n, sum(big) AS bad, max(price)",
 }
 DIVIDING = ("sum(volume / zero)", "avg(price / zero)", "max(big / zero)", "count(volume / zero)")
-GOOD = ("count(*)", "sum(volume)", "avg(price)", "min(big)", "max(wild)", "stddev(price)", "stddev(wild)", "avg(big)", "median(price)")
+GOOD = (
+    "count(*)",
+    "sum(volume)",
+    "avg(price)",
+    "min(big)",
+    "max(wild)",
+    "stddev(price)",
+    "stddev(wild)",
+    "avg(big)",
+    "median(price)",
+)
 
 
 def workload() -> str:
