@@ -168,7 +168,8 @@ def test_a_look_up_sees_what_was_stored_since(house: heddle.House, clock: Clock)
     assert house._lookups[name][1] is loaded
     clock.now += 24 * HOUR
     house.run("2013-07-02T04:00", "2013-07-02T05:00")
-    house.lookup(name, "2013-07-02T01:00")
+    # sums of doubles have a new form, of which only what the run read is stored
+    house.lookup(name, "2013-07-02T04:30")
     assert house._lookups[name][1] is not loaded
 
 

@@ -147,7 +147,9 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
 
     for name, replacement in {
         "warehouse.warehouse.Warehouse": SimpleNamespace(open=lambda *_, **__: None),
-        "run.history.outdated": lambda *_: [late, late],
+        "planning.project_streams.of_project": lambda *_: None,
+        "warehouse.publish_log.lost_publications": lambda *_: [],
+        "run.history.outdated": lambda *_: [late, SimpleNamespace(begin=DAY, end=2 * DAY, radius="one day")],
         "session.on_demand.OnDemand": lambda *_: SimpleNamespace(stop=lambda: print("stopped")),
         "run.interval.run": run,
     }.items():

@@ -35,6 +35,9 @@ from spark_jobs.partials.stored_coverage import _completed, coverage, missing_sp
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.preparation import synopsis_work
 from spark_jobs.sequences.lifting import SequenceLifting
+from spark_jobs.sources.declared import Declaration
+from spark_jobs.sources.replacements import FAR
+from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import write_files
 from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -73,6 +76,11 @@ def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[
     return tuple(homes for homes in found if len(homes) > 1)
 
 
+def nothing_of(stream: Stream) -> list[Split]:
+    """A source in which no event can be, with the stream's declaration."""
+    return [Split("parquet", "", "", begin=FAR, end=FAR, declared=Declaration(stream))]
+
+
 def store(
     warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int, again: bool = False
 ) -> None:
@@ -83,7 +91,9 @@ def store(
         if part.synopsis.kind is WindowKind.SEQUENCE:
             # whole pieces: a row of events does not end at the begin of a span
             pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
-            wanted = missing_spans(part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], [])
+            wanted = missing_spans(
+                part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], nothing_of(stream)
+            )
             if not wanted:
                 continue
             (span,) = wanted
@@ -94,7 +104,7 @@ def store(
             lifted = pa.concat_tables([PARTIALS.empty_table(), *sequences.tables()])
         else:
             lifted = partials_of(table.to_batches(), stream, [span])
-        rows = pa.concat_tables([lifted, _completed(stream, [], [span])])
+        rows = pa.concat_tables([lifted, _completed(stream, nothing_of(stream), [span])])
         files = list(write_files(warehouse.path("partials"), rows))
         gone = lambda rows, span=span: pa.array(  # noqa: E731
             (rows["fragment_start"].to_numpy() >= span.begin)
