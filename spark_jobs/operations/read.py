@@ -433,6 +433,10 @@ def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) ->
         rows = table.to_table([*_ANSWER, *_CONTENT], filter=chosen).to_pylist()
     except (OSError, DeltaError) as error:
         raise HeddleError("HDL-558", "this revision cannot be compared any more", removed) from error
+    except HeddleError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise HeddleError("HDL-558", "this revision cannot be compared any more", removed) from error
     # NaN is equal to itself as text
     return {tuple(row[name] for name in _ANSWER): repr([row[name] for name in _CONTENT]) for row in rows}
 

@@ -67,7 +67,7 @@ def test_beyond_the_setting_a_session_starts_once(
     assert started == ["large"] and not spark.is_started
 
 
-def test_many_windows_over_few_rows_are_much_to_do(
+def test_many_windows_over_few_rows_are_little_to_do(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     amounts: list[float] = []
@@ -81,7 +81,8 @@ def test_many_windows_over_few_rows_are_much_to_do(
     before = amounts[-1]
     with without_audit():
         laboratory.run(1, 90, 90 + 30 * A_DAY / 60e6, as_of=1 << 60)
-    assert amounts[-1] > 100 * before and started == []
+    # windows without rows are not visited: the amount follows the rows that are stored
+    assert amounts[-1] <= 100 * before and started == []
 
 
 @pytest.mark.parametrize("wrong", ["-1", "many", "1.5"])

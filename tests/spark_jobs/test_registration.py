@@ -41,6 +41,7 @@ from optimizer.workload.values import ACQ
 from spark_jobs.planning import publication, removal
 from spark_jobs.planning.changes import pause_or_resume, remove_queries
 from spark_jobs.planning.refresh import refresh_plan
+from spark_jobs.storage import Place as Located
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.registry import events, registered
 from spark_jobs.warehouse.schemas import MARKER, TABLES
@@ -49,6 +50,9 @@ from tests.sizes import examples
 
 MINUTE = 60_000_000
 COLUMNS = {"ts": pa.timestamp("us", "UTC"), "symbol": pa.string(), "volume": pa.int64()}
+NO_CONTEXT: Any = None
+"""What a command was typed as: only an incomplete one looks at it."""
+
 NAMES = ("a", "b", "c", "d", "e", "f")
 FILES = ("one.sql", "two.sql", "three.sql")
 
@@ -163,11 +167,11 @@ class Memory(Warehouse):
             marker.parent.mkdir()
             marker.touch()
             cls.tables.update({name: [] for name in TABLES})
-        return cls(Path(root))
+        return cls(Located.of(root))
 
     @classmethod
     def existing(cls, root: Any) -> Memory | None:
-        return cls(Path(root)) if (Path(root) / MARKER).exists() else None
+        return cls(Located.of(root)) if (Path(root) / MARKER).exists() else None
 
 
 class Place:
@@ -200,7 +204,7 @@ class Place:
             patch.setattr(changes_module, "is_at_terminal", lambda: False)
             try:
                 run.run(
-                    *(files, self.place / "streams.yaml", self.house, "2013-01-01", "2013-01-02"),
+                    *(NO_CONTEXT, files, self.place / "streams.yaml", self.house, "2013-01-01", "2013-01-02"),
                     algorithm=options.Algorithm.weave_share,
                     exactly=exactly,
                     yes=yes,
