@@ -38,8 +38,7 @@ from optimizer.workload.values import (
 from spark_jobs.costs import measurements
 from spark_jobs.costs.measurements import measure_source
 from spark_jobs.run.preparation import listed
-from spark_jobs.sources import decoding
-from spark_jobs.sources import splits as splits_module
+from spark_jobs.sources import decoding, file_statuses
 from spark_jobs.sources.decoding import check_columns, discover_schema, parse_instant, read_split, times_of
 from spark_jobs.sources.ledger import ledger
 from spark_jobs.sources.splits import FIRST, LAST, ContentName, Split, snapshot_token, splits_of
@@ -589,7 +588,7 @@ def test_a_rate_of_many_files_is_that_of_a_sample(tmp_path: Path, monkeypatch: p
     metadata = pq.read_metadata
     monkeypatch.setattr(pq, "read_metadata", lambda path, **given: read.append(str(path)) or metadata(path, **given))
     asked: list[str] = []
-    status = splits_module._status
-    monkeypatch.setattr(splits_module, "_status", lambda path: asked.append(path) or status(path))
+    status = file_statuses._status
+    monkeypatch.setattr(file_statuses, "_status", lambda path: asked.append(path) or status(path))
     assert measure_source(stream("parquet", tmp_path)) == every
     assert len(set(read)) <= 4 and len(asked) <= 4
