@@ -39,6 +39,7 @@ from spark_jobs.costs import measurements
 from spark_jobs.costs.measurements import measure_source
 from spark_jobs.run.preparation import listed
 from spark_jobs.sources import decoding, file_statuses
+from spark_jobs.sources import splits as splits_module
 from spark_jobs.sources.decoding import check_columns, discover_schema, parse_instant, read_split, times_of
 from spark_jobs.sources.ledger import ledger
 from spark_jobs.sources.splits import FIRST, LAST, ContentName, Split, snapshot_token, splits_of
