@@ -8,7 +8,7 @@ plan of those days declares these columns as they are declared now.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -108,8 +108,6 @@ class Declarations:
         noted = row.record.read
         found = []
         for name in dict.fromkeys(tree.stream for tree in plan.trees):
-            if name in row.record.failed:  # nothing was read of it
-                continue
             now = self.renamed(name, plan)
             same = now.is_noted(name, noted[name][2] if name in noted else "")
             if same is None:
@@ -118,10 +116,10 @@ class Declarations:
         return found
 
 
-def stands_as_declared(warehouse: Warehouse, row: LogRow, plan: SharingPlan) -> bool:
-    """Whether a publication of the same queries read its streams as a plan declares them."""
+def stands_as_declared(warehouse: Warehouse, row: LogRow, plan: SharingPlan, names: Collection[str]) -> bool:
+    """Whether a publication of the same queries read some streams as a plan declares them."""
     declared = Declarations(warehouse, {stream.name: stream for stream in plan.workload.streams})
-    return not declared.differing(row, plan)
+    return not set(names) & set(declared.differing(row, plan))
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Prices:
         prepared = prepare(self._warehouse, self._plan, request, self._listing)
         plan, begin, end = prepared.plan, request.begin, request.end
         same = publish_log.same_publication(self._warehouse, plan, begin, end, prepared.content)
-        if same is not None and stands_as_declared(self._warehouse, same, plan):
+        if same is not None and stands_as_declared(self._warehouse, same, plan, {tree.stream for tree in plan.trees}):
             return RunEstimate(begin, end, True, measured_runs=len(self._learned.own))
         events, missing = 0.0, []
         for name, splits in prepared.sources.items():

@@ -170,7 +170,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     previous = publish_log.same_publication(run.warehouse, prepared.plan, request.begin, request.end, prepared.content)
     if previous is None or request.asks_more_than(previous):
         return False
-    if not stands_as_declared(run.warehouse, previous, prepared.plan):
+    if not stands_as_declared(run.warehouse, previous, prepared.plan, prepared.sources):
         return False
     record.diagnostics += standing_silences(prepared) + _others(run)
     record.diagnostics += [

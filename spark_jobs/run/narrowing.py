@@ -95,7 +95,7 @@ def narrowing_base(warehouse: Warehouse, prepared: PreparedRun) -> LogRow | None
         not same
         or is_older_than(past.listed, prepared.listing.newest)
         or publish_log.deleted_since(warehouse, prepared.plan, row)
-        or not stands_as_declared(warehouse, row, prepared.plan)
+        or not stands_as_declared(warehouse, row, prepared.plan, prepared.sources)
     ):
         return None
     until = past.answered_until
