@@ -59,23 +59,27 @@ def audit(
         if begin or end or is_all or share or seed:
             raise typer.BadParameter("--files checks all tables: leave --from, --to, --all, --share and --seed out")
         raise typer.Exit(_audit_files(warehouse, as_json))
-    if begin is None or end is None:
-        raise typer.BadParameter("give --from and --to, or --files")
-    if is_all and share is not None:
-        raise typer.BadParameter("give --all or --share, not both")
+    if begin is None or end is None or (is_all and share is not None):
+        raise typer.BadParameter("give --from and --to, and --all or --share or neither; or --files")
     wanted = 1.0 if is_all else _share_of(share or DEFAULT_SHARE)
+    raise typer.Exit(_audit_answers(warehouse, (begin, end), wanted, seed, as_json))
+
+
+def _audit_answers(warehouse: str, interval: tuple[str, str], share: float, seed: str, as_json: bool) -> int:
+    """Recompute a share of the published windows; the exit code: 1 if some answers differ."""
     with telling_errors():
         from spark_jobs.operations.audit import recompute_published
         from spark_jobs.sources.decoding import parse_instant
 
-        house, span, clock = existing_warehouse(warehouse), (parse_instant(begin), parse_instant(end)), time.time_ns()
+        house, clock = existing_warehouse(warehouse), time.time_ns()
+        begin, end = map(parse_instant, interval)
         with spark_on_demand("heddle audit") as (spark, report):
-            found = recompute_published(house, *span, wanted, clock // 1000, spark, report, seed or str(clock))
+            found = recompute_published(house, begin, end, share, clock // 1000, spark, report, seed or str(clock))
     if as_json:
         print_json({"format_version": 1, **found.to_json()})
     else:
         show(found)
-    raise typer.Exit(1 if found.wrong else 0)
+    return 1 if found.wrong else 0
 
 
 def _audit_files(warehouse: str, as_json: bool) -> int:
