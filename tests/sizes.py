@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 QUICK, SPARK, THOROUGH = "quick", "spark", "thorough"
 PROFILE = os.environ.get("HEDDLE_TESTS", QUICK)
@@ -21,6 +22,10 @@ MANY = 10
 
 for _name in (QUICK, SPARK):
     settings.register_profile(_name, derandomize=True, database=None, max_examples=50, deadline=None, print_blob=True)
+if PROFILE != THOROUGH:
+    # Hypothesis draws constants of the modules that are loaded, so other examples after a change of any, or in another
+    # order of the tests
+    providers.is_local_module_file = lambda path: False
 settings.register_profile(THOROUGH, max_examples=50 * MANY, deadline=None, print_blob=True)
 
 

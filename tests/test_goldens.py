@@ -450,7 +450,7 @@ def pages(world: Path) -> dict[str, str]:
         **{f"refresh_{name}": page for name, page in refreshes().items()},
         **of_answers(house),
     }
-    return found
+    return {name: page.replace(str(Path.cwd()), "/place") for name, page in found.items()}
 
 
 PAGES = (

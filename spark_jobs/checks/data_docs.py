@@ -50,11 +50,13 @@ def document(result: Any, facts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _put_in_words(expectation: Any) -> None:
-    """Have an expectation say itself: if it is met, in the same words as the last time, as finding them takes longer
-    than checking it."""
+    """Have an expectation say itself: if it is met, in the same words as the last time that it was met in this way, as
+    finding them takes longer than checking it."""
     asked = expectation.expectation_config
     wanted = {name: value for name, value in asked.kwargs.items() if name != "batch_id"}
-    key = json.dumps([asked.type, wanted], default=str, sort_keys=True)
+    # of no rows there is no percentage
+    observed = [expectation.result.get(name) for name in ("observed_value", "unexpected_percent")]
+    key = json.dumps([asked.type, wanted, observed], default=str, sort_keys=True)
     if expectation.success and key in _words:
         expectation.rendered_content, asked.rendered_content = _words[key]
         return

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -314,13 +314,13 @@ class RecomputedQuery(NamedTuple):
         """Whether a group's key is recomputed."""
         return self.buckets is None or int(bucket_of([key])[0]) in self.buckets
 
-    def has_group(self, row: dict[str, Any]) -> bool:
-        """Whether the group of a recomputed row is."""
+    def has_group(self, query: ACQ, row: dict[str, Any]) -> bool:
+        """Whether the group of a row is recomputed; ``query``: whose row it is, this one or one over the same keys."""
         from spark_jobs.unshared.agreement import grain
 
-        per, (_, key) = self.query.window.per, grain(self.query, row)
+        per, (_, key) = query.window.per, grain(query, row)
         if per is not None:
-            key = tuple(value for value, (name, _) in zip(key, self.query.group_by, strict=True) if name in per)
+            key = tuple(value for value, (name, _) in zip(key, query.group_by, strict=True) if name in per)
         return self.has(json_value(key))
 
     def columns(self, stream: Stream) -> list[str]:
@@ -409,7 +409,7 @@ class RawEvents:
     def _by_duckdb(self, query: ACQ) -> list[dict[str, Any]]:
         from spark_jobs.unshared.duckdb_windows import recompute_here
 
-        chosen = None if self.wanted.buckets is None else self.wanted.has_group
+        chosen = None if self.wanted.buckets is None else partial(self.wanted.has_group, query)
         assert self.table is not None
         return recompute_here(self.table, query, self.stream.time, self.wanted.windows, chosen)
 

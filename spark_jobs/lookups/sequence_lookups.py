@@ -29,7 +29,7 @@ from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Attribute, Events
 from optimizer.sequences.matches import SequenceQuery
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.windows.alignment import newest_instant, newest_instants
+from optimizer.windows.alignment import instants, newest_instant, newest_instants
 from optimizer.workload.values import ACQ, Condition, Window
 from spark_jobs.finals.window_query import seek
 from spark_jobs.lookups.kernels import DTYPES, Answered, Group, Longs, Span
@@ -115,6 +115,8 @@ class SequenceLookups:
     def between(self, begin: int, end: int, group: Group | None = None) -> pa.Table:
         """The answers of all instants in (begin, end], by window and group. Raises HDL-604 if one is not stored."""
         window = self.query.window
+        if window.at is not None:
+            return self._table(instants(window, begin, end), group)
         self._spans.check_between(window, begin, end)
         first, last = (newest_instant(window, at) - window.range for at in (begin + window.slide, end))
         if last < first:

@@ -65,7 +65,8 @@ def _real(name: str, arguments: list[Typed]) -> Typed | None:
         # as Java has it: C says 1 of powers of 1, whatever they are
         base, exponent = doubles
         strange = f"isnan({exponent}) OR (abs({base}) = 1 AND isinf({exponent}))"
-        return f"(CASE WHEN {strange} THEN 'nan'::DOUBLE ELSE power({base}, {exponent}) END)", "double"
+        known = f"{base} IS NOT NULL AND ({strange})"
+        return f"(CASE WHEN {known} THEN 'nan'::DOUBLE ELSE power({base}, {exponent}) END)", "double"
     return (f"exp({doubles[0]})", "double") if name == "exp" else None
 
 

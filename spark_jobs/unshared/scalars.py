@@ -93,7 +93,9 @@ _FIELDS: dict[str, Callable[[SparkColumn], SparkColumn]] = {
 def _parsed(columns: list[SparkColumn], types: Sequence[Type], result: Type, constants: list[Any]) -> SparkColumn:
     form = re.sub(r"\(\?P<\w>", "(", time_format(constants[0]).pattern).replace(r"\d", "[0-9]")
     text = F.when(columns[0].rlike(rf"\A{form}\z"), columns[0])
-    return F.try_to_timestamp(text, F.lit(constants[0])).cast(ddl_of(result))
+    found = F.try_to_timestamp(text, F.lit(constants[0])).cast(ddl_of(result))
+    # Spark has a year 0
+    return F.when(F.year(found) >= 1, found)
 
 
 def _matched(columns: list[SparkColumn], types: Sequence[Type], result: Type, constants: list[Any]) -> SparkColumn:

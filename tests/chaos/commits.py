@@ -28,7 +28,7 @@ from spark_jobs.operations import maintenance
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.warehouse import warehouse
 from spark_jobs.warehouse.data_files import write_files
-from spark_jobs.warehouse.publish_log import RunRecord, log_event, revision_of
+from spark_jobs.warehouse.publish_log import RunRecord, interval_label, log_event, revision_of
 from spark_jobs.warehouse.schemas import INSTANT, RESULTS, TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA
@@ -76,7 +76,8 @@ def publish(house: Warehouse, run_id: str, span: int) -> None:
             return pc.and_(pc.greater(stored["instant"], low), pc.less_equal(stored["instant"], high))
 
         days = (day_label(DAY), day_label(DAY))
-        version = house.replace("results", staged, days, replaced, str(span), record.revision)
+        interval = interval_label(record.begin, record.end)
+        version = house.replace("results", staged, days, replaced, interval, record.revision)
         log_event(house, record, "published", str(span), version)
     except HeddleError as error:
         if error.diagnostic.code != "HDL-512":

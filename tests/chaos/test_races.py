@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,7 +203,10 @@ def test_a_holder_that_was_stopped_commits_nothing(
     house = Warehouse.open(tmp_path / "warehouse")
     assert stopping.stdin is not None and stopping.stdout is not None
     print(json.dumps([str(house.root), what, point]), file=stopping.stdin, flush=True)
+    stopped = threading.Timer(60, os.kill, (stopping.pid, signal.SIGKILL))
+    stopped.start()
     _, status = os.waitpid(stopping.pid, os.WUNTRACED)
+    stopped.cancel()
     assert os.WIFSTOPPED(status), f"there is no {point} in {what}"
     try:
         # another host believes that it is dead

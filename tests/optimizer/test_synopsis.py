@@ -54,7 +54,7 @@ def only(*queries: ACQ) -> Synopsis:
 
 def test_states_are_those_needed_once_and_rows_first() -> None:
     kinds = [state.kind for state in states_of([query("a", AVERAGE, COUNT), query("b", SPREAD, AVERAGE)])]
-    assert kinds == ["rows", "count", "sum", "sum_squares"]
+    assert kinds == ["rows", "count", "exact_sum", "exact_sum_squares"]
     assert states_of([query("a", COUNT)]) == (ROWS,)
 
 
@@ -81,8 +81,8 @@ def test_the_layout_gives_every_state_its_own_columns() -> None:
         taken = [column for state, at in synopsis.layout(carrier) for column in range(at, at + state.width)]
         assert taken == list(range(synopsis.width(carrier)))
     assert synopsis.layout("longs")[0] == (ROWS, 0)
-    # rows, count(volume), two limbs, count(price), count(symbol); two double-doubles; one text
-    assert [synopsis.width(carrier) for carrier in CARRIERS] == [6, 4, 1]
+    # rows, count(volume), two limbs, count(price), count(symbol), heads of two exact sums; one text
+    assert [synopsis.width(carrier) for carrier in CARRIERS] == [8, 0, 1]
 
 
 BASE = query("a", SUM, group_by=BY_SYMBOL)

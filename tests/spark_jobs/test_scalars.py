@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from decimal import Decimal
 from typing import Any
@@ -233,6 +234,33 @@ def test_every_function_is_generated() -> None:
 
 
 SEVERAL_ROWS = st.lists(ROWS, min_size=8, max_size=8).map(lambda parts: [row for part in parts for row in part])
+
+
+def special_values() -> tuple[list[Expression], pa.Table]:
+    """Doubles beside one another, all pairs and nulls; texts in all formats."""
+    texts = itertools.cycle(CASTABLE)
+    rows = [
+        dict.fromkeys(SCHEMA) | {"x": x, "w": w, "c": next(texts)}
+        for x, w in itertools.product([None, *DOUBLES], [None, *map(Decimal, ("0", "1", "-1", "-3", "2.5"))])
+    ]
+    numbers, formats = ("x", "w"), [text(value) for value in FORMATS]
+    found = [Call(name, (Column(a), Column(b))) for name in ("power", "mod") for a in numbers for b in numbers]
+    found += [Call(name, (Column("c"), form)) for name in ("to_timestamp", "to_date") for form in formats]
+    return [*found, *(Call(name, (Column(of),)) for name in ("sqrt", "ln", "exp") for of in numbers)], table_of(rows)
+
+
+def test_special_values_as_duckdb_has_them() -> None:
+    every, table = special_values()
+    for expression, theirs in zip(every, in_duckdb(every, table), strict=True):
+        for row, left, right in zip(table.to_pylist(), ours(expression, table), theirs, strict=True):
+            assert same(left, right, expression.function in REAL), (left, right, expression, row)
+
+
+def test_special_values_as_spark_has_them(spark: SparkSession) -> None:
+    every, table = special_values()
+    for expression, theirs in zip(every, in_spark(spark, every, table), strict=True):
+        for row, left, right in zip(table.to_pylist(), ours(expression, table), theirs, strict=True):
+            assert same(left, right, expression.function in REAL), (left, right, expression, row)
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
