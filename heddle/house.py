@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.explain import Explanation
     from optimizer.workload.values import Workload
-    from spark_jobs.lookups.loading import QueryLookups
+    from spark_jobs.lookups.loading import QueryForms
     from spark_jobs.operations.queries import QueryListing
     from spark_jobs.planning.what_if import WhatIf
     from spark_jobs.warehouse.publish_log import RunRecord
@@ -145,7 +145,7 @@ class House:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
         self._lock = threading.Lock()
-        self._lookups: dict[str, tuple[tuple[int, int], QueryLookups]] = {}
+        self._lookups: dict[str, tuple[tuple[int, int], QueryForms]] = {}
 
     @property
     def path(self) -> str:
@@ -209,25 +209,25 @@ class House:
         """
         import pyarrow as pa
 
-        loaded = self._loaded(query)
+        forms = self._loaded(query)
 
         def answered(group: tuple[Any, ...] | None) -> pa.Table:
-            if until is not None:
-                return loaded.between(micros(at), micros(until), group)
-            return loaded.at(micros(at), group)
+            if until is None:
+                return forms.answer(lambda lookups: lookups.at(micros(at), group))
+            return forms.answer(lambda lookups: lookups.between(micros(at), micros(until), group))
 
         if groups is None:
             return Answers(answered(None), query)
         tables = [answered(group if isinstance(group, tuple) else _as_group(group)) for group in groups]
         return Answers(pa.concat_tables(tables, promote_options="default") if tables else answered(None)[:0], query)
 
-    def _loaded(self, query: str) -> QueryLookups:
+    def _loaded(self, query: str) -> QueryForms:
         from spark_jobs.lookups.loading import Reader
 
         versions = self._warehouse.version("partials"), self._warehouse.version("sharing_plans")
         with self._lock:
             if query not in self._lookups or self._lookups[query][0] != versions:
-                self._lookups[query] = versions, Reader(self._warehouse).query(query)
+                self._lookups[query] = versions, Reader(self._warehouse).forms(query)
             return self._lookups[query][1]
 
     # ------------------------------------------------------------------------------------------- queries

@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from optimizer.workload.values import ACQ
     from spark_jobs.lookups.loading import QueryLookups
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -215,12 +216,13 @@ def lookup(
     _check_when(at, range_, ending_at, begin, end, having)
     format = chosen_format(format, output, as_json)
     with telling_errors():
-        lookups = Reader(warehouse, plan_version).query(query)
-        chosen = parse_group(lookups.query, _csv_line(group)) if group is not None else None
+        forms = Reader(warehouse, plan_version).forms(query)
+        chosen = parse_group(forms.query, _csv_line(group)) if group is not None else None
         if at is not None:
-            table = lookups.at(parse_instant(at), chosen)
+            instant = parse_instant(at)
+            table = forms.answer(lambda lookups: lookups.at(instant, chosen))
         else:
-            table = _window(lookups, range_, ending_at, begin, end, having, chosen)
+            table = forms.answer(_window(forms.query, range_, ending_at, begin, end, having, chosen))
     deliver_answers(table, query, format, output, limit)
 
 
@@ -241,23 +243,23 @@ def _check_when(
 
 
 def _window(
-    lookups: QueryLookups,
+    query: ACQ,
     range_: str | None,
     ending_at: str | None,
     begin: str | None,
     end: str | None,
     having: str | None,
     group: Any,
-) -> pa.Table:
-    """The answers over the window of ``--range`` and ``--ending-at``, or of ``--from`` and ``--to``."""
+) -> Callable[[QueryLookups], pa.Table]:
+    """Answers over the window of ``--range`` and ``--ending-at``, or of ``--from`` and ``--to``."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.lookups.loading import parse_having
     from spark_jobs.sources.decoding import parse_instant
 
     last = parse_instant(ending_at or end or "")
     first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")
-    wanted = parse_having(lookups.query, having) if having is not None else True
-    return lookups.window(first, last, wanted, group)
+    wanted = parse_having(query, having) if having is not None else True
+    return lambda lookups: lookups.window(first, last, wanted, group)
 
 
 def _csv_line(text: str) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +60,24 @@ class Reader:
         Raises HDL-507 for a query that no plan knows, HDL-603 if nothing is stored for it, HDL-605 for an unknown
         group, HDL-607 for windows of rows, HDL-609 for some groups of a query with ORDER BY … LIMIT.
         """
-        query, synopsis, spans = self._stored(name)
+        query, forms = self._stored(name)
+        return self._load(query, *forms[0], begin, end, groups)
+
+    def forms(self, name: str) -> QueryForms:
+        """The look-ups of a query in all forms in which its partial rows are stored. Raises as :meth:`query`."""
+        query, forms = self._stored(name)
+        return QueryForms(query, [partial(self._load, query, *form) for form in forms])
+
+    def _load(
+        self,
+        query: ACQ,
+        synopsis: Synopsis,
+        spans: list[Span],
+        begin: int | None = None,
+        end: int | None = None,
+        groups: Sequence[Group] | None = None,
+    ) -> QueryLookups:
+        """The look-ups of a query over the partial rows of one synopsis, as :meth:`query` says."""
         window = query.window
         if begin is not None:
             first = history_start([window], begin, 1 << 62)
@@ -75,8 +93,9 @@ class Reader:
             found = Lookups(query, _cells_of(query, synopsis, rows, spans), spans)
         return found if groups is None else found.of_groups(groups)
 
-    def _stored(self, name: str) -> tuple[ACQ, Synopsis, list[Span]]:
-        """The query, the synopsis to answer it from, and the pieces of time that are complete."""
+    def _stored(self, name: str) -> tuple[ACQ, list[tuple[Synopsis, list[Span]]]]:
+        """The query, and the synopses to answer it from, the newest form first, with the pieces of time that are
+        complete."""
         newest = current_version(self.warehouse) or 0
         versions = range(newest, 0, -1) if self.plan_version is None else [self.plan_version]
         wanted: ACQ | None = None
@@ -95,12 +114,15 @@ class Reader:
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
                 newest_form, members = next((one, members) for one, members in made.items() if query in members)
                 former = () if newest_form.sequenced is not None else (former_of(newest_form, members),)
+                forms = []
                 for synopsis in (newest_form, *former):
                     pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint, [])
                     # what was stored under another declaration is of other events
                     named = named_as_declared(self.warehouse, declared[tree.stream], synopsis)
                     if pieces := [piece for piece in pieces if named.is_of(piece[2])]:
-                        return query, synopsis, _joined([piece[:2] for piece in pieces])
+                        forms.append((synopsis, _joined([piece[:2] for piece in pieces])))
+                if forms:
+                    return query, forms
         if wanted is None:
             known = [query.name for query in load_plan(self.warehouse, newest).workload.queries] if newest else []
             raise HeddleError("HDL-507", f"no plan knows a query {name}", meant(name, known))
@@ -136,6 +158,31 @@ class Reader:
             return None
         told = key_texts([columns[names.index(name)] for name in synopsis.bucket_by], len(groups))
         return sorted(set(bucket_of(told.to_pylist()).tolist()))
+
+
+class QueryForms:
+    """Look-ups of one query, for each form in which partial rows of it are stored: a new version of Heddle may store
+    another one than those before. They are loaded when somebody asks for time that the newer ones do not have."""
+
+    def __init__(self, query: ACQ, loads: Sequence[Callable[[], QueryLookups]]) -> None:
+        self.query = query
+        self._loads = list(loads)
+        self._loaded: list[QueryLookups] = []
+
+    def answer(self, answered: Callable[[QueryLookups], pa.Table]) -> pa.Table:
+        """What the newest form answers that has the time. Raises HDL-604 as the newest one does if none has it."""
+        missing: HeddleError | None = None
+        for number, load in enumerate(self._loads):
+            if number == len(self._loaded):
+                self._loaded.append(load())
+            try:
+                return answered(self._loaded[number])
+            except HeddleError as error:
+                if error.code != "HDL-604":
+                    raise
+                missing = missing or error
+        assert missing is not None
+        raise missing
 
 
 def _cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Span]) -> Cells:
