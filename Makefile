@@ -59,9 +59,9 @@ $(PROJECT): pyproject.toml $(PACKAGES)
 	@$(UV) pip install --python $(PY) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JARS): $(PACKAGES) spark_jobs/session/session.py
+$(JARS): $(PACKAGES) spark_jobs/engine/session.py
 	@echo "==> Delta's JVM jar"
-	@$(PY) -m spark_jobs.session.session --fetch-jars
+	@$(PY) -m spark_jobs.engine.session --fetch-jars
 	@mkdir -p .cache && touch $@
 
 # The S3 server of `make demo DEMO=--s3` and of the tests.

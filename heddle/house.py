@@ -322,14 +322,14 @@ class House:
         published.
         """
         from optimizer.workload.instants import format_instant
+        from spark_jobs.engine.choice import Engine
         from spark_jobs.run.interval import run
-        from spark_jobs.session.on_demand import OnDemand
 
         begin, end = micros(since), micros(until)
         name = f"python/{format_instant(begin)}/{format_instant(end)}"
         report: Callable[[str], None] = _on_stderr if progress else _nowhere
         version = self.plan().version
-        own = OnDemand("heddle", lambda: report("starting Spark"))
+        own = Engine("heddle", lambda: report("starting Spark"))
         try:
             return run(own if spark is None else spark, self._warehouse, version, begin, end, name, report=report)
         finally:

@@ -34,17 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.planning.project_streams import of_project
     from spark_jobs.run.interval import run
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.settings import settings
     from spark_jobs.sources.decoding import parse_instant
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    spark = OnDemand("heddle", lambda: print("heddle: starting Spark", flush=True))
+    engine = Engine("heddle", lambda: print("heddle: starting Spark", flush=True), default="spark")
     try:
         record = run(
-            spark,
+            engine,
             of_project(Warehouse.open(given.warehouse, create=False), settings().warehouse, settings().streams),
             given.plan_version,
             parse_instant(given.begin),
@@ -56,7 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report=lambda line: print(f"heddle: {line}", flush=True),
         )
     finally:
-        spark.stop()
+        engine.stop()
+    print(f"heddle: computed on {record.engine}: {record.engine_because}", flush=True)
+    for job in record.jobs:
+        print(
+            "heddle: {description}: jobs {ids}, {tasks} tasks, {failed} failed, {seconds} s".format(**job), flush=True
+        )
     print(json.dumps(record.to_json()), flush=True)
     # last, where a task's log ends
     for found in record.diagnostics:

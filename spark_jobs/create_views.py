@@ -19,8 +19,8 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 
 from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import HeddleError, count
+from spark_jobs.engine.session import start_session
 from spark_jobs.results.catalogue import create_views
-from spark_jobs.session.session import start_session
 from spark_jobs.warehouse.warehouse import Warehouse
 
 

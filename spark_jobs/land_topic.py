@@ -15,9 +15,9 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from optimizer.errors.crashes import exit_code_of
+from spark_jobs.engine.session import start_session
 from spark_jobs.landing.kafka import session_settings
 from spark_jobs.landing.land import STARTS, land, topic_of
-from spark_jobs.session.session import start_session
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

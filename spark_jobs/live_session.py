@@ -43,12 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     suite.begin(None)
     arrow_alone()
     numba_alone()
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession, wait_for
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.sources.decoding import parse_instant
 
-    spark = OnDemand("heddle", lambda: _say("starting Spark"))
+    engine = Engine("heddle", lambda: _say("starting Spark"), default="spark")
     until = parse_instant(given.until)
     try:
         warehouse = wait_for(given.warehouse, until, _say)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parent = os.getppid()
         session = LiveSession(
             warehouse,
-            spark,
+            engine,
             until,
             report=_say,
             name=given.name,
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _answer(session)
     finally:
         suite.end()
-        spark.stop()
+        engine.stop()
 
 
 def _answer(session: LiveSession) -> int:

@@ -32,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.planning.project_streams import of_project
     from spark_jobs.results.tables import follow
     from spark_jobs.run.history import outdated
     from spark_jobs.run.interval import run
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.publish_log import lost_commits, lost_publications
     from spark_jobs.warehouse.warehouse import Warehouse
@@ -53,17 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     intervals |= {(one.begin, one.end): str(one.radius) for one in found}
     if not intervals:
         return 0
-    spark = OnDemand("heddle repair", lambda: print("heddle: starting Spark", flush=True))
+    engine = Engine("heddle repair", lambda: print("heddle: starting Spark", flush=True), default="spark")
     try:
         for (begin, end), reason in sorted(intervals.items()):
             print(f"heddle: {reason}", flush=True)
-            record = run(spark, warehouse, given.plan_version, begin, end, f"repair/{begin}/{end}")
+            record = run(engine, warehouse, given.plan_version, begin, end, f"repair/{begin}/{end}")
             problems += [Diagnostic(**found) for found in record.diagnostics if found["severity"] == "error"]
             print(json.dumps(record.to_json()), flush=True)
     except HeddleError as error:
         problems.append(error)
     finally:
-        spark.stop()
+        engine.stop()
     # last, where a task's log ends
     for problem in problems:
         print(problem, file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors.crashes import is_debugging
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
 from spark_jobs.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
@@ -33,12 +33,19 @@ OWNER_QUOTA = 10_000
 """The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
 
 
-IN_PROCESS = 15_000_000
-"""Events or rows up to which a stage of a run starts no Spark, unless ``HEDDLE_IN_PROCESS`` says otherwise."""
+LOCAL_EVENTS = 15_000_000
+"""Events and rows up to which a run starts no Spark, if nothing says which engine it takes, unless
+``HEDDLE_LOCAL_EVENTS`` says otherwise."""
+
+ENGINES = ("spark", "local", "auto")
+"""What computes: Spark; processes of this machine, without a JVM; whichever is cheaper for what there is to do."""
 
 CHECKS = ("all", "sample", "none")
 """How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
 the sample is recomputed; nothing is done. From much to little."""
+
+EVENTS = Path("var") / "spark-events"
+"""Spark's event log, in HEDDLE_HOME."""
 
 NO_FILE = ProjectFile()
 
@@ -124,6 +131,12 @@ class Settings:
         The master's URL; None: not said.
     spark_remote
         The URL of a Spark Connect server; None: a session is started here. It may hold a token.
+    engine_text
+        See :attr:`engine`.
+    local_events_text, in_process_text
+        See :attr:`local_events`.
+    event_log
+        The folder or URL of Spark's event log; None: there is none.
     driver_memory
         Of the JVM of Spark's driver, as Spark writes it.
     task_memory_text
@@ -243,14 +256,40 @@ class Settings:
         "text",
         is_secret=True,
     )
+    engine_text: str = _setting(
+        "HEDDLE_ENGINE",
+        "`spark`, `local` or `auto`",
+        "`spark` in DAGs, with a master elsewhere and with Spark Connect; else `auto`",
+        "what runs compute with: Spark; processes of this machine, without a JVM; local processes for no more events "
+        "and rows than `local_events`, else Spark",
+        "HDL-120 when something runs; also `local` with a master elsewhere",
+        "text",
+        option="--engine",
+    )
+    local_events_text: str = _setting(
+        "HEDDLE_LOCAL_EVENTS",
+        "whole number, 0 or more",
+        f"`{LOCAL_EVENTS}`",
+        "the events and rows up to which `engine: auto` starts no Spark",
+        "HDL-120 when something runs",
+        "number",
+    )
     in_process_text: str = _setting(
         "HEDDLE_IN_PROCESS",
         "whole number, 0 or more",
-        f"`{IN_PROCESS}`",
-        "stages of a run over no more events or rows are done in its own process, without Spark and its JVM; 0: "
-        "everything that a run computes is done by Spark",
+        "none",
+        "the former name of `local_events`, of which 0 was `engine: spark`. It is read, with a warning (HDL-125)",
         "HDL-120 when something runs",
         "number",
+    )
+    event_log: str | None = _setting(
+        "HEDDLE_EVENT_LOG",
+        "folder or URL; `none`",
+        "`var/spark-events` in HEDDLE_HOME",
+        "where Spark writes down what each application did, for a history server; in the default folder a file is kept "
+        "for seven days",
+        "not written if it cannot be made",
+        "path",
     )
     driver_memory: str = _setting(
         "HEDDLE_DRIVER_MEMORY",
@@ -388,7 +427,10 @@ class Settings:
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),
             spark_remote=text("spark_remote") or None,
-            in_process_text=text("in_process") or str(IN_PROCESS),
+            engine_text=text("engine") or "",
+            local_events_text=text("local_events") or "",
+            in_process_text=text("in_process") or "",
+            event_log=_none(text("event_log") or str(home / EVENTS)),
             driver_memory="2g" if memory is None else memory,
             task_memory_text=text("task_memory") or "2g",
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
@@ -420,12 +462,36 @@ class Settings:
         return int(text)
 
     @property
-    def in_process(self) -> int:
-        """Events or rows up to which a stage of a run starts no Spark. Raises HDL-120 if that is no number."""
-        text = self.in_process_text
+    def engine(self) -> str | None:
+        """What runs compute with, one of :data:`ENGINES`; None: nothing says. Raises HDL-120."""
+        text = self.engine_text
+        if text and text not in ENGINES:
+            raise HeddleError("HDL-120", f"HEDDLE_ENGINE is {text[:128]!r}", f"one of {', '.join(ENGINES)}")
+        if not text and self.in_process_text:
+            return "auto" if self._number("in_process") else "spark"
+        return text or None
+
+    @property
+    def local_events(self) -> int:
+        """Events and rows up to which ``auto`` starts no Spark. Raises HDL-120 if that is no number."""
+        if self.local_events_text:
+            return self._number("local_events")
+        return self._number("in_process") if self.in_process_text else LOCAL_EVENTS
+
+    def _number(self, key: str) -> int:
+        text = getattr(self, f"{key}_text")
         if not re.fullmatch(r"\d{1,12}", text, re.ASCII):
-            raise HeddleError("HDL-120", f"HEDDLE_IN_PROCESS is {text!r}", "a whole number of events, 0 or more")
-        return int(text) if int(text) else -1
+            message = f"HEDDLE_{key.upper()} is {text!r}"
+            raise HeddleError("HDL-120", message, "a whole number of events, 0 or more")
+        return int(text)
+
+    def warnings(self) -> list[Diagnostic]:
+        """HDL-125 for what is read though it is called otherwise today."""
+        if not self.in_process_text:
+            return []
+        now = 'engine = "spark"' if not self._number("in_process") else f"local_events = {self.in_process_text}"
+        message = "HEDDLE_IN_PROCESS is the former name of a setting"
+        return [Diagnostic("HDL-125", message, f"in {NAME}: {now}", severity="warning")]
 
     @property
     def task_memory(self) -> TaskMemory:
@@ -475,6 +541,11 @@ def _keys() -> tuple[dict[str, Form], dict[str, str]]:
     about = [one.metadata for one in fields(Settings)]
     others = {each["key"]: f"set {each['variable']} in the environment" for each in about if not each["form"]}
     return {each["key"]: each["form"] for each in about if each["form"]}, others
+
+
+def _none(text: str) -> str | None:
+    # of a project file it is below its folder
+    return None if Path(text).name == "none" else text
 
 
 def _home(environment: Mapping[str, str]) -> Path:

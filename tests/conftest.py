@@ -36,7 +36,7 @@ INTERPRETED = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole test process: starting one costs more than most tests."""
-    from spark_jobs.session.session import start_session
+    from spark_jobs.engine.session import start_session
 
     # hundreds of generated plans stay in the driver's caches
     os.environ.setdefault("HEDDLE_DRIVER_MEMORY", "5g")
@@ -79,11 +79,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield request.getfixturevalue("spark")
         return
     from spark_jobs.run import checks_stage
-    from tests.chaos.orders import InProcess
+    from tests.chaos.orders import in_process
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checks_stage, "audit", _counted)
-        yield InProcess()
+        yield in_process()
 
 
 def _counted(
@@ -95,7 +95,6 @@ def _counted(
     ends: dict[str, int],
     seed: str,
     docs: Any = None,
-    answers: int = 0,
     past: Any = None,
 ) -> Sequence[Mapping[str, Any]]:
     """The audit without Great Expectations and Spark: every staged answer is looked at once, the sample is recomputed
@@ -104,14 +103,13 @@ def _counted(
     from spark_jobs.checks.recompute import recomputed
     from spark_jobs.checks.row_windows import recomputed_rows
     from spark_jobs.checks.suite import FINDINGS
-    from spark_jobs.session.on_demand import workers
-    from tests.chaos.orders import InProcess
+    from tests.chaos.orders import in_process
 
-    found = inspected(workers(engine, 0), staged, plan, begin, ends)
+    found = inspected(engine.workers, staged, plan, begin, ends)
     wrong = [row for row in found if any(row[name] for name in FINDINGS)]
     checks = [{"check": "counted", "success": not wrong, "detail": str(wrong)}]
     # without a session there is no second opinion
-    alone: Any = InProcess()
+    alone = in_process()
     checks += recomputed(alone, staged, plan, sources, begin, ends, seed, past)
     return checks + recomputed_rows(alone, staged, plan, sources, begin, ends, seed, past)
 

@@ -1,6 +1,6 @@
 """Commands of the command line in this process, with a clock of their own and without a JVM.
 
-Tasks run in the driver (:class:`tests.chaos.orders.InProcess`); the audit, which needs Spark, finds what the caller
+Tasks run in the driver (:class:`tests.chaos.orders.in_process`); the audit, which needs Spark, finds what the caller
 says.
 """
 
@@ -19,8 +19,6 @@ from typer.main import get_command
 
 from heddle.cli.app import app
 from spark_jobs.run import checks_stage
-from spark_jobs.session import session as session_module
-from tests.chaos.orders import InProcess
 
 COMMAND = get_command(app)
 """Made once: that takes longer than most commands."""
@@ -29,11 +27,6 @@ PASSED = ({"check": "none", "success": True, "detail": ""},)
 
 WIDTH = 110
 """Columns of the terminal that help is rendered for."""
-
-
-class Session(InProcess):
-    def stop(self) -> None:
-        """Each command has a session of its own."""
 
 
 @dataclass
@@ -55,7 +48,6 @@ def without_spark(clock: Clock, checks: Sequence[dict[str, Any]] = PASSED) -> It
         patch.setattr(testing, "_get_command", lambda _: COMMAND)
         patch.setattr(typer.rich_utils, "MAX_WIDTH", WIDTH)
         patch.setenv("COLUMNS", str(WIDTH))
-        patch.setattr(session_module, "start_session", lambda *given, **named: Session())
         patch.setattr(checks_stage, "audit", lambda *given: [dict(check) for check in checks])
         yield
 

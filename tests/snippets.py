@@ -26,8 +26,6 @@ from typer import testing
 
 from heddle.cli.app import app
 from spark_jobs.run import checks_stage
-from spark_jobs.session import session as session_module
-from tests.chaos.orders import InProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -131,16 +129,10 @@ def commands(script: str) -> list[str]:
     return joined
 
 
-class _Session(InProcess):
-    def stop(self) -> None:
-        """Each command has a session of its own."""
-
-
 @contextmanager
 def without_spark() -> Iterator[None]:
     """Within it runs take place in this process; the audit, which needs Spark, finds nothing wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_module, "start_session", lambda *given, **named: _Session())
         passed: list[dict[str, Any]] = [{"check": "none", "success": True, "detail": ""}]
         patch.setattr(checks_stage, "audit", lambda *given: list(passed))
         yield

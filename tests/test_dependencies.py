@@ -118,7 +118,7 @@ def test_only_what_is_asked_for_is_imported() -> None:
 
 
 def test_the_jar_is_one_version() -> None:
-    from spark_jobs.session.session import DELTA
+    from spark_jobs.engine.session import DELTA
 
     assert re.fullmatch(r"io\.delta:delta-spark_[0-9._]+:\d+\.\d+\.\d+", DELTA)
     assert pinned()["delta-spark"] == DELTA.rpartition(":")[2]

@@ -13,7 +13,7 @@ from heddle.cli.options import AsJson, House, OptionalBegin, OptionalEnd
 from heddle.cli.output import print_diagnostics, print_json, print_rows, telling_errors
 from heddle.cli.progress import stages
 from heddle.cli.root import app
-from heddle.cli.sessions import spark_on_demand
+from heddle.cli.sessions import engine_of_command
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.errors.diagnostics import count as number_of
 
@@ -73,8 +73,8 @@ def _audit_answers(warehouse: str, interval: tuple[str, str], share: float, seed
 
         house, clock = existing_warehouse(warehouse), time.time_ns()
         begin, end = map(parse_instant, interval)
-        with spark_on_demand("heddle audit") as (spark, report):
-            found = recompute_published(house, begin, end, share, clock // 1000, spark, report, seed or str(clock))
+        with engine_of_command("heddle audit") as (engine, report):
+            found = recompute_published(house, begin, end, share, clock // 1000, engine, report, seed or str(clock))
     if as_json:
         print_json({"format_version": 1, **found.to_json()})
     else:

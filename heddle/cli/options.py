@@ -155,6 +155,25 @@ ChecksOption = Annotated[
 ]
 
 
+class EngineName(StrEnum):
+    """What a run computes with."""
+
+    spark = "spark"
+    local = "local"
+    auto = "auto"
+
+
+EngineOption = Annotated[
+    EngineName | None,
+    typer.Option(
+        "--engine",
+        help="Compute with Spark (spark), with processes of this machine (local), or with these where there is little "
+        "to do (auto). Default: HEDDLE_ENGINE, auto.",
+        show_default=False,
+    ),
+]
+
+
 class Algorithm(StrEnum):
     """How queries are grouped into trees."""
 

@@ -119,22 +119,15 @@ def stages(line: str) -> Iterator[Stages]:
             made.end()
 
 
-def tasks_done(tracker: Any) -> tuple[int, int]:
-    """How many tasks of the stages that Spark works on are done, and how many there are."""
-    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [info for info in found if info is not None]
-    return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
-
-
 @contextmanager
-def watched(stages: Stages, spark: Any) -> Iterator[None]:
-    """Within it the stages tell how many of Spark's tasks are done; nothing is asked where nobody is told."""
-    is_told = stages.form is Form.json or (stages.form is Form.auto and terminal.errors.is_terminal)
-    if not is_told or not hasattr(getattr(spark, "sparkContext", None), "statusTracker"):
+def watched(stages: Stages, tasks_done: Callable[[], tuple[int, int]]) -> Iterator[None]:
+    """Within it the stages tell how many tasks are done, of those that are known; nothing is asked where nobody is
+    told."""
+    if not (stages.form is Form.json or (stages.form is Form.auto and terminal.errors.is_terminal)):
         yield
         return
-    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
-    watcher = threading.Thread(target=_watch, args=(stages, tracker, ended), daemon=True)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(stages, tasks_done, ended), daemon=True)
     watcher.start()
     try:
         yield
@@ -143,10 +136,10 @@ def watched(stages: Stages, spark: Any) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(stages: Stages, tracker: Any, ended: threading.Event) -> None:
+def _watch(stages: Stages, tasks_done: Callable[[], tuple[int, int]], ended: threading.Event) -> None:
     while not ended.wait(EVERY):
         try:
-            done, total = tasks_done(tracker)
+            done, total = tasks_done()
         except Exception:
             # the session ends, and with it what there is to be seen
             return

@@ -26,6 +26,7 @@ from heddle.cli.options import (
     CostOption,
     DryRun,
     End,
+    EngineOption,
     Exactly,
     Files,
     House,
@@ -84,6 +85,7 @@ def run(
         typer.Option("--prune", help="Remove registered queries that came from FILES and are no longer there."),
     ] = False,
     checks: ChecksOption = None,
+    engine: EngineOption = None,
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Publish an interval after the newest event as idle.")
     ] = False,
@@ -99,7 +101,9 @@ def run(
         show_stored_request(stored)
         _show_price(stored, first, last, checks)
         house, version = stored.warehouse, stored.version
-        record = publish_interval(house, version, first, last, recompute, checks=checks, allow_empty=allow_empty)
+        record = publish_interval(
+            house, version, first, last, recompute, checks=checks, engine=engine, allow_empty=allow_empty
+        )
     raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
 
 
@@ -185,6 +189,7 @@ def tick(
         typer.Option("--until", help="When --follow ends (UTC).", metavar="INSTANT", show_default=False),
     ] = None,
     checks: ChecksOption = None,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
@@ -194,8 +199,8 @@ def tick(
         raise typer.BadParameter("--until is for --follow, which goes by the clock: no --at")
     first, last = _instant(begin), _instant(until)
     if follow:
-        raise typer.Exit(_follow(warehouse, first, last, checks, as_json))
-    raise typer.Exit(_tick(warehouse, _instant(at), first, checks, as_json))
+        raise typer.Exit(_follow(warehouse, first, last, checks, engine, as_json))
+    raise typer.Exit(_tick(warehouse, _instant(at), first, checks, engine, as_json))
 
 
 def _instant(text: str | None) -> int | None:
@@ -205,7 +210,9 @@ def _instant(text: str | None) -> int | None:
         return parse_instant(text) if text else None
 
 
-def _tick(warehouse: str, at: int | None, begin: int | None, checks: str | None, as_json: bool) -> int:
+def _tick(
+    warehouse: str, at: int | None, begin: int | None, checks: str | None, engine: str | None, as_json: bool
+) -> int:
     """Answer what is due at a clock; the exit code."""
     from spark_jobs.planning.live_runs import due
 
@@ -218,17 +225,21 @@ def _tick(warehouse: str, at: int | None, begin: int | None, checks: str | None,
             follow_tables(house)
             show_nothing_due(clock, as_json)
             return 0
-        record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late, checks)
+        record = publish_interval(
+            house, run.plan_version, run.begin, run.end, False, clock, run.late, checks, engine=engine
+        )
     return 1 if show_run(record, as_json) else 0
 
 
-def _follow(warehouse: str, begin: int | None, until: int | None, checks: str | None, as_json: bool) -> int:
+def _follow(
+    warehouse: str, begin: int | None, until: int | None, checks: str | None, engine: str | None, as_json: bool
+) -> int:
     """Answer refreshes until a clock, or the first Ctrl-C; the exit code: 1 if something in the last one failed."""
     failed = False
     with telling_errors():
         house = existing_warehouse(warehouse)
         stored_plan(warehouse)
-        with live_session(house, begin, until, checks) as session:
+        with live_session(house, begin, until, checks, engine) as session:
             for found in session.refreshes():
                 if isinstance(found, HeddleError):
                     failed = True
@@ -262,6 +273,7 @@ def backfill(
     end: End,
     every: Annotated[str, typer.Option("--every", help="How much history a run takes.", metavar="DURATION")] = "7 days",
     checks: ChecksOption = None,
+    engine: EngineOption = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -273,7 +285,7 @@ def backfill(
         if not as_json:
             show_estimates(estimates)
         missing = [(run.begin, run.end) for run in estimates if not run.published]
-        records = [] if dry_run or not missing else publish_intervals(house, version, missing, "backfill", checks)
+        records = [] if dry_run else publish_intervals(house, version, missing, "backfill", checks, engine)
     if as_json:
         data = {"format_version": 1, "plan_version": version, "runs": [asdict(run) for run in estimates]}
         print_json(data | _records_json(records))
@@ -345,7 +357,7 @@ def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | Non
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")
-def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def repair(warehouse: House, engine: EngineOption = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Find the published intervals whose source has changed since (late events, files that came or went) and publish
     them again, as new revisions, by the stored plan. Needs no JVM to find them."""
     from spark_jobs.run.history import outdated
@@ -358,7 +370,7 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
             stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
-        records = _repaired(house, version, lost, stale, dry_run)
+        records = _repaired(house, version, lost, stale, dry_run, engine)
     if as_json:
         print_json(_repair_json(lost, stale) | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
@@ -370,7 +382,12 @@ def _repair_json(lost: Sequence[LogRow], stale: Sequence[Outdated]) -> dict[str,
 
 
 def _repaired(
-    house: Warehouse, version: int, lost: Sequence[LogRow], stale: Sequence[Outdated], dry_run: bool
+    house: Warehouse,
+    version: int,
+    lost: Sequence[LogRow],
+    stale: Sequence[Outdated],
+    dry_run: bool,
+    engine: str | None,
 ) -> list[dict[str, Any]]:
     """The records of the runs that publish lost and outdated intervals again."""
     from spark_jobs.warehouse.publish_log import lost_commits
@@ -383,7 +400,7 @@ def _repaired(
     if lost or not intervals:
         # tables that follow results go back with it, before its next version is theirs again
         follow_tables(house)
-    return publish_intervals(house, version, intervals, "repair") if intervals else []
+    return publish_intervals(house, version, intervals, "repair", engine=engine)
 
 
 def show_outdated(stale: Sequence[Outdated]) -> None:
@@ -479,6 +496,9 @@ def _show_record(record: dict[str, Any]) -> None:
         spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in record["cpu_seconds"].items())
         terminal.console.print(f"  events scanned {record['rows_scanned']:,}; CPU seconds: {spent}", highlight=False)
         terminal.console.print(f"  checks: {_checks_told(record)}", highlight=False)
+        terminal.console.print(f"  computed on {record['engine']}: {record['engine_because']}", highlight=False)
+        for job in record["jobs"]:
+            terminal.console.print(f"    {job_line(job)}", highlight=False)
     for line in _of_revision(record):
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
     if record["refreshes"]:
@@ -509,6 +529,12 @@ def _show_record(record: dict[str, Any]) -> None:
         terminal.console.print(f"  {stream}: {told}", highlight=False)
     for stream, at in record["withheld"].items():
         terminal.console.print(f"  {stream}: windows that end after its watermark {at} come later", highlight=False)
+
+
+def job_line(job: Mapping[str, Any]) -> str:
+    """What Spark did for a stage of a run."""
+    failed = f", {job['failed']} failed" if job["failed"] else ""
+    return f"{job['description']}: {number_of(job['tasks'], 'task')}{failed}, {job['seconds']:.1f} s"
 
 
 def _checks_told(record: Mapping[str, Any]) -> str:

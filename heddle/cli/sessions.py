@@ -11,41 +11,43 @@ from heddle.cli.output import interval_text
 from heddle.cli.progress import Stages, stages, watched
 
 if TYPE_CHECKING:
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.run.live import LiveSession
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @contextmanager
-def spark_on_demand(name: str, **options: Any) -> Iterator[tuple[OnDemand, Stages]]:
-    """A session for one command that starts when it is needed, and what is told the stages of what goes on."""
-    from spark_jobs.session.on_demand import OnDemand
+def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stages]]:
+    """What one command computes with, and what is told the stages of what goes on."""
+    from spark_jobs.engine.choice import Engine
 
     with stages("starting") as report, ExitStack() as watching:
-        spark = OnDemand(
+        engine = Engine(
             name,
             lambda: report("starting Spark"),
-            lambda session: watching.enter_context(watched(report, session)),
+            lambda session: watching.enter_context(watched(report, engine.tasks_done)),
             **options,
         )
         try:
-            yield spark, report
+            yield engine, report
         finally:
-            if spark.is_started:
+            if engine.is_started:
                 watching.close()
                 report("stopping Spark")
-                spark.stop()
+            engine.stop()
 
 
 @contextmanager
 def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
     """A session for one command, and what is told the stages of what goes on."""
-    with spark_on_demand(name, **options) as (spark, report):
-        yield spark.start(), report
+    with engine_of_command(name, **options) as (engine, report):
+        yield engine.session(), report
 
 
 @contextmanager
-def live_session(house: Warehouse, begin: int | None, until: int | None, checks: str | None) -> Iterator[LiveSession]:
+def live_session(
+    house: Warehouse, begin: int | None, until: int | None, checks: str | None, engine: str | None
+) -> Iterator[LiveSession]:
     """A session that answers each refresh as it falls due. Ctrl-C and SIGTERM end it when the refresh that is being
     answered is; a second one at once."""
     from spark_jobs.checks import suite
@@ -57,8 +59,10 @@ def live_session(house: Warehouse, begin: int | None, until: int | None, checks:
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession
 
-    with spark_on_demand("heddle tick") as (spark, report):
-        session = LiveSession(house, spark, until, begin, checks, report, meanwhile=lambda: merge_logs(house, report))
+    with engine_of_command("heddle tick", requested=engine) as (computing, report):
+        session = LiveSession(
+            house, computing, until, begin, checks, report, meanwhile=lambda: merge_logs(house, report)
+        )
         session.make_ready()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -79,18 +83,25 @@ def live_session(house: Warehouse, begin: int | None, until: int | None, checks:
 
 
 def publish_intervals(
-    house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str, checks: str | None = None
+    house: Warehouse,
+    version: int,
+    spans: Sequence[tuple[int, int]],
+    kind: str,
+    checks: str | None = None,
+    engine: str | None = None,
 ) -> list[dict[str, Any]]:
     """Several intervals in one session; what was published stays if one fails."""
     from spark_jobs.run.interval import run as run_interval
 
-    records = []
-    with spark_on_demand(f"heddle {kind}") as (spark, report):
+    records: list[dict[str, Any]] = []
+    if not spans:
+        return records
+    with engine_of_command(f"heddle {kind}", requested=engine) as (computing, report):
         for number, (begin, end) in enumerate(spans, 1):
             span = interval_text(begin, end)
             report.of(number, len(spans), span)
             run_id = f"{kind}/{span}"
-            record = run_interval(spark, house, version, begin, end, run_id, checks=checks, report=report)
+            record = run_interval(computing, house, version, begin, end, run_id, checks=checks, report=report)
             records.append(record.to_json())
         report.of(1, 1, "")
     return records
@@ -105,6 +116,7 @@ def publish_interval(
     live_at: int | None = None,
     late: bool = False,
     checks: str | None = None,
+    engine: str | None = None,
     allow_empty: bool = True,
 ) -> dict[str, Any]:
     """One interval in a session of its own; ``live_at``: the clock of a live run. Raises what
@@ -113,9 +125,9 @@ def publish_interval(
     from spark_jobs.run.interval import run as run_interval
 
     run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
-    with spark_on_demand("heddle run") as (spark, report):
+    with engine_of_command("heddle run", requested=engine) as (computing, report):
         record = run_interval(
-            spark,
+            computing,
             house,
             version,
             begin,

@@ -110,6 +110,12 @@ CODES_OF_QUERIES = (
         "Give the option, set the variable, or write it into heddle.toml.",
         exit_code=2,
     ),
+    Code(
+        "HDL-125",
+        "A setting has another name now.",
+        "Write it as the message says; the former name is read until then.",
+        severity="warning",
+    ),
     Code("HDL-130", "No query has events to preview.", "See the messages, and `heddle streams`."),
     Code("HDL-131", "A preview has too many answers to compare.", "Take a shorter `--last`.", exit_code=2),
     Code("HDL-132", "A file of tests of queries cannot be used.", "Correct it at its place.", exit_code=2),

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from optimizer.errors.redaction import redacted
 
@@ -100,6 +101,10 @@ class HeddleError(Exception):
         error.diagnostic, error.causes = diagnostic, causes
         error.args = ("\n".join(map(str, (diagnostic, *causes))),)
         return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As other processes are sent it: whole."""
+        return HeddleError.of, (self.diagnostic, *self.causes)
 
 
 def meant(name: str, known: Iterable[str], what: str = "known", shown: int = 12) -> str:

@@ -7,7 +7,7 @@ a sample of the answers unshared, from raw events, and compares: answers, and wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
@@ -17,16 +17,13 @@ from spark_jobs.checks.inspection import inspected
 from spark_jobs.checks.recompute import recomputed
 from spark_jobs.checks.row_windows import recomputed_rows
 from spark_jobs.checks.sampling import Past
-from spark_jobs.session.on_demand import OnDemand, workers
+from spark_jobs.engine.choice import Engine
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def audit(
-    spark: SparkSession | OnDemand,
+    engine: Engine,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
@@ -34,19 +31,18 @@ def audit(
     ends: dict[str, int],
     seed: str,
     docs: Place | None = None,
-    answers: int = 0,
     past: Past | None = None,
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
     Without ``docs`` the sample is recomputed alone. ``staged``: the files that hold the answers of the windows that end
     in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
-    the folder of the Data Docs; ``answers``: how many there are; ``past``: what earlier runs audited.
+    the folder of the Data Docs; ``past``: what earlier runs audited.
     """
 
     def recomputed_too() -> list[dict[str, Any]]:
         given = staged, plan, sources, begin, ends, seed, past
-        return recomputed(spark, *given) + recomputed_rows(spark, *given)
+        return recomputed(engine, *given) + recomputed_rows(engine, *given)
 
     if docs is None:
         return recomputed_too()
@@ -54,7 +50,7 @@ def audit(
         "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
         "files": str(len(staged)),
     }
-    with suite.judging(inspected(workers(spark, answers), staged, plan, begin, ends), facts) as judgement:
+    with suite.judging(inspected(engine.workers, staged, plan, begin, ends), facts) as judgement:
         again = recomputed_too()
         checks, kept = judgement()
     if kept is not None:

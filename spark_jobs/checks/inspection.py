@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -15,19 +15,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import CARRIERS, synopses_of
 from optimizer.windows.alignment import newest_instants, starts_of
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.checks.suite import COLUMNS, FINDINGS
+from spark_jobs.engine.workers import Workers, each_number
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 from spark_jobs.warehouse.schemas import RESULTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 BUCKETS_OF = "(buckets)"
 
@@ -37,7 +35,7 @@ DICTIONARIES = ["stream", "query", "key", "error"]
 
 
 def inspected(
-    spark: SparkSession, staged: list[str], plan: SharingPlan, begin: int, ends: dict[str, int]
+    workers: Workers, staged: list[str], plan: SharingPlan, begin: int, ends: dict[str, int]
 ) -> list[dict[str, Any]]:
     """Look at every staged answer once: a row a query, of :data:`spark_jobs.checks.suite.COLUMNS`.
 
@@ -48,9 +46,8 @@ def inspected(
     rows: list[dict[str, Any]] = []
     if staged:
         queries, bucket_by = _asked(plan, ends)
-        # not through SQL: planning and compiling a query would cost as much as half of the inspection
-        files = spark.sparkContext.parallelize(staged, min(len(staged), 4 * spark.sparkContext.defaultParallelism))
-        rows = files.flatMap(lambda path: inspect(path, queries, begin, ends, bucket_by).to_pylist()).collect()
+        task = each_number(lambda number: inspect(staged[number], queries, begin, ends, bucket_by).to_pylist())
+        rows = workers.run(task, len(staged), 4 * workers.width, f"inspect {number_of(len(staged), 'file')}").results
     found: dict[str, dict[str, Any]] = {}
     seen: dict[tuple[str, int], list[set[str]]] = {}
     for row in rows:

@@ -34,8 +34,8 @@ from spark_jobs.checks.sampling import (
     systematic,
 )
 from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.engine.choice import Engine
 from spark_jobs.results.rows import places
-from spark_jobs.session.on_demand import OnDemand, session_of
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.replacements import disjoint
@@ -232,7 +232,7 @@ class EventsHeld:
 
 # ------------------------------------------------------------------------------------------------ recomputing
 def recomputed(
-    spark: SparkSession | OnDemand,
+    engine: Engine,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
@@ -245,7 +245,7 @@ def recomputed(
     queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
     answers = Staged(staged)
     sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
-    return [recorded(check) for check in compared(spark, answers, plan, sources, sample)]
+    return [recorded(check) for check in compared(engine, answers, plan, sources, sample)]
 
 
 def recorded(check: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def recorded(check: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compared(
-    spark: SparkSession | OnDemand,
+    engine: Engine,
     staged: Staged,
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
@@ -275,14 +275,14 @@ def compared(
         read = [row for row in ours if one.has(row["key"])]
 
         def differences(
-            engine: Engine,
+            judge: Judge,
             query: ACQ = one.query,
             ours: list[dict[str, Any]] = ours,
             read: list[dict[str, Any]] = read,
         ) -> list[Difference]:
-            return compare(query, ours if engine.lists_all else read, engine.rows(query))
+            return compare(query, ours if judge.lists_all else read, judge.rows(query))
 
-        check = events.check(spark, differences)
+        check = events.check(engine, differences)
         check["detail"] = "; ".join(
             filter(None, (check["detail"], "" if not check["success"] else one.described(len(read))))
         )
@@ -360,7 +360,7 @@ def merged_spans(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-class Engine(NamedTuple):
+class Judge(NamedTuple):
     """What recomputes answers: ``rows`` of a query over the raw events at hand. ``lists_all``: also the groups that are
     not recomputed have rows, without values."""
 
@@ -381,9 +381,7 @@ class RawEvents:
     noted: str = ""
     rows: int = 0
 
-    def check(
-        self, spark: SparkSession | OnDemand, differences: Callable[[Engine], list[Difference]]
-    ) -> dict[str, Any]:
+    def check(self, engine: Engine, differences: Callable[[Judge], list[Difference]]) -> dict[str, Any]:
         """A check of what differs from the answers, as its dict.
 
         DuckDB judges, and what it finds wrong is wrong. What it cannot express, and what is too much to be read here,
@@ -395,14 +393,14 @@ class RawEvents:
         try:
             if self.table is None:
                 raise CannotTell("there is too much to read")
-            found = differences(Engine(self._by_duckdb, True))
+            found = differences(Judge(self._by_duckdb, True))
         except CannotTell as error:
-            session = session_of(spark)
+            session = engine.session()
             if session is None:
                 raise
             noted = f"recomputed by Spark: {error}"
             frame = self.frame(session)
-            found = differences(Engine(lambda query: self._by_spark(frame, query), False))
+            found = differences(Judge(lambda query: self._by_spark(frame, query), False))
         check = {"check": f"shared=unshared({self.wanted.query.name})", "success": not found}
         return check | {"detail": "; ".join(map(str, found[:3])) or noted, "differences": found, "noted": noted}
 

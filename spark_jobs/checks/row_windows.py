@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from spark_jobs.checks.inspection import json_value
 from spark_jobs.checks.recompute import (
     Difference,
     Drawn,
-    Engine,
+    Judge,
     RecomputedQuery,
     compare,
     drawn,
@@ -24,13 +24,10 @@ from spark_jobs.checks.recompute import (
 )
 from spark_jobs.checks.sampling import Past, Units
 from spark_jobs.checks.staged_answers import Staged
-from spark_jobs.session.on_demand import OnDemand
+from spark_jobs.engine.choice import Engine
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.schemas import INSTANT
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class RowWindow(NamedTuple):
@@ -51,7 +48,7 @@ class RowWindow(NamedTuple):
 
 
 def recomputed_rows(
-    spark: SparkSession | OnDemand,
+    engine: Engine,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
@@ -68,11 +65,11 @@ def recomputed_rows(
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
     answers = Staged(staged)
     sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
-    return [recorded(check) for check in compared_rows(spark, answers, plan, sources, sample)]
+    return [recorded(check) for check in compared_rows(engine, answers, plan, sources, sample)]
 
 
 def compared_rows(
-    spark: SparkSession | OnDemand,
+    engine: Engine,
     staged: Staged,
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
@@ -91,7 +88,7 @@ def compared_rows(
         query = events.wanted.query
         ends = {window.end for window in windows[query.name]}
         audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name])
-        check = events.check(spark, audit.differences)
+        check = events.check(engine, audit.differences)
         told = audit.detail() if check["success"] else ""
         check["detail"] = "; ".join(filter(None, (check["detail"], told)))
         found.append(check | {"audited": by_name[query.name].labels, "events": events.rows})
@@ -107,12 +104,12 @@ class _RowAudit:
     windows: list[RowWindow]
     apart: int = 0
 
-    def differences(self, engine: Engine) -> list[Difference]:
+    def differences(self, judge: Judge) -> list[Difference]:
         """What is wrong with their answers."""
         from spark_jobs.unshared.agreement import grain
 
         query, counting = self.query, _counting(self.query)
-        expected, counted = engine.rows(query), engine.rows(counting)
+        expected, counted = judge.rows(query), judge.rows(counting)
         rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted if "rows" in row}
         found = list[Difference]()
         self.apart = 0

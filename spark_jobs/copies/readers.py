@@ -128,7 +128,7 @@ def _session() -> Iterator[SparkSession]:
     """The session of this process, or one for now."""
     from pyspark.sql import SparkSession
 
-    from spark_jobs.session.session import start_session
+    from spark_jobs.engine.session import start_session
 
     running = SparkSession.getActiveSession()
     spark = start_session("heddle columns") if running is None else running

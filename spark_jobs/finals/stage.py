@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from optimizer.synopses.synopsis import Synopsis, families_of
 from optimizer.workload.values import ACQ
+from spark_jobs.engine.workers import Count, uncounted
 from spark_jobs.finals.passes import TooLarge, passes
 from spark_jobs.finals.top import TopAnswers, TopRows
 from spark_jobs.finals.views import FamilyView, GroupChunk
-from spark_jobs.finals.window_query import Count, WindowedQuery, uncounted
+from spark_jobs.finals.window_query import WindowedQuery
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.partials.synopsis_work import SynopsisWork
@@ -20,7 +21,7 @@ from spark_jobs.results.writer import ResultsFiles
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.warehouse.data_files import DataFile
 
-FinalsTask = Callable[[Iterable[int]], Iterator[DataFile | TopRows | TooLarge]]
+FinalsTask = Callable[..., Iterator[DataFile | TopRows | TooLarge]]
 
 
 def views(
@@ -79,20 +80,19 @@ def finals_task(
     partials: list[str],
     root: str,
     stamp: dict[str, pa.Scalar],
-    count: Count = uncounted,
     memory: TaskMemory = TASK_MEMORY,
 ) -> FinalsTask:
     """The task that answers every query for the buckets of groups whose numbers it is given.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
-    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id); ``count``
-    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files, returns the answers that may be
-    among the first of their windows (:func:`spark_jobs.finals.top.write_top`), and names the queries that need more at
-    once than ``memory`` allows. What together needs more is answered in several passes, each into files of its own
-    (:mod:`spark_jobs.finals.passes`).
+    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id). Names
+    the files, returns the answers that may be among the first of their windows
+    (:func:`spark_jobs.finals.top.write_top`), and names the queries that need more at once than ``memory`` allows. What
+    together needs more is answered in several passes, each into files of its own (:mod:`spark_jobs.finals.passes`).
+    It counts ``partial_rows_read`` besides what :func:`finals_of` counts.
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | TopRows | TooLarge]:
+    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TopRows | TooLarge]:
         top = TopAnswers(query for part in parts for query in part.queries)
         for each in passes(partials, frozenset(numbers), parts, begin, memory):
             if isinstance(each, TooLarge):

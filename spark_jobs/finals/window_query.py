@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,17 +31,8 @@ more)."""
 
 Longs = NDArray[np.int64]
 
-Count = Callable[[str, int], None]
-"""Told how much of a feature (:data:`spark_jobs.costs.measurements.FEATURES`) some work had."""
-
-
 COUNTED = ("partial_rows_read", "rows_passed", "fragments_combined")
-"""The features that final tasks tell."""
-
-
-def uncounted(feature: str, amount: int) -> None:
-    """The :data:`Count` that counts nothing."""
-    pass
+"""The features (:data:`spark_jobs.costs.measurements.FEATURES`) that final tasks count."""
 
 
 @numba.njit(cache=True, inline="always")

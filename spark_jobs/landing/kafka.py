@@ -14,7 +14,7 @@ from pathlib import Path
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import keep_secret
-from spark_jobs.session.session import fetch_package, spark_settings
+from spark_jobs.engine.session import fetch_package, spark_settings
 from spark_jobs.settings import settings
 
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"

@@ -24,10 +24,10 @@ from spark_jobs.checks.recompute import Difference, Drawn, EventsHeld, compared
 from spark_jobs.checks.row_windows import compared_rows
 from spark_jobs.checks.sampling import Past, Units, systematic
 from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.engine.choice import Engine
 from spark_jobs.run.narrowing import changed_windows
 from spark_jobs.run.preparation import listed, plan_without, prepare
 from spark_jobs.run.values import PreparedRun, RunRequest
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import load_plan
@@ -75,7 +75,7 @@ def recompute_published(
     end: int,
     share: float,
     clock: int,
-    spark: OnDemand,
+    engine: Engine,
     report: Report,
     seed: str = "",
 ) -> Recomputation:
@@ -93,7 +93,7 @@ def recompute_published(
         spans = _outside((max(row.begin, begin), min(row.end, end)), covered)
         if spans:
             found.intervals += 1
-            _recompute_interval(warehouse, row, spans, share, clock, spark, chance, found)
+            _recompute_interval(warehouse, row, spans, share, clock, engine, chance, found)
         covered.append((row.begin, row.end))
     return found
 
@@ -126,7 +126,7 @@ def _recompute_interval(
     spans: Sequence[tuple[int, int]],
     share: float,
     clock: int,
-    spark: OnDemand,
+    engine: Engine,
     chance: random.Random,
     result: Recomputation,
 ) -> None:
@@ -154,11 +154,11 @@ def _recompute_interval(
         result.windows += sum(len(each.numbers) for each in sample)
         result.answers += sum(int(each.units.answers[list(each.numbers)].sum()) for each in sample)
         for chunk in _chunks(sample, {name: EventsHeld(prepared.sources[name]) for name in ends}):
-            _compare(spark, staged, left, prepared, chunk, changed, result)
+            _compare(engine, staged, left, prepared, chunk, changed, result)
 
 
 def _compare(
-    spark: OnDemand,
+    engine: Engine,
     staged: Staged,
     plan: SharingPlan,
     prepared: PreparedRun,
@@ -168,8 +168,8 @@ def _compare(
 ) -> None:
     timed = [each for each in chunk if not each.units.query.window.is_rows]
     rows = [each for each in chunk if each.units.query.window.is_rows]
-    checks = compared(spark, staged, plan, prepared.sources, timed)
-    checks += compared_rows(spark, staged, plan, prepared.sources, rows)
+    checks = compared(engine, staged, plan, prepared.sources, timed)
+    checks += compared_rows(engine, staged, plan, prepared.sources, rows)
     ago = {query.name: query.window.ago for query in plan.workload.queries}
     for check in checks:
         result.notes += [note for note in [check["noted"]] if note and note not in result.notes]

@@ -20,10 +20,11 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import ACQ, Workload
 from spark_jobs.costs.measurements import FEATURES
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.results.read import typed_answers
 from spark_jobs.run import finals_stage, partials_stage, preparation
 from spark_jobs.run.values import Allocated, Report, Run, RunRequest
-from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import RESULTS
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -55,7 +56,7 @@ def answers_of(
     request = RunRequest(0, begin, end, "preview", end + lateness)
     record = RunRecord(request.run_id, 0, begin, end, features=dict.fromkeys(FEATURES, 0))
     with _warehouse() as warehouse:
-        run = Run(InProcess(), warehouse, request, record, report)  # type: ignore[arg-type]
+        run = Run(Engine("preview", given=LocalWorkers()), warehouse, request, record, report)
         report("listing sources")
         listing = preparation.listed(warehouse, plan, request.clock, request.run_id)
         record.diagnostics += listing.problems

@@ -17,11 +17,12 @@ from optimizer.synopses.synopsis import POSITION, Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import ACQ, Column, Window
 from spark_jobs.arrays.numbering import Longs, distinct_rows
+from spark_jobs.engine.workers import Count, uncounted
 from spark_jobs.finals.answers import AnswerBatch
 from spark_jobs.finals.passes import TooLarge, passes
 from spark_jobs.finals.stage import views
 from spark_jobs.finals.views import GroupChunk
-from spark_jobs.finals.window_query import Count, FragmentRuns, WindowedQuery, uncounted
+from spark_jobs.finals.window_query import FragmentRuns, WindowedQuery
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.partials.synopsis_work import SynopsisWork
@@ -246,9 +247,8 @@ def row_finals_task(
     partials: Sequence[str],
     root: str,
     stamp: Mapping[str, pa.Scalar],
-    count: Count = uncounted,
     memory: TaskMemory = TASK_MEMORY,
-) -> Callable[[Iterable[int]], Iterator[DataFile | TooLarge]]:
+) -> Callable[..., Iterator[DataFile | TooLarge]]:
     """The task that answers the windows of rows for the buckets of groups whose numbers it is given.
 
     As :func:`spark_jobs.finals.stage.finals_task`; of each part the days [begin, end), both midnights, are the
@@ -257,7 +257,7 @@ def row_finals_task(
 
     definitions = {query.name: query.definition for part in parts for query in part.queries}
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | TooLarge]:
+    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TooLarge]:
         for each in passes(partials, frozenset(numbers), parts, begin, memory):
             if isinstance(each, TooLarge):
                 yield each

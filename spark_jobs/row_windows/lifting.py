@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from optimizer.synopses.synopsis import DAILY, POSITION, Synopsis
 from optimizer.windows.alignment import Fragments, Progression, day_label
 from optimizer.workload.values import LONG, Stream
 from spark_jobs.arrays.numbering import Longs, distinct_rows
+from spark_jobs.engine.workers import Count, Task, uncounted
 from spark_jobs.finals.passes import TOO_LARGE
 from spark_jobs.partials.cells import Cells, fragments_of
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
@@ -23,7 +23,7 @@ from spark_jobs.row_windows.numbering import Counts, Per, Read, RowBlock, RowsTo
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure
 
 
 class RowLifting:
@@ -139,16 +139,15 @@ def rows_task(
     requests: Sequence[FillRequest],
     counts: Mapping[Per, Counts],
     root: str,
-    rows: Any,
     memory: TaskMemory = TASK_MEMORY,
 ) -> Task:
     """The task that writes the partial rows of the blocks of days whose numbers it is given under ``root``.
 
-    ``blocks``: see :meth:`Counts.blocks`; ``counts``: of all days to the last block's; ``rows``: an accumulator that
-    counts the rows. The others, and what the task returns, as of :func:`spark_jobs.run.partials_task.lift_task`.
+    ``blocks``: see :meth:`Counts.blocks`; ``counts``: of all days to the last block's. The others, and what the task
+    returns, as of :func:`spark_jobs.run.partials_task.lift_task`. It counts the ``rows``.
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
+    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | SynopsisFailure]:
         lifting = RowLifting(stream, requests, counts, memory=memory)
         writing = PartialsFiles(root, memory)
         for number in numbers:
@@ -156,7 +155,7 @@ def rows_task(
             wanted = [split for split in splits if split.may_hold(begin, end)]
             writing.write(cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end))
             yield from writing.taken()
-        rows.add(lifting.inside)
+        count("rows", lifting.inside)
         yield from lifting.failed.values()
 
     return task

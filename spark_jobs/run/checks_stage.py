@@ -37,7 +37,7 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
             told = filled.narrowed, filled.sources, record.begin, filled.ends
             is_repaired = filled.instants is not None or record.revision > 1
             past = Past.of(checks_log.audits(run.warehouse), is_repaired)
-            record.checks = audit(run.spark, staged, *told, seed, docs, record.answers, past)
+            record.checks = audit(run.engine, staged, *told, seed, docs, past)
             sampled = [check for check in record.checks if "audited" in check]
             record.features["queries_recomputed"] = len(sampled)
             record.features["events_recomputed"] = sum(check.pop("events", 0) for check in sampled)

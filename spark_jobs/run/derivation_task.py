@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from spark_jobs.engine.workers import Count, Task, uncounted
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.writing import PartialsFiles
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.settings import TaskMemory
-from spark_jobs.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, Task, read_buckets
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, read_buckets
 
 
-def derivation_task(
-    paths: Sequence[str], requests: Sequence[FillRequest], root: str, rows: Any, memory: TaskMemory
-) -> Task:
+def derivation_task(paths: Sequence[str], requests: Sequence[FillRequest], root: str, memory: TaskMemory) -> Task:
     """The task that reads the files whose numbers it is given, and writes what requests take of them under ``root``.
 
-    Names the files that it wrote. ``rows``: an accumulator that counts the stored rows that were of use.
+    Names the files that it wrote, and counts the stored ``rows`` that were of use.
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
+    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | SynopsisFailure]:
         writing = PartialsFiles(root, memory)
         by_class: dict[Any, list[FillRequest]] = {}
         for request in requests:
@@ -36,6 +35,6 @@ def derivation_task(
         for derivation in derivations:
             writing.write(derivation.tables())
             yield from writing.taken()
-            rows.add(derivation.rows)
+            count("rows", derivation.rows)
 
     return task

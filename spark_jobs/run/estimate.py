@@ -10,6 +10,7 @@ from optimizer.synopses.synopsis import Synopsis
 from spark_jobs.checks.recompute import SAMPLED_QUERIES
 from spark_jobs.costs.learned import Learned
 from spark_jobs.costs.prediction import Work, events_about, predict
+from spark_jobs.engine.choice import Engine
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.slabs import slabs_of, span_of_slab
@@ -17,7 +18,6 @@ from spark_jobs.run.declarations import stands_as_declared
 from spark_jobs.run.preparation import prepare
 from spark_jobs.run.values import RunRequest, SourceListing
 from spark_jobs.run.window_kinds import KINDS
-from spark_jobs.settings import settings
 from spark_jobs.sources.inspection import estimated
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -98,7 +98,7 @@ def known_of(
 ) -> dict[str, float]:
     """What is known before a run over so many events, by feature; ``first``: it is the first of its
     process; ``starts``: it starts Spark if it needs that."""
-    in_spark = events > settings().in_process
+    in_spark = Engine("estimate").expected(events).name == "spark"
     return {
         "runs": 1,
         "processes": int(first),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from optimizer.errors.diagnostics import Diagnostic
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants_between
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
+from spark_jobs.engine.workers import Count
 from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
@@ -24,11 +27,10 @@ from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.stored_coverage import coverage
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import partials_stage, preparation
-from spark_jobs.run.values import AnsweredRun, FilledRun, Run
+from spark_jobs.run.values import AnsweredRun, FilledRun, PreparedRun, Run
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.sequences.answers import Rolled
 from spark_jobs.sequences.stage import write_joined
-from spark_jobs.session.on_demand import workers
 from spark_jobs.settings import settings
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.publish_log import refuse
@@ -39,6 +41,20 @@ ANSWERS_A_TASK = 1_000_000
 
 ROWS_A_TASK = 2_000_000
 """Partial rows that one task of the final stage should hold at most (all buckets of it together)."""
+
+
+def amount_of(run: Run, prepared: PreparedRun) -> float:
+    """About how many events and rows a run reads, and how many windows it answers."""
+    events = 0.0
+    for name in prepared.sources:
+        try:
+            events += partials_stage.events_to_read(run, prepared, name)
+        except HeddleError:
+            # a stream that cannot be read is reported when it is read
+            continue
+    work = [part for part in prepared.work if part.queries]
+    rows = _needed(run.warehouse, work, run.warehouse.table("partials"))[1] if work else 0
+    return events + rows + windows_of(work, prepared.request.begin, rows)
 
 
 def answer(run: Run, filled: FilledRun) -> AnsweredRun:
@@ -124,14 +140,14 @@ def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork
     tasks = [task_of(each.parts) for each in slices]
     edges = [0, *accumulate(each.tasks for each in slices)]
 
-    def task(numbers: Iterable[int]) -> Iterator[Any]:
+    def task(numbers: Iterable[int], count: Count) -> Iterator[Any]:
         buckets: dict[int, list[int]] = {}
         for number in numbers:
             at = bisect_right(edges, number) - 1
             all_of_it = range(BUCKETS) if slices[at].tasks == 1 else [number - edges[at]]
             buckets.setdefault(at, []).extend(all_of_it)
         for at, mine in buckets.items():
-            yield from tasks[at](mine)
+            yield from tasks[at](mine, count)
 
     return task, edges[-1]
 
@@ -164,10 +180,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
-    spark = workers(run.spark, rows + windows_of(filled.work, record.begin, rows))
-    counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
-    count = partial(_counted, counted)
-    width = max(spark.sparkContext.defaultParallelism, int(rows // ROWS_A_TASK))
+    width = max(run.workers.width, int(rows // ROWS_A_TASK))
+    counts: Counter[str] = Counter()
     slices = slices_of(filled.work, record.begin, width, rows)
     memory, too_large = settings().task_memory, dict[str, TooLarge]()
     staged: list[DataFile] = []
@@ -176,20 +190,21 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
         work = [part for part in filled.work if part.synopsis.kind is kind]
         if work:
             made = slices if kind is WindowKind.TIME else [Slice(tuple(work), BUCKETS)]
-            answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, count, memory)
+            answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, memory)
             task, pieces = _answering(made, answering)
-            outcomes = partials_stage.task_outcomes(spark, pieces, width, task)
+            queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
+            outcome = partials_stage.done(run, task, pieces, width, f"finals of {number_of(len(queries), 'query')}")
+            outcomes, counts = outcome.results, counts + outcome.counts
             staged += [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
             too_large |= {outcome.query: outcome for outcome in outcomes if isinstance(outcome, TooLarge)}
             scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
             first = [outcome for outcome in outcomes if isinstance(outcome, TopRows)]
-            queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
             staged += write_top(queries, first, results, stamp)
             staged += write_joined(work, scattered, results, stamp) if scattered else ()
     if too_large:
         raise QueriesTooLarge(too_large)
-    for name, total in counted.items():
-        record.features[name] += total.value
+    for name in COUNTED:
+        record.features[name] += counts[name]
     return staged
 
 
@@ -219,7 +234,3 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
     ]
     paths = [str(warehouse.place / "partials" / file["path"]) for file in files]
     return paths, sum(file["num_records"] or 0 for file in files)
-
-
-def _counted(totals: Mapping[str, Any], feature: str, amount: int) -> None:
-    totals[feature].add(amount)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.diagnostics import HeddleError
@@ -17,6 +18,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.costs.measurements import FEATURES
+from spark_jobs.engine.choice import Engine, engine_of
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
 from spark_jobs.run import narrowing, preparation
@@ -24,7 +26,6 @@ from spark_jobs.run.declarations import on_earlier_declarations, stands_as_decla
 from spark_jobs.run.silences import check_interval_has_begun, standing_silences
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
-from spark_jobs.session.on_demand import OnDemand, engine_of, used_contexts
 from spark_jobs.settings import settings
 from spark_jobs.sources.untimed import standing_without_time, warnings
 from spark_jobs.warehouse import publish_log
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    spark: SparkSession | OnDemand,
+    engine: Engine | SparkSession,
     warehouse: Warehouse,
     plan_version: int,
     begin: int,
@@ -54,9 +55,8 @@ def run(
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
 
-    ``spark``: a session, or one that is started where there is enough to do for it
-    (:func:`spark_jobs.session.on_demand.workers`); ``as_of``: the clock (microseconds; default: now); ``checks``: None
-    is what the setting says; the others as in :class:`spark_jobs.run.values.RunRequest`.
+    ``engine``: what computes, or a session of Spark that does; ``as_of``: the clock (microseconds; default: now);
+    ``checks``: None is what the setting says; the others as in :class:`spark_jobs.run.values.RunRequest`.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
     Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530), HDL-120 for a setting,
@@ -68,19 +68,15 @@ def run(
     configured = settings()
     level = configured.checks if checks is None else checks
     # whoever has set them wrongly is told before anything has begun, not as a stream that fails
-    _ = configured.in_process, configured.task_memory
+    engine = engine_of(engine, run_id)
+    engine.fixed(), configured.local_events, configured.task_memory
     request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level, allow_empty)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
-    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(not _is_warm(spark))}
-    was_started, starts = (spark.is_started, spark.starts) if isinstance(spark, OnDemand) else (False, -1)
-    return _run(Run(spark, warehouse, request, record, report, was_started, starts), plan)
-
-
-def _is_warm(spark: SparkSession | OnDemand) -> bool:
-    """Whether starting Spark and its workers is no part of what a run costs."""
-    return isinstance(spark, OnDemand) or spark.sparkContext in used_contexts
+    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(engine.is_cold)}
+    record.diagnostics += [warning.to_json() for warning in configured.warnings()]
+    return _run(Run(engine, warehouse, request, record, report, engine.is_started), plan)
 
 
 _loaded: set[str] = set()
@@ -108,6 +104,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
 
     allocated = _allocated(run, prepared, table_version)
     with run.stage("partials", "scanning events"):
+        _decide(run, prepared)
         filled = partials_stage.fill(run, allocated)
         if filled.content != prepared.content:
             # a revision says what it is a revision of, also if this process dies before it logs it
@@ -140,7 +137,9 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             # what copies is not for those who copy nothing
             from spark_jobs.copies.copying import bring_up_to_date
 
-            bring_up_to_date(engine_of(run.spark), stream, request.clock, run.report)
+            session = run.engine.session()
+            assert session is not None, "given workers read what is here"
+            bring_up_to_date(session, stream, request.clock, run.report)
 
     within = request.begin, request.end
     listing = preparation.listed(
@@ -193,6 +192,18 @@ def _others(run: Run) -> list[dict[str, Any]]:
     return [warning.to_json() for warning in warnings_of(found)]
 
 
+def _decide(run: Run, prepared: PreparedRun) -> None:
+    """Choose what computes, as the record has it."""
+    from spark_jobs.run import finals_stage
+
+    fixed = run.engine.fixed()
+    # how many local processes there are depends on it as well
+    amount = 0.0 if fixed is not None and fixed.name == "spark" else finals_stage.amount_of(run, prepared)
+    workers = run.engine.decide(amount, run.record.run_id)
+    run.record.engine, run.record.engine_because = workers.name, run.engine.choice.reason
+    run.record.application, run.record.ui = workers.application, workers.ui
+
+
 def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated:
     """The prepared run, under a revision of its own."""
     _count_refreshes(run.record, prepared, prepared.ends)
@@ -216,9 +227,10 @@ def _log(run: Run, published: PublishedRun) -> None:
 
     record, filled = run.record, published.checked.answered.filled
     record.status = "published"
-    if isinstance(run.spark, OnDemand):
-        record.features["sessions"] = int(run.spark.is_started and not run.was_started)
-    record.features["spark_runs"] = int(not isinstance(run.spark, OnDemand) or run.spark.starts > run.starts)
+    record.jobs = [asdict(job) for job in run.workers.jobs]
+    if run.engine.is_started and not run.was_started:
+        record.features["sessions"] = 1
+    record.features["spark_runs"] = int(run.engine.choice.name == "spark")
     plan = filled.allocated.prepared.plan
     parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]

@@ -14,10 +14,10 @@ from threading import Event, Thread
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
+from spark_jobs.engine.choice import Engine
 from spark_jobs.planning.live_runs import ActiveSchedule, DueRun, due, frontier, in_force, next_due
 from spark_jobs.run.interval import run
 from spark_jobs.run.values import Report
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -69,7 +69,7 @@ class LiveSession:
     """
 
     warehouse: Warehouse
-    spark: OnDemand
+    engine: Engine
     until: int | None = None
     begin: int | None = None
     checks: str | None = None
@@ -148,7 +148,7 @@ class LiveSession:
     def _answered(self, refresh: DueRun, clock: int) -> RunRecord:
         run_id = f"{self.name}/{format_instant(refresh.begin)}/{format_instant(refresh.end)}"
         return run(
-            self.spark,
+            self.engine,
             self.warehouse,
             refresh.plan_version,
             refresh.begin,

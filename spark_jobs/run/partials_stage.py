@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.windows.alignment import day_label
-from optimizer.workload.instants import DAY
+from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import Stream
+from spark_jobs.engine.workers import StageOutcome, Task
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
 from spark_jobs.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.derivation_task import derivation_task
-from spark_jobs.run.partials_task import lift_task
+from spark_jobs.run.partials_task import NEWER, UNTIMED, events_of_slab, lift_task
 from spark_jobs.run.silences import silence
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.run.window_kinds import KINDS
-from spark_jobs.session.on_demand import used_contexts, workers
 from spark_jobs.settings import settings
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.splits import Split
 from spark_jobs.sources.untimed import note_without_time
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, WithoutTime
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.warehouse.publish_log import coded_error, refuse
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
 
 EVENTS_A_TASK = 4_000_000
@@ -49,6 +49,17 @@ class FilledStream:
     work: list[SynopsisWork]
     filled: list[FillRequest]
     unanswered: list[str]
+
+
+def events_to_read(run: Run, prepared: PreparedRun, name: str) -> float:
+    """About how many events of a stream a run reads: those of what is not stored."""
+    splits = prepared.sources[name]
+    parts = [part for part in prepared.work if part.synopsis.stream == name]
+    parts += rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
+    missing = stored_coverage.uncovered(run.warehouse, parts, splits, None, not run.request.recompute)
+    lifted = [rest for gap in missing for rest in gap.lifted]
+    spans = [span_of_slab(slab) for slab in slabs_of(lifted)] if lifted else []
+    return sum(split.rows_about() for split in splits if any(split.may_hold(*span) for span in spans))
 
 
 def fill(run: Run, allocated: Allocated) -> FilledRun:
@@ -157,12 +168,12 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
     ]
     paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
-    spark = workers(run.spark, sum(file["num_records"] or 0 for file in stored))
-    rows = spark.sparkContext.accumulator(0)
-    task = derivation_task(paths, requests, run.warehouse.path("partials"), rows, settings().task_memory)
-    files, _ = written_files(spark, len(paths), TASKS_A_CORE * spark.sparkContext.defaultParallelism, task)
-    run.record.features["partial_rows_read"] += rows.value
-    return files
+    task = derivation_task(paths, requests, run.warehouse.path("partials"), settings().task_memory)
+    outcome = done(
+        run, task, len(paths), TASKS_A_CORE * run.workers.width, f"derive from {number_of(len(paths), 'file')}"
+    )
+    run.record.features["partial_rows_read"] += outcome.counts["rows"]
+    return of_outcomes(outcome.results)[0]
 
 
 def _first_stored(request: FillRequest) -> int:
@@ -179,32 +190,30 @@ def _lifted(
     spans = [span_of_slab(slab) for slab in slabs]
     wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     events = sum(split.rows_about() for split in wanted)
-    spark = workers(run.spark, events)
-    rows = [spark.sparkContext.accumulator(0) for _ in slabs]
-    untimed = spark.sparkContext.accumulator(0)
-    inside = spark.sparkContext.accumulator(0)
-    root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
-    task = lift_task(stream, wanted, slabs, root, rows, untimed, settings().task_memory, interval, is_counted=True)
-    width = spark.sparkContext.defaultParallelism
+    root, interval = run.warehouse.path("partials"), (record.begin, record.end)
+    task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
+    width = run.workers.width
     most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
-    outcomes = task_outcomes(spark, len(wanted), most, task)
+    outcome = done(run, task, len(wanted), most, f"partials {stream.name}")
+    outcomes, inside = outcome.results, outcome.counts[NEWER]
+    rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]
     files, broken = of_outcomes(outcomes)
     counts = run.counts.setdefault(stream.name, [])
     counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
     # of what was stored before nothing is read
     covered = EventCounts.of(spans).spans
-    is_read = bool(inside.value) or any(first <= record.begin and last >= record.end for first, last in covered)
-    read = sum(total.value for total in rows)
-    record.scanned[stream.name] = _scanned([(*span, total.value) for span, total in zip(spans, rows, strict=True)])
+    is_read = bool(inside) or any(first <= record.begin and last >= record.end for first, last in covered)
+    read = sum(rows)
+    record.scanned[stream.name] = _scanned([(*span, total) for span, total in zip(spans, rows, strict=True)])
     record.rows_scanned += read
     record.features["events"] += read
     for slab, total in zip(slabs, rows, strict=True):
         filled = [request.synopsis for request in slab if request.synopsis.fingerprint not in broken]
-        record.features["tree_tuples"] += total.value * len({synopsis.edges for synopsis in filled})
-        record.features["family_tuples"] += total.value * len(filled)
-    record.rows_without_time += untimed.value
+        record.features["tree_tuples"] += total * len({synopsis.edges for synopsis in filled})
+        record.features["family_tuples"] += total * len(filled)
+    record.rows_without_time += outcome.counts[UNTIMED]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
-    return files, broken, inside.value if is_read else None
+    return files, broken, inside if is_read else None
 
 
 def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -229,33 +238,19 @@ def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisW
     ]
 
 
-def written_files(
-    spark: SparkSession, pieces: int, most: int, task: Task
-) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
-    """Run a task that writes files for the numbers 0 .. pieces - 1 on at most ``most`` workers at once.
-
-    Returns the files, and what failed alone by fingerprint.
-    """
-    return of_outcomes(task_outcomes(spark, pieces, most, task))
-
-
 def of_outcomes(outcomes: Sequence[Any]) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
     """Of what tasks yield the files, and what failed alone by fingerprint."""
     files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
     return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure)}
 
 
-def task_outcomes(
-    spark: SparkSession, pieces: int, most: int, task: Callable[[Iterable[int]], Iterator[Any]]
-) -> list[Any]:
-    """What a task yields for the numbers 0 .. pieces - 1, on at most ``most`` workers at once."""
-    if pieces == 0:
-        return []
-    used_contexts.add(spark.sparkContext)
-    # not through SQL: planning, compiling and fetching a query costs more than this whole job
-    job = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task)
+def done(run: Run, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+    """What the run's workers make of a task for the numbers 0 .. pieces - 1, on at most ``most`` of them at once.
+
+    Raises a coded error.
+    """
+    interval = f"{format_instant(run.record.begin)} .. {format_instant(run.record.end)}"
     try:
-        outcomes: list[Any] = job.collect()
+        return run.workers.run(task, pieces, most, f"{description} {interval}")
     except Exception as error:
         raise coded_error(error) from error
-    return outcomes

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from optimizer.workload.values import Stream
+from spark_jobs.engine.workers import Count, Task, uncounted
 from spark_jobs.partials import fill_request
 from spark_jobs.partials.fill_request import columns_of_synopsis
 from spark_jobs.partials.slabs import Slab, span_of_slab
@@ -17,7 +18,15 @@ from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import read_each, times_of
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, WithoutTime
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+
+UNTIMED, NEWER = "untimed", "newer"
+"""What :func:`lift_task` counts besides the events of each slab."""
+
+
+def events_of_slab(at: int) -> str:
+    """The name of what is counted of a slab, by its number."""
+    return f"events of slab {at}"
 
 
 def lift_task(
@@ -25,10 +34,8 @@ def lift_task(
     splits: list[Split],
     slabs: Sequence[Slab],
     root: str,
-    rows: Sequence[Any],
-    untimed: Any,
     memory: TaskMemory = TASK_MEMORY,
-    newer: tuple[int, int, Any] | None = None,
+    newer: tuple[int, int] | None = None,
     is_counted: bool = False,
 ) -> Task:
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
@@ -37,9 +44,9 @@ def lift_task(
     source of which events have no time.
     What it has gathered it writes whenever that takes more than ``memory`` allows. Of a split the columns are read that
     the slabs need (:mod:`spark_jobs.partials.slabs`) whose events it may hold.
-    ``rows`` (of each slab) and ``untimed``: accumulators that count the events in the spans, and those without a time;
-    ``newer``: one that counts the events in an interval [begin, end). ``is_counted``: the task also yields the
-    :class:`EventCounts` of the slabs' spans.
+    It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and those
+    in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the :class:`EventCounts` of
+    the slabs' spans.
     """
     requests = [request for slab in slabs for request in slab]
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
@@ -48,7 +55,9 @@ def lift_task(
     def slabs_in(number: int) -> tuple[int, ...]:
         return tuple(at for at, span in enumerate(spans) if splits[number].may_hold(*span))
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | EventCounts | WithoutTime]:
+    def task(
+        numbers: Iterable[int], count: Count = uncounted
+    ) -> Iterator[DataFile | SynopsisFailure | EventCounts | WithoutTime]:
         counts, without_time = EventCounts.of(spans), Counter[str]()
         by_class: dict[tuple[int, Any], Slab] = {}
         for at, slab in enumerate(slabs):
@@ -65,23 +74,23 @@ def lift_task(
             for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
                 times, _, missing = times_of(events, stream)
                 if missing:
-                    untimed.add(missing)
+                    count(UNTIMED, missing)
                     without_time[split.path] += missing
                 if is_counted:
                     counts.add(times)
                 if newer is not None:
-                    newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
+                    count(NEWER, int(((times >= newer[0]) & (times < newer[1])).sum()))
                 for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
                     for lifting in filling:
                         lifting.add(events.slice(first, fill_request.SLICE_ROWS))
                 yield from writing.taken()
-        for count, of_slab in zip(rows, liftings, strict=True):
+        for at, of_slab in enumerate(liftings):
             for lifting in of_slab:
                 writing.write(lifting.tables())
                 yield from writing.taken()
                 yield from lifting.failed.values()
             # each saw all events: those that only one covers are counted where more are
-            count.add(max(lifting.inside for lifting in of_slab))
+            count(events_of_slab(at), max(lifting.inside for lifting in of_slab))
         if is_counted:
             yield counts
         yield from (WithoutTime(path, events) for path, events in without_time.items())

@@ -20,7 +20,6 @@ from spark_jobs.row_windows.lifting import requests_within, rows_task
 from spark_jobs.row_windows.numbering import BLOCK_ROWS, Counts, Per, first_day
 from spark_jobs.run import partials_stage
 from spark_jobs.run.values import PreparedRun, Run
-from spark_jobs.session.on_demand import workers
 from spark_jobs.settings import settings
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, reading
@@ -104,12 +103,10 @@ def _lifted(
     most = min(BLOCK_ROWS, memory.bytes // (8 * row_bytes))
     blocks = next(iter(counts.values())).blocks(first, last, most)
     blocks = [block for block in blocks if requests_within(requests, *block)]
-    spark = workers(run.spark, sum(split.rows_about() for split in splits if split.may_hold(first, last)))
-    rows = spark.sparkContext.accumulator(0)
-    task = rows_task(stream, splits, blocks, requests, counts, run.warehouse.path("partials"), rows, memory)
-    outcome = partials_stage.written_files(spark, len(blocks), spark.sparkContext.defaultParallelism, task)
-    run.record.features["events"] += rows.value
-    return outcome
+    task = rows_task(stream, splits, blocks, requests, counts, run.warehouse.path("partials"), memory)
+    outcome = partials_stage.done(run, task, len(blocks), run.workers.width, f"rows {stream.name}")
+    run.record.features["events"] += outcome.counts["rows"]
+    return partials_stage.of_outcomes(outcome.results)
 
 
 def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:

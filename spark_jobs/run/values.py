@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.session import CpuSeconds
+from spark_jobs.engine.workers import Workers
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.revisions import Readers
-from spark_jobs.session.session import CpuSeconds
 from spark_jobs.settings import CHECKS
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.ledger import Ledger
@@ -28,11 +30,6 @@ from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import DataFile
 from spark_jobs.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from spark_jobs.session.on_demand import OnDemand
 
 Instants = Mapping[str, NDArray[np.int64] | None]
 """The instants at which queries are answered: all of those that have None, none of those that are not there."""
@@ -71,17 +68,20 @@ class RunRequest:
 @dataclass(frozen=True)
 class Run:
     """What all stages of one run have at hand. ``record`` is what they write down of it; ``was_started``: whether an
-    earlier run had started the session, ``starts`` how often runs before had asked for it. ``counts``: the events that
-    tasks counted of each stream."""
+    earlier run had started the session. ``counts``: the events that tasks counted of each stream."""
 
-    spark: SparkSession | OnDemand
+    engine: Engine
     warehouse: Warehouse
     request: RunRequest
     record: RunRecord
     report: Report
     was_started: bool = False
-    starts: int = 0
     counts: dict[str, list[EventCounts]] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> Workers:
+        """What does the tasks."""
+        return self.engine.workers
 
     @contextmanager
     def stage(self, name: str, saying: str) -> Iterator[None]:

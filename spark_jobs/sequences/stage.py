@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.engine.workers import Count, uncounted
 from spark_jobs.finals.passes import TooLarge, passes
-from spark_jobs.finals.window_query import Count, uncounted
 from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.writer import ResultsFiles
@@ -18,7 +18,7 @@ from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, opened, reading
 from spark_jobs.warehouse.schemas import PARTIALS
 
-SequenceTask = Callable[[Iterable[int]], Iterator[DataFile | TooLarge | Rolled]]
+SequenceTask = Callable[..., Iterator[DataFile | TooLarge | Rolled]]
 
 
 def sequence_task(
@@ -27,7 +27,6 @@ def sequence_task(
     partials: Sequence[str],
     root: str,
     stamp: Mapping[str, pa.Scalar],
-    count: Count = uncounted,
     memory: TaskMemory = TASK_MEMORY,
 ) -> SequenceTask:
     """The task that answers the queries of event sequences for the buckets of keys whose numbers it is given.
@@ -36,7 +35,7 @@ def sequence_task(
     is returned, to be :func:`joined`.
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | TooLarge | Rolled]:
+    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TooLarge | Rolled]:
         files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp, memory.piece)
         scattered: dict[str, list[Rolled]] = {}
         together = _together(partials, list(numbers))

@@ -17,7 +17,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import ACQ, LONG, STRING, Stream
-from spark_jobs.session.session import CpuSeconds
+from spark_jobs.engine.session import CpuSeconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.storage import Place

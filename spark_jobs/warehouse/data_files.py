@@ -19,7 +19,7 @@ import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,11 +112,6 @@ class WithoutTime:
 
     path: str
     rows: int
-
-
-Task = Callable[[Iterable[int]], Iterator[Any]]
-"""What Spark runs: given numbers of pieces of work, writes files, and yields a :class:`DataFile` for each, a
-:class:`SynopsisFailure` for each synopsis that failed, and what it counted."""
 
 
 def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:

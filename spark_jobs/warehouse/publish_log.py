@@ -69,6 +69,9 @@ class RunRecord:
     out for want of a usable time.
 
     ``checked``: how much was checked of the answers before they were published (:data:`spark_jobs.settings.CHECKS`).
+
+    ``engine``: what computed, as "spark local[2]" or "local", and ``engine_because`` why that; of Spark the id of the
+    application, where its UI or history is, and its ``jobs`` (:class:`spark_jobs.engine.workers.Job`).
     """
 
     run_id: str
@@ -114,6 +117,11 @@ class RunRecord:
     wall_seconds: dict[str, float] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     checked: str = "all"
+    engine: str = ""
+    engine_because: str = ""
+    application: str = ""
+    ui: str = ""
+    jobs: list[dict[str, Any]] = field(default_factory=list)
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:

@@ -210,8 +210,8 @@ def play(events: Path, house: Path, apply: Callable[[], None], seed: int, runs: 
     from spark_jobs.results.read import read
     from spark_jobs.run import checks_stage
     from spark_jobs.run.interval import run
-    from spark_jobs.session.in_process import InProcess
     from spark_jobs.warehouse.warehouse import Warehouse
+    from tests.chaos.orders import in_process
 
     refused: list[tuple[int, str]] = []
     number = 0
@@ -230,7 +230,7 @@ def play(events: Path, house: Path, apply: Callable[[], None], seed: int, runs: 
         plan = plan_of(events)
         version, _ = publish_plan(warehouse, plan)
         apply()
-        spark: Any = InProcess()
+        spark: Any = in_process()
         for number in range(1, runs + 1):
             begin = BEGIN + (number - 1) * DAY
             record = run(

@@ -24,13 +24,13 @@ from rich.table import Table
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import Source, Stream, Workload
+from spark_jobs.engine.session import CpuSeconds
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
-from spark_jobs.session.in_process import InProcess
-from spark_jobs.session.session import CpuSeconds
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.chaos.orders import in_process
 from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, QUERIES, SCHEMA
 
 SPAN = 24 * 60 * MINUTE
@@ -61,15 +61,15 @@ def repaired(folder: Path, tables: list[pa.Table], days: int, has_feed: bool) ->
         write_deltalake(path, table, mode="append", configuration=None if DeltaTable.is_deltatable(path) else feed)
     workload = Workload(parse(QUERIES, {"trades": stream}).queries, (stream,))
     version, _ = publish_plan(house, build_plan(workload, {"trades": Fraction(1)}, "weave-share"))
-    engine, clock = InProcess(), DAY + (days + 1) * SPAN
+    engine, clock = in_process(), DAY + (days + 1) * SPAN
     for day in range(days):
         first = DAY + day * SPAN
-        run(engine, house, version, first, first + SPAN, f"day {day}", as_of=clock, checks="none")  # type: ignore[arg-type]
+        run(engine, house, version, first, first + SPAN, f"day {day}", as_of=clock, checks="none")
     DeltaTable(path).update(predicate=f"volume = {1000 + days // 2}", updates={"volume": "1"})
     begun, records = CpuSeconds(), []
     for each in outdated(house, clock):
         run_id = f"repair {each.begin}"
-        found = run(engine, house, version, each.begin, each.end, run_id, as_of=clock, checks="none")  # type: ignore[arg-type]
+        found = run(engine, house, version, each.begin, each.end, run_id, as_of=clock, checks="none")
         records.append(found)
     return records, begun.spent()
 

@@ -36,9 +36,9 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.workload.values import Stream
+from spark_jobs.engine.local import Accumulator
+from spark_jobs.engine.session import start_session
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.session.in_process import Accumulator
-from spark_jobs.session.session import start_session
 from spark_jobs.warehouse.data_files import BUCKETS
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import plan_of, shared_run

@@ -25,7 +25,7 @@ from tests.connect_server import connect_server
 RUNNER = """
 import json, sys, time
 from spark_jobs.run.interval import run
-from spark_jobs.session.session import CpuSeconds, start_session
+from spark_jobs.engine.session import CpuSeconds, start_session
 from spark_jobs.warehouse.warehouse import Warehouse
 begun = time.perf_counter()
 spark = start_session("connect", None if sys.argv[2] == "connect" else "local[2]")

@@ -135,14 +135,14 @@ class Place:
 
     def prepare(self) -> None:
         """History behind the clock, answered, so that live runs go on from where it ends."""
+        from spark_jobs.engine.choice import Engine
         from spark_jobs.run.interval import run
-        from spark_jobs.session.on_demand import OnDemand
         from spark_jobs.warehouse.warehouse import Warehouse
 
         first = BEGIN - 600 * MINUTE
         self.events("history", first, BEGIN, 600 * self.rate, 0)
         self.plan()
-        house, spark = Warehouse.open(self.house), OnDemand("latency")
+        house, spark = Warehouse.open(self.house), Engine("latency")
         run(spark, house, 1, first, BEGIN, "history", as_of=BEGIN, checks="none", live=True)
         spark.stop()
 
@@ -156,9 +156,9 @@ def session(place: Path, begun: float, period: float) -> int:
 
     suite.begin(None)
     numba_alone()
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run import live
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.publish_log import RunRecord
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -168,7 +168,7 @@ def session(place: Path, begun: float, period: float) -> int:
     house = Warehouse.open(place / "warehouse", create=False)
     following = live.LiveSession(
         house,
-        OnDemand("latency"),
+        Engine("latency"),
         meanwhile=lambda: merge_logs(house),
         clock=lambda: BEGIN + round((time.time() - begun) * faster * SECOND),
         wait=lambda seconds: time.sleep(seconds / faster),
@@ -295,8 +295,8 @@ def quantile(values: list[float], share: float) -> float:
 # ------------------------------------------------------------------------------------------- where it goes
 def profile(place: Place, refreshes: int, console: Console) -> None:
     """What warm refreshes of this process call, by their own seconds, and each stage's."""
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.run import live
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.publish_log import RunRecord
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -309,7 +309,7 @@ def profile(place: Place, refreshes: int, console: Console) -> None:
         for number in range(first, last + 1):
             place.minute(number)
         following = live.LiveSession(
-            Warehouse.open(place.house), OnDemand("latency"), BEGIN + last * MINUTE, clock=lambda: now[0], wait=wait
+            Warehouse.open(place.house), Engine("latency"), BEGIN + last * MINUTE, clock=lambda: now[0], wait=wait
         )
         return [one for one in following.refreshes() if isinstance(one, RunRecord)]
 

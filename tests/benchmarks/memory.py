@@ -51,11 +51,11 @@ from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.interval import run
 from spark_jobs.run.partials_task import lift_task
-from spark_jobs.session.in_process import Accumulator, InProcess
 from spark_jobs.settings import Settings, TaskMemory
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.chaos.orders import in_process
 
 SPARSE = "sparse"
 
@@ -119,8 +119,7 @@ def work_of(shape: str, stream: Stream) -> SynopsisWork:
 def partials(work: SynopsisWork, stream: Stream, folder: Path, memory: TaskMemory) -> list[str]:
     """The first stage in one task."""
     splits, request = splits_of(stream), FillRequest(work.synopsis, work.begin, work.end)
-    counts = [Accumulator(0)], Accumulator(0)
-    task = lift_task(stream, splits, [[request]], str(folder / "partials"), *counts, memory)
+    task = lift_task(stream, splits, [[request]], str(folder / "partials"), memory)
     return [outcome.path for outcome in task(range(len(splits))) if isinstance(outcome, DataFile)]
 
 
@@ -190,7 +189,7 @@ def measure_sparse(folder: Path, memory: TaskMemory) -> dict[str, Any]:
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         begun = time.process_time()
-        record = run(InProcess(), warehouse, version, first, end, name, as_of=last, checks="none")  # type: ignore[arg-type]
+        record = run(in_process(), warehouse, version, first, end, name, as_of=last, checks="none")
         files = sum(1 for table in ("partials", "results") for _ in (place / "house" / table).rglob("*.parquet"))
         measured = {"answers": record.answers, "files written": files}
         measured |= {"peak": resident("VmHWM") - before, "loaded": before, "cpu": time.process_time() - begun}

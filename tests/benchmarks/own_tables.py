@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spark_jobs.results import tables
 from spark_jobs.run import interval
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -35,14 +35,14 @@ def measure(queries: int, hours: int) -> None:
 
     def measured(*given: object) -> object:
         begin = time.process_time(), time.perf_counter()
-        found = held(*given)  # type: ignore[arg-type]
+        found = held(*given)
         spent.append((time.process_time() - begin[0], time.perf_counter() - begin[1]))
         return found
 
     held = tables.follow
     interval.tables.follow = measured  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder, without_audit():
-        laboratory = Laboratory(InProcess(), Path(folder))  # type: ignore[arg-type]
+        laboratory = Laboratory(in_process(), Path(folder))
         laboratory.write(steady(60 * hours))
         laboratory.write([], "quotes")
         version = laboratory.plan(text(queries, True))

@@ -30,10 +30,10 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Stream, Workload
+from spark_jobs.engine.choice import Engine
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.requested import model_of, profiles_of
 from spark_jobs.run.interval import run
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.unshared.measure import native_frame
 from spark_jobs.unshared.windows import unshared
 from spark_jobs.warehouse.publish_log import RunRecord
@@ -152,16 +152,14 @@ def plan_of(workload: Workload, events: int) -> SharingPlan:
     return build_plan(workload, rates, "best", model, profiles=profiles_of(workload, rates, model))
 
 
-def shared_run(spark: SparkSession | OnDemand, warehouse: Warehouse, version: int) -> RunRecord:
+def shared_run(spark: Engine | SparkSession, warehouse: Warehouse, version: int) -> RunRecord:
     """The whole pipeline over the day; ``as_of`` far enough that nothing is withheld."""
     begin, end = INTERVAL
     return run(spark, warehouse, version, begin, end, "bench", as_of=end + DAY)
 
 
 @contextmanager
-def shared(
-    spark: SparkSession | OnDemand, plan: SharingPlan, root: Path
-) -> Iterator[tuple[Spent, RunRecord, Warehouse]]:
+def shared(spark: Engine | SparkSession, plan: SharingPlan, root: Path) -> Iterator[tuple[Spent, RunRecord, Warehouse]]:
     """A shared run into a fresh warehouse, which is there as long as the context: what it spent, its record, the
     warehouse."""
     warehouse = Warehouse.open(root)

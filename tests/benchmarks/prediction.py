@@ -125,10 +125,10 @@ def planned(house: Warehouse, shape: str, events: int, data: Path) -> int:
 
 def play(name: str, part: int, folder: Path, events: int, data: Path) -> None:
     """The runs of one process of a series, in this process."""
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.run.interval import run
-    from spark_jobs.session.on_demand import OnDemand
 
-    series, house, spark = SERIES[name], Warehouse.open(folder), OnDemand("prediction")
+    series, house, spark = SERIES[name], Warehouse.open(folder), Engine("prediction")
     done = sum(map(len, series.processes[:part]))
     versions: dict[str, int] = {}
     for number, (begin, end) in enumerate(series.processes[part], done):
@@ -144,7 +144,7 @@ def played(name: str, folder: Path, events: int, data: Path, parts: int | None =
     """Play a series, or its first ``parts``, each of its processes anew: its runs, oldest first."""
     given = ["--events", str(events), "--data", str(data)]
     for part in range(len(SERIES[name].processes))[:parts]:
-        environment = os.environ | {"HEDDLE_IN_PROCESS": str(SERIES[name].in_process)}
+        environment = os.environ | {"HEDDLE_LOCAL_EVENTS": str(SERIES[name].in_process)}
         call = [sys.executable, "-m", "tests.benchmarks.prediction", "--play", name, str(part), str(folder), *given]
         done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -38,10 +38,10 @@ from optimizer.search.cost import PAPER, CostModel, measured
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Stream, Workload
 from spark_jobs.costs.measurements import groups_per_fragment
+from spark_jobs.engine.session import start_session
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.requested import profiles_of
 from spark_jobs.run.interval import run
-from spark_jobs.session.session import start_session
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.trades import (
     DAY_START,

@@ -46,9 +46,9 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.schedule.groups import Group
 from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.engine.session import start_session
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.interval import run
-from spark_jobs.session.session import start_session
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:

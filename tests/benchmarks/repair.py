@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.workload.values import SECOND
+from spark_jobs.engine.choice import Engine
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import INTERVAL, plan_of, shared_run
@@ -60,7 +60,7 @@ def main() -> None:
         stream = generate(Path(place), given.events)
         house = Warehouse.open(Path(place) / "warehouse")
         version, _ = publish_plan(house, plan_of(workload_of(stream, given.queries), given.events))
-        spark = OnDemand("repair", lambda: None)
+        spark = Engine("repair", lambda: None)
         first = shared_run(spark, house, version)  # type: ignore[arg-type]
         table = Table("late events", "CPU s", "publication", "answers", "rewritten", "files", "MB")
         table.add_row("none yet", f"{sum(first.cpu_seconds.values()):.1f}", "", f"{first.answers:,}", "", "", "")

@@ -6,7 +6,7 @@
 Ten million events a day (``--events``) in files of a million rows, written one after the other, so that generating
 holds one of them; for each number of days (1, 10, 100) regular queries are answered into a fresh warehouse by the runs
 of a backfill, each over so many days (``--every``, 1), as ``heddle backfill`` does: Spark starts where there is enough
-to do for it (``HEDDLE_IN_PROCESS``). A day of another stream warms everything up. Shown are CPU and wall seconds, the
+to do for it (``HEDDLE_ENGINE``). A day of another stream warms everything up. Shown are CPU and wall seconds, the
 peak memory of the process tree (the greatest sum that was read, every second: this process, and the JVM and its Python
 workers if there are), the bytes of the stream and those of the warehouse, answers, and what a run took in the last
 tenth of the runs beside the first; then all of it as multiples of the least number of days: where everything is linear,
@@ -41,10 +41,10 @@ from rich.table import Table
 
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
+from spark_jobs.engine import choice
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.engines import PEERS, Engine
 from tests.benchmarks.peers import Setting, difference, plan_of, spent_by
@@ -120,7 +120,7 @@ def resident() -> int:
 
 
 def answer(
-    spark: SparkSession | OnDemand, stream: Stream, root: Path, size: Size, queries: int, every: int
+    spark: choice.Engine | SparkSession, stream: Stream, root: Path, size: Size, queries: int, every: int
 ) -> Warehouse:
     """The runs of a backfill into a fresh warehouse; ``size`` is told what they took."""
     warehouse = Warehouse.open(root)
@@ -141,7 +141,7 @@ def answer(
 
 
 def measure(
-    spark: SparkSession | OnDemand,
+    spark: choice.Engine | SparkSession,
     days: Sequence[int],
     events: int,
     queries: int,
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if min(given.events, given.queries, given.every, given.sample, *given.days) < 1:
         parser.error("every number must be at least 1")
     given.data.mkdir(parents=True, exist_ok=True)
-    spark = OnDemand("bench", quick=False)
+    spark = choice.Engine("bench", quick=False)
     report = Console(stderr=True).print
     with tempfile.TemporaryDirectory(dir=given.data) as scratch:
         found = measure(

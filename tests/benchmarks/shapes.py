@@ -39,11 +39,11 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Stream, Workload
+from spark_jobs.engine.choice import Engine
 from spark_jobs.partials import fill_request
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.requested import model_of, profiles_of
 from spark_jobs.run.interval import run
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.trades import DAY_START, generate
 
@@ -130,7 +130,7 @@ def spent(plan: SharingPlan, roll_up: int | None, root: Path) -> float:
     cost = fill_request.ROLL_UP_COST if roll_up is None else roll_up
     with mock.patch.object(fill_request, "ROLL_UP_COST", cost):
         record = run(
-            OnDemand("shapes"),
+            Engine("shapes"),
             warehouse,
             version,
             DAY_START,

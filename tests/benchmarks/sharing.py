@@ -5,8 +5,8 @@
 
 Over a generated stream (:mod:`tests.benchmarks.trades`; for event sequences :mod:`tests.benchmarks.purchases`) and one
 Spark session, each round runs in turn, for every kind of workload: the whole shared pipeline into a fresh warehouse,
-for every number of queries (partials, finals, audit, publication; on Spark or in this process, as ``HEDDLE_IN_PROCESS``
-has it); a sample of the queries by each peer (:mod:`tests.benchmarks.engines`), answers dropped; one plain
+for every number of queries (partials, finals, audit, publication; on Spark or here, as ``HEDDLE_ENGINE`` has it); a
+sample of the queries by each peer (:mod:`tests.benchmarks.engines`), answers dropped; one plain
 scan-and-group of the same states at the finest granularity of the largest workload, written to Parquet (of event
 sequences none). A first round warms everything up, compares all answers to the sample with the published ones, and is
 not counted; the exit code is 1 if a shared run failed or a peer's answers are not its.
@@ -45,9 +45,9 @@ from rich.table import Table
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import Workload
+from spark_jobs.engine import choice
+from spark_jobs.engine.session import start_session
 from spark_jobs.results.read import read
-from spark_jobs.session.on_demand import OnDemand
-from spark_jobs.session.session import start_session
 from tests.benchmarks.charts import draw
 from tests.benchmarks.counting import WAYS as COUNTING
 from tests.benchmarks.engines import PEERS, Engine, installed
@@ -230,10 +230,10 @@ def measure(
 
 def _share(ours: Shared, events: int, root: Path, answers: Answers, warming: bool) -> None:
     """One shared run, as ``heddle run`` does it: on Spark, or in this process where there is less to do than
-    ``HEDDLE_IN_PROCESS``. ``answers``: the peers', to be compared with it."""
+    ``HEDDLE_ENGINE``. ``answers``: the peers', to be compared with it."""
     ours.planning.add(spent_by(partial(plan_of, ours.plan.workload, events))[0], warming)
     # the session that there is, if it has to be one
-    with shared(OnDemand("bench", quick=False), ours.plan, root) as (spent, record, warehouse):
+    with shared(choice.Engine("bench", quick=False), ours.plan, root) as (spent, record, warehouse):
         ours.run.add(spent, warming)
         ours.answers = record.answers
         ours.written = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())

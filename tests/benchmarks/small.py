@@ -92,12 +92,12 @@ def spent_by(step: Callable[..., Any], *given: Any) -> tuple[float, Any]:
 
 def warm(house: Path, days: range) -> list[tuple[float, float]]:
     """CPU seconds of each day in this process, and the audit's share of them."""
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.run.interval import run
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.sources.decoding import parse_instant
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    spark, found = OnDemand("small"), []
+    spark, found = Engine("small"), []
     for number in days:
         begin, end = map(parse_instant, day(number))
         spent, record = spent_by(run, spark, Warehouse.open(house), 1, begin, end, f"day {number}")
@@ -108,8 +108,8 @@ def warm(house: Path, days: range) -> list[tuple[float, float]]:
 
 def regular(folder: Path, rounds: int) -> list[float]:
     """CPU seconds of 100 queries over 10,000 events, each round into a new warehouse."""
+    from spark_jobs.engine.choice import Engine
     from spark_jobs.planning.publication import publish_plan
-    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.warehouse import Warehouse
     from tests.benchmarks.peers import plan_of, shared_run
     from tests.benchmarks.trades import generate, workload_of
@@ -119,7 +119,7 @@ def regular(folder: Path, rounds: int) -> list[float]:
     for number in range(rounds + 1):
         house = Warehouse.open(folder / f"regular-{number}")
         version, _ = publish_plan(house, plan)
-        spent, _ = spent_by(shared_run, OnDemand("small"), house, version)
+        spent, _ = spent_by(shared_run, Engine("small"), house, version)
         found.append(spent)
     return found[1:]
 

@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from heddle.local.object_store import ObjectStore
+from spark_jobs.engine.session import start_session
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.run.interval import run
-from spark_jobs.session.session import start_session
 from spark_jobs.settings import PROJECT
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.warehouse import Warehouse

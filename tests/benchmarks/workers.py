@@ -70,7 +70,7 @@ def versions() -> dict[str, str]:
 
 def fetch_flink_jars() -> Path:
     """Resolve what Flink reads Parquet with by Spark's own mechanism; the folder of jars."""
-    from spark_jobs.session.session import fetch_package
+    from spark_jobs.engine.session import fetch_package
 
     folder = ENVIRONMENTS / "flink" / "jars"
     if not any(folder.glob("*parquet*.jar")):

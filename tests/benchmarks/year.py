@@ -38,6 +38,7 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import SECOND, Source, Stream, Workload
+from spark_jobs.engine.choice import Engine
 from spark_jobs.operations.answers import Choice, list_answers
 from spark_jobs.operations.maintenance import maintain, merge_logs
 from spark_jobs.operations.read import read_operations
@@ -47,7 +48,6 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
-from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.sources import looks
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.publish_log import LogRow
@@ -123,7 +123,7 @@ def build(folder: Path, days: int, console: Console, files: int = DAY // EVERY, 
     workload, warehouse = workload_over(folder), Warehouse.open(folder / "house")
     plan = build_plan(workload, {"trades": Fraction(1, 30)}, "weave-share")
     version, _ = publish_plan(warehouse, plan)
-    house, spark = House(warehouse, days), OnDemand("year")
+    house, spark = House(warehouse, days), Engine("year")
     # each is the publication of a month, such as no refresh is: logged before all of those
     with logged_at(FIRST):
         for first in range(oldest, days, 30):
@@ -207,7 +207,7 @@ def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
         found = due(warehouse, begin + EVERY)
         assert found is not None and (found.begin, found.end) == (begin, begin + EVERY), found
         record = run(
-            OnDemand("year"),
+            Engine("year"),
             warehouse,
             found.plan_version,
             found.begin,

@@ -39,8 +39,8 @@ def its_executor() -> None:
 def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], None]) -> Callable[..., Iterator[Any]]:
     """A task that has written its files and dies before it says so; the next attempt, wherever, goes on."""
 
-    def once(numbers: Iterable[int]) -> Iterator[Any]:
-        found = list(task(numbers))
+    def once(numbers: Iterable[int], *count: Any) -> Iterator[Any]:
+        found = list(task(numbers, *count))
         if not found:
             return iter(found)
         try:
@@ -55,7 +55,7 @@ def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], No
 
 STAGES: dict[str, tuple[Any, str]] = {
     "lift_task": (partials_stage, "lift_task"),
-    "finals_task": (partials_stage, "task_outcomes"),
+    "finals_task": (partials_stage, "done"),
 }
 """Where the tasks of both stages are looked up."""
 
@@ -74,8 +74,8 @@ def killed_in(stage: str, marker: Path, kill: Callable[[], None]) -> Iterator[No
 
 
 def _outcomes_of(held: Callable[..., Any], marker: Path, kill: Callable[[], None]) -> Callable[..., Any]:
-    def outcomes(spark: Any, pieces: int, most: int, task: Any) -> Any:
-        return held(spark, pieces, most, dying(task, str(marker), kill) if pieces == BUCKETS else task)
+    def outcomes(run: Any, task: Any, pieces: int, *given: Any) -> Any:
+        return held(run, dying(task, str(marker), kill) if pieces == BUCKETS else task, pieces, *given)
 
     return outcomes
 
@@ -88,7 +88,7 @@ def unnamed(laboratory: Laboratory, table: str) -> int:
 
 
 def main() -> None:
-    from spark_jobs.session.session import start_session
+    from spark_jobs.engine.session import start_session
 
     suite.expectations = lambda *given: []  # type: ignore[assignment]
     folder = Path(sys.argv[2])

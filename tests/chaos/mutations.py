@@ -254,13 +254,13 @@ def answered_from_whatever_is_there(patch: Patch) -> None:
 
 def incomplete_said_to_be_complete(patch: Patch) -> None:
     """The last file of partial rows is lost, what says that they are complete is not."""
-    held = partials_stage.written_files
+    held = partials_stage.of_outcomes
 
     def written(*given: Any) -> Any:
         made, broken = held(*given)
         return made[:-1], broken
 
-    patch.setattr(partials_stage, "written_files", written)
+    patch.setattr(partials_stage, "of_outcomes", written)
 
 
 # ------------------------------------------------------------------------------------------- plans and maintenance

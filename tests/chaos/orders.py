@@ -20,11 +20,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.partials import stored_coverage
 from spark_jobs.results import own_table
-from spark_jobs.session.in_process import InProcess as InProcess  # as others take it from here
 from spark_jobs.warehouse import lease as lease_module
 from spark_jobs.warehouse import warehouse
+
+
+def in_process(point: Callable[[str], None] = lambda name: None) -> Engine:
+    """What does tasks in this process, and has no session of Spark; see :class:`LocalWorkers`."""
+    return Engine("tests", given=LocalWorkers(point=point))
 
 
 @dataclass

@@ -54,17 +54,17 @@ from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import ACQ
+from spark_jobs.engine import session as session_module
 from spark_jobs.planning.live_runs import refreshed_at
 from spark_jobs.results.read import read
 from spark_jobs.results.rows import group_values, typed
 from spark_jobs.run import interval as interval_module
-from spark_jobs.session import session as session_module
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
 from tests.chaos.conftest import Counted
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
@@ -220,7 +220,7 @@ class Histories(RuleBasedStateMachine):
         self.now = START
         patch.setattr(time, "time_ns", self.clock)
         patch.setattr(testing, "_get_command", lambda app: COMMAND)
-        patch.setattr(session_module, "start_session", lambda *given, **named: InProcess())
+        patch.setattr(session_module, "start_session", lambda *given, **named: in_process())
         self.run, self.instants = interval_module.run, list[dict[str, list[int]]]()
         patch.setattr(interval_module, "run", self.noticed)
         self.house = self.folder / "warehouse"

@@ -26,7 +26,7 @@ from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.schemas import micros
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.conftest import Counted
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
 from tests.spark_jobs.laboratory import outdated
 from tests.spark_jobs.test_differential import ALGORITHMS, planned, published, stored, wrong
@@ -138,7 +138,7 @@ def workloads(most: int, part: int = 0) -> int:
             for number, (begin, end) in enumerate(chance.sample(spans, len(spans))):
                 if number == 1:
                     version = planned(case, warehouse.root, then)[1]
-                run(InProcess(), warehouse, version, begin, end, f"run {number}")  # type: ignore[arg-type]
+                run(in_process(), warehouse, version, begin, end, f"run {number}")
             assert wrong(case, published(case, warehouse)) == []
         count += 1
 
@@ -181,14 +181,14 @@ def late_events(most: int, part: int = 0) -> tuple[int, int]:
             house, version = planned(case, Path(folder) / "warehouse", algorithm)
             spans = spans_of(case, chance.randint(1, 3))
             for number, (begin, end) in enumerate(spans):
-                run(InProcess(), house, version, begin, end, f"run {number}")  # type: ignore[arg-type]
+                run(in_process(), house, version, begin, end, f"run {number}")
             for name in late:
                 come(name)
                 if goes and name == late[-1]:
                     (source / "gone.parquet").unlink()
                 for one in outdated(house, CLOCK):
                     run_id = f"{name} {one.begin}"
-                    record = run(InProcess(), house, version, one.begin, one.end, run_id)  # type: ignore[arg-type]
+                    record = run(in_process(), house, version, one.begin, one.end, run_id)
                     assert record.narrow == (record.status == "published" and by_time)
                     narrow += record.narrow
                     if record.narrow and not goes:

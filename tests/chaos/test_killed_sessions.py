@@ -16,11 +16,10 @@ import pytest
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
 from spark_jobs.run.live import COMES_SECOND, LiveSession
-from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse.publish_log import RunRecord, publications
 from tests.chaos.conftest import Counted
 from tests.chaos.harness import FAILPOINTS, Died, Failpoint
-from tests.chaos.orders import Orders, in_turns
+from tests.chaos.orders import Orders, in_process, in_turns
 from tests.chaos.world import REFUSED, without_audit
 from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
@@ -40,7 +39,7 @@ class Sessions:
     """Sessions one after the other over one warehouse."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.laboratory = Laboratory(InProcess(), folder)  # type: ignore[arg-type]
+        self.laboratory = Laboratory(in_process(), folder)
         self.chance, self.clock, self.told, self.deaths = random.Random(seed), Clock(FIRST + 1), list[str](), 0
         self.laboratory.write(steady(240))
         self.laboratory.write([], "quotes")
@@ -51,7 +50,7 @@ class Sessions:
         return (self.clock.now - DAY) / MINUTE
 
     def session(self, minutes: float, name: str = "live") -> LiveSession:
-        spark: Any = InProcess()
+        spark: Any = in_process()
         until = self.clock.now + round(minutes * MINUTE)
         begin = DAY + FIRST * MINUTE
         return LiveSession(

@@ -35,7 +35,7 @@ from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import RECENT, current_version, load_plan
 from spark_jobs.warehouse.schemas import TABLES, micros
 from tests import oracle
-from tests.chaos.orders import InProcess, Orders, in_turns
+from tests.chaos.orders import Orders, in_process, in_turns
 from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of
 
@@ -74,7 +74,7 @@ class World(Laboratory):
 
     @classmethod
     def at(cls, folder: Path, point: Callable[[str], None] = lambda name: None) -> World:
-        return cls(InProcess(point), folder)  # type: ignore[arg-type]
+        return cls(in_process(point), folder)
 
     def source(self, stream: str = "trades") -> Path:
         return self.folder / stream

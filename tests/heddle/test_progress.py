@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 
 from heddle.cli import progress, terminal
 from heddle.cli.app import app
-from heddle.cli.progress import Form, Stages, tasks_done, watched
+from heddle.cli.progress import Form, Stages, watched
 from heddle.cli.terminal import PlainConsole
-from tests.chaos.orders import InProcess
+from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.engine.spark import SparkWorkers
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -106,32 +108,28 @@ def tracker(*stages: tuple[int, int] | None) -> Any:
 
 
 def test_tasks_are_those_of_all_active_stages() -> None:
-    assert tasks_done(tracker((1, 4), None, (2, 2))) == (3, 6) and tasks_done(tracker()) == (0, 0)
+    def done(*stages: tuple[int, int] | None) -> tuple[int, int]:
+        context = SimpleNamespace(master="local", statusTracker=lambda: tracker(*stages), applicationId="", uiWebUrl="")
+        return SparkWorkers(SimpleNamespace(sparkContext=context), "run").tasks_done()  # type: ignore[arg-type]
+
+    assert done((1, 4), None, (2, 2)) == (3, 6) and done() == (0, 0)
 
 
 def test_tasks_are_watched_until_the_session_ends(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.0)
     seen = Stages(Form.auto, lambda line: None)
     seen("scanning events")
-    looks = iter([tracker((1, 9)), tracker(), tracker((5, 9))])
+    looks = iter([(1, 9)])
     told = []
-
-    class Spark:
-        class sparkContext:
-            @staticmethod
-            def statusTracker() -> Any:
-                return SimpleNamespace(
-                    getActiveStageIds=lambda: [0], getStageInfo=lambda _: next(looks).getStageInfo(0)
-                )
 
     def count(done: int, total: int) -> None:
         told.append((done, total))
 
     monkeypatch.setattr(seen, "count", count)
     before = set(progress.threading.enumerate())
-    with watched(seen, Spark()):
+    with watched(seen, lambda: next(looks)):
         for watcher in set(progress.threading.enumerate()) - before:
-            watcher.join()  # it ends when the tracker fails
+            watcher.join()  # it ends when nothing can be asked any more
     assert told == [(1, 9)]
 
 
@@ -140,18 +138,12 @@ def heddle(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-class Session(InProcess):
-    def stop(self) -> None:
-        """Each command has a session of its own."""
-
-
 def test_commands_tell_their_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab = Laboratory(in_process(), tmp_path)
     lab.write(steady())
     lab.plan()
     house = ("--warehouse", str(lab.warehouse.root))
     span = ("--from", "2013-07-01", "--to", "2013-07-01T02:00", "--every", "1 hour")
-    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda *given, **named: Session())
     with without_audit():
         code, _, told = heddle("--progress", "json", "backfill", *house, *span)
         assert code == 0
@@ -161,7 +153,10 @@ def test_commands_tell_their_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert begun[:2] == ["listing sources", "starting"] and "starting Spark" not in begun
         assert [stage for stage in begun if stage.startswith(second)] == [second + name for name in names]
         assert heddle("backfill", *house, *span)[2] == ""
-        monkeypatch.setenv("HEDDLE_IN_PROCESS", "0")
+        monkeypatch.setenv("HEDDLE_ENGINE", "spark")
+        session = SimpleNamespace(stop=lambda: None)
+        monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda *given, **named: session)
+        monkeypatch.setattr("spark_jobs.engine.choice.spark_workers", lambda *given: LocalWorkers())
         later = ("--from", "2013-07-01T02:00", "--to", "2013-07-01T03:00")
         lines = heddle("--progress", "json", "backfill", *house, *later)[2].splitlines()
         stages = [json.loads(line) for line in lines if line.startswith("{")]

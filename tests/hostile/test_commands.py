@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from heddle.cli.app import app
-from spark_jobs.session import session
+from spark_jobs.engine import session
 from spark_jobs.warehouse.schemas import MARKER, TABLES
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import QUERIES, Laboratory, steady
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a source, a workload, and a warehouse in which an hour is published."""
     folder = tmp_path_factory.mktemp("commands")
     with without_audit():
-        laboratory = Laboratory(InProcess(), folder)  # type: ignore[arg-type]
+        laboratory = Laboratory(in_process(), folder)
         laboratory.write(steady())
         assert laboratory.run(laboratory.plan(), 0, 60).status == "published"
     (folder / "streams.yaml").write_text(STREAMS)
@@ -53,7 +53,7 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     shutil.copytree(made, copy)
     monkeypatch.chdir(copy)
     monkeypatch.delenv("HEDDLE_DEBUG", raising=False)
-    monkeypatch.setattr(session, "start_session", lambda *given, **named: InProcess())
+    monkeypatch.setattr(session, "start_session", lambda *given, **named: in_process())
     kept = tmp_path / "kept"
     kept.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(kept))

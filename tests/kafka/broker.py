@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heddle.local.servers import LOOPBACK, free_port
-from spark_jobs.session.session import fetch_package
+from spark_jobs.engine.session import fetch_package
 from spark_jobs.settings import settings
 
 PACKAGE = "org.apache.kafka:kafka_2.13:4.4.0"

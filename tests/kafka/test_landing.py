@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream
+from spark_jobs.engine.session import start_session  # noqa: F401 - of the process that is killed
 from spark_jobs.landing import kafka
 from spark_jobs.landing import land as landing_module
 from spark_jobs.landing.land import Topic, land
-from spark_jobs.session.session import start_session  # noqa: F401 - of the process that is killed
 from tests.kafka.broker import Broker, is_there
 from tests.spark_jobs.laboratory import DAY, MINUTE
 

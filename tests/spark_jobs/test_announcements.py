@@ -18,7 +18,7 @@ from spark_jobs.operations.announcements import Announcement, key_of, of_others,
 from spark_jobs.results.deletion import delete_answers
 from spark_jobs.run import publication
 from spark_jobs.warehouse import publish_log
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
@@ -34,7 +34,7 @@ def text_of(assets: Mapping[str, bool]) -> str:
 
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write(steady(120))
     made.write(steady(120), "quotes")
     return made
@@ -81,7 +81,7 @@ _STEPS = st.tuples(_ASSETS, _SPANS, st.booleans(), st.one_of(st.none(), st.integ
 def test_every_change_of_an_asset_is_announced_and_nothing_else(
     steps: Sequence[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    laboratory = Laboratory(InProcess(), tmp_path_factory.mktemp("house"))  # type: ignore[arg-type]
+    laboratory = Laboratory(in_process(), tmp_path_factory.mktemp("house"))
     events = steady(120)
     laboratory.write(events)
     laboratory.write(steady(120), "quotes")

@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from heddle.cli.app import app
+from spark_jobs.engine.choice import Engine
 from spark_jobs.operations.audit import recompute_published
-from spark_jobs.session.on_demand import OnDemand
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 MORE = (
@@ -32,7 +32,7 @@ WHERE volume > 11 GROUP BY symbol HAVING count(*) > 0;
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write(steady(120))
     version = made.plan(MORE)
     made.run(version, 0, 60, as_of=1 << 60)
@@ -110,6 +110,6 @@ def test_a_wrong_call_is_refused(lab: Laboratory, wrong: list[str]) -> None:
 def test_a_later_publication_counts_where_intervals_overlap(lab: Laboratory) -> None:
     lab.run(1, 30, 90, "third", as_of=1 << 60, recompute=True)
     found = recompute_published(
-        lab.warehouse, DAY, DAY + 120 * MINUTE, 1.0, 1 << 60, OnDemand("unused"), lambda line: None
+        lab.warehouse, DAY, DAY + 120 * MINUTE, 1.0, 1 << 60, Engine("unused"), lambda line: None
     )
     assert found.wrong == [] and found.intervals == 3

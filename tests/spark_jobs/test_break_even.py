@@ -21,7 +21,7 @@ from spark_jobs.costs.money import MONTH, CpuPrice, covered
 from spark_jobs.operations.read import read_operations
 from spark_jobs.run.break_even import BreakEven, of_comparison, of_plan
 from spark_jobs.run.calibrate import PROBES, _stream
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -89,7 +89,7 @@ def test_a_comparison_divides_what_the_run_took() -> None:
 
 def test_the_command_line_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab = Laboratory(in_process(), tmp_path)
     lab.write(steady())
     lab.plan()
     call = ["plan", "--warehouse", str(lab.warehouse.root)]
@@ -100,7 +100,7 @@ def test_the_command_line_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_if_prices_a_day_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab = Laboratory(in_process(), tmp_path)
     lab.write(steady())
     lab.plan()
     call = ["what-if", "--warehouse", str(lab.warehouse.root), "--rate", "tradesx1000000"]
@@ -144,7 +144,7 @@ def test_owners_are_told_what_they_cost_a_month(tmp_path: Path, monkeypatch: pyt
     from spark_jobs.operations.answers import read_query
     from spark_jobs.operations.series import Span
 
-    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab = Laboratory(in_process(), tmp_path)
     lab.write(steady())
     with without_audit():
         lab.run(lab.plan(), 0, 60)

@@ -17,13 +17,13 @@ from spark_jobs.operations.answers import read_query
 from spark_jobs.operations.read import read_operations
 from spark_jobs.run import checks_stage
 from spark_jobs.warehouse import publish_log
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write(steady())
     return made
 
@@ -116,7 +116,6 @@ def test_an_earlier_record_was_of_checked_answers(lab: Laboratory, asked: list[s
 
 
 def test_commands_take_it(lab: Laboratory, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda *given, **named: Session())
     lab.plan()
     house = ("--warehouse", str(lab.warehouse.root))
     span = ("--from", "2013-07-01", "--to", "2013-07-01T02:00", "--every", "1 hour")
@@ -127,11 +126,6 @@ def test_commands_take_it(lab: Laboratory, asked: list[str], monkeypatch: pytest
     assert code == 0 and [record["checked"] for record in json.loads(out)["records"]] == ["sample"]
     assert asked == ["recomputed"] and checks_stage.UNCHECKED.severity == "warning"
     assert heddle("tick", *house, "--checks", "some")[0] == 2
-
-
-class Session(InProcess):
-    def stop(self) -> None:
-        """Each command has a session of its own."""
 
 
 def test_the_newest_windows_come_first(lab: Laboratory, asked: list[str]) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.engine.connect import RemoteContext, archive, remote_session
 from spark_jobs.results.read import read
-from spark_jobs.session.remote import RemoteContext, archive, remote_session
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.connect_server import connect_server
@@ -140,7 +140,7 @@ def test_runs_store_and_answer_the_same(server: str, spark: SparkSession, tmp_pa
             made.run(version, 0, 120)
             made.run(version, 120, 180)
     script = f"""
-from spark_jobs.session.session import start_session
+from spark_jobs.engine.session import start_session
 from spark_jobs.run.interval import run
 from spark_jobs.warehouse.warehouse import Warehouse
 spark = start_session("test")

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from spark_jobs.session import session
-from spark_jobs.session.session import CpuSeconds, _Used
+from spark_jobs.engine import session
+from spark_jobs.engine.session import CpuSeconds, _Used
 
 HERE, JVM, DAEMON, WORKER, LATER = ((number, 0.0) for number in range(5))
 

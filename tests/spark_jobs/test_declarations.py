@@ -28,7 +28,7 @@ from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE
@@ -135,14 +135,14 @@ class World:
         """Plan what is declared now, and publish some hours."""
         house = self.warehouse if warehouse is None else warehouse
         first, last = DAY + begin * HOUR, DAY + end * HOUR
-        return run(InProcess(), house, self.planned(house), first, last, "run", as_of=LATER, **options)
+        return run(in_process(), house, self.planned(house), first, last, "run", as_of=LATER, **options)
 
     def repair(self) -> int:
         """How many intervals were published again."""
         version = self.planned(self.warehouse)
         found = outdated(self.warehouse, LATER)
         for one in found:
-            run(InProcess(), self.warehouse, version, one.begin, one.end, f"repair {one.begin}", as_of=LATER)
+            run(in_process(), self.warehouse, version, one.begin, one.end, f"repair {one.begin}", as_of=LATER)
         return len(found)
 
     def answers(self, house: Warehouse, begin: int, end: int) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ First the kernels without Spark, on hundreds of cases; then runs through Spark a
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +26,8 @@ from optimizer.synopses.synopsis import synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.predicates import normal
 from optimizer.workload.values import ACQ, Source, Workload
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.finals.stage import finals_of
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
@@ -40,7 +42,7 @@ from spark_jobs.sequences.lifting import SequenceLifting
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.oracle import answers, column_names, compare
 from tests.sizes import examples
@@ -299,11 +301,20 @@ def test_how_queries_are_spread_over_tasks_changes_no_byte(
     check()
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Engine]:
+    """The local engine with several processes, however little there is to do."""
+    workers = LocalWorkers(2)
+    yield Engine("processes", given=workers)
+    workers.close()
+
+
 @pytest.mark.longer
 @pytest.mark.spark
 @pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases])
-def test_spark_and_this_process_give_the_same_bytes(
+def test_every_engine_gives_the_same_bytes(
     spark: SparkSession,
+    processes: Engine,
     tmp_path_factory: pytest.TempPathFactory,
     generated_cases: Callable[..., st.SearchStrategy[Case]],
 ) -> None:
@@ -319,10 +330,11 @@ def test_spark_and_this_process_give_the_same_bytes(
         run(spark, warehouse, version, case.begin, case.end, "run-1")
         found = published(case, warehouse)
         assert wrong(case, found) == []
-        other, version = planned(case, folder / "in process", algorithm)
-        with without_audit():
-            run(InProcess(), other, version, case.begin, case.end, "run-1")  # type: ignore[arg-type]
-        assert same_bytes(published(case, other), found)
+        for name, engine in (("in process", in_process()), ("processes", processes)):
+            other, version = planned(case, folder / name, algorithm)
+            with without_audit():
+                run(engine, other, version, case.begin, case.end, "run-1")
+            assert same_bytes(published(case, other), found)
 
     check()
 

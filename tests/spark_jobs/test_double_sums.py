@@ -25,7 +25,7 @@ from spark_jobs.results.read import read
 from spark_jobs.run.history import outdated
 from spark_jobs.settings import TaskMemory
 from spark_jobs.sources.expressions import arrow_type
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.doubles import expected_mean, expected_sum, hard_lists
 from tests.former_rows import as_before
 from tests.sizes import examples
@@ -212,7 +212,7 @@ def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laborat
 @pytest.fixture
 def driver_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     """Tasks run in this process: those of others would not store what earlier versions did."""
-    return laboratory(InProcess(), tmp_path, monkeypatch)
+    return laboratory(in_process(), tmp_path, monkeypatch)
 
 
 def answers(lab: Laboratory) -> list[str]:

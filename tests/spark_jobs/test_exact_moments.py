@@ -46,7 +46,7 @@ from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared.agreement import agrees
 from spark_jobs.unshared.exact_moments import nearest_root
 from spark_jobs.unshared.plain_evidence import evidence
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.exact_moments import paired, shape, spread_of_exact
 from tests.former_rows import as_before
 from tests.oracle import answers, compare
@@ -332,7 +332,7 @@ MANY = "sum(volume) AS v, stddev(volume) AS s, min(price) AS low, count(volume) 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write([(at, who, price, 10**17 + (volume or 0)) for at, who, price, volume in steady(300)])
     return made
 

@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Source, Stream
+from spark_jobs.engine import session
 from spark_jobs.operations.maintenance import maintain
-from spark_jobs.session import session
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.unshared.measure import native_frame
 from spark_jobs.warehouse.data_files import is_awkward, log_place
 from spark_jobs.warehouse.schemas import TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import SCHEMA, Laboratory, steady, table_of
 
@@ -51,7 +51,7 @@ def test_a_warehouse_below_an_awkward_folder(folder: str, tmp_path: Path) -> Non
     place = tmp_path / folder
     place.mkdir(parents=True)
     with without_audit():
-        lab = Laboratory(InProcess(), place)  # type: ignore[arg-type]
+        lab = Laboratory(in_process(), place)
         lab.write(steady())
         version = lab.plan()
         for begin in (0, 20, 40):
@@ -164,9 +164,9 @@ sys.addaudithook(_refuse)
 @pytest.fixture(params=("mounted", "simulated"))
 def read_only(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A warehouse in which nobody may write. (Permissions do not bind root.)"""
-    monkeypatch.setattr(session, "start_session", lambda *given, **named: InProcess())
+    monkeypatch.setattr(session, "start_session", lambda *given, **named: in_process())
     with without_audit():
-        lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+        lab = Laboratory(in_process(), tmp_path)
         lab.write(steady())
         assert lab.run(lab.plan(), 0, 60).status == "published"
     house = lab.warehouse.root

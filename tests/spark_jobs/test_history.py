@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from spark_jobs.engine.choice import Engine
 from spark_jobs.repair_results import main
 from spark_jobs.run.history import chunks, outdated, prices
 from spark_jobs.warehouse.plans import current_version, load_plan
@@ -49,7 +50,8 @@ def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found.write([], "quotes")
 
     # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(engine))
+    monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda name: _Kept(engine))
+    monkeypatch.setenv("HEDDLE_ENGINE", "local" if isinstance(engine, Engine) else "spark")
     return found
 
 
@@ -150,7 +152,7 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
         "planning.project_streams.of_project": lambda *_: None,
         "warehouse.publish_log.lost_publications": lambda *_: [],
         "run.history.outdated": lambda *_: [late, SimpleNamespace(begin=DAY, end=2 * DAY, radius="one day")],
-        "session.on_demand.OnDemand": lambda *_: SimpleNamespace(stop=lambda: print("stopped")),
+        "engine.choice.Engine": lambda *_, **__: SimpleNamespace(stop=lambda: print("stopped")),
         "run.interval.run": run,
     }.items():
         monkeypatch.setattr(f"spark_jobs.{name}", replacement)

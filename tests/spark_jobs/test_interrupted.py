@@ -14,7 +14,7 @@ from heddle.cli.app import app
 from spark_jobs.partials import stored_coverage
 from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -32,7 +32,7 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write(steady())
     return made
 

@@ -15,6 +15,7 @@ from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import synopses_of
 from spark_jobs.checks import suite
+from spark_jobs.engine.choice import Engine
 from spark_jobs.operations import maintenance
 from spark_jobs.planning import publication
 from spark_jobs.planning.changes import pause_or_resume
@@ -402,7 +403,8 @@ def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found.write([], "quotes")
 
     # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(engine))
+    monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda name: _Kept(engine))
+    monkeypatch.setenv("HEDDLE_ENGINE", "local" if isinstance(engine, Engine) else "spark")
     # what Great Expectations judges is tested elsewhere; here the judge is the oracle
     monkeypatch.setattr(suite, "expectations", lambda *given: [])
     return found

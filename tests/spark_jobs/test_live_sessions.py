@@ -22,8 +22,8 @@ from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.operations.maintenance import merge_logs
 from spark_jobs.run.interval import run
 from spark_jobs.run.live import LiveSession, wait_for
-from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse.publish_log import RunRecord, publications
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
@@ -58,7 +58,7 @@ class Clock:
 
 
 def session(laboratory: Laboratory, clock: Clock, until: float, begin: float = 30) -> LiveSession:
-    spark: Any = InProcess(clock.point)
+    spark: Any = in_process(clock.point)
     first, last = round(DAY + begin * MINUTE), round(DAY + until * MINUTE)
     return LiveSession(laboratory.warehouse, spark, last, first, clock=clock, wait=clock.wait)
 
@@ -116,7 +116,7 @@ def test_what_fails_is_tried_again_later_and_later(laboratory: Laboratory) -> No
 @given(st.data())
 def test_killed_sessions_lose_and_double_nothing(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        played(made(InProcess(), Path(folder)), data)  # type: ignore[arg-type]
+        played(made(in_process(), Path(folder)), data)
 
 
 def played(laboratory: Laboratory, data: st.DataObject) -> None:

@@ -22,7 +22,7 @@ from spark_jobs.run.interval import run
 from spark_jobs.settings import TASK_MEMORY, Settings, TaskMemory
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from tests.benchmarks import memory as benchmark
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.oracle import answers, compare
 from tests.sizes import examples
@@ -79,10 +79,10 @@ def test_how_much_memory_there_is_changes_no_byte(
         warehouse, version = planned(case, folder / "plenty", algorithm)
         other, same = planned(case, folder / "little", algorithm)
         with without_audit():
-            run(InProcess(), warehouse, version, case.begin, case.end, "run-1")  # type: ignore[arg-type]
+            run(in_process(), warehouse, version, case.begin, case.end, "run-1")
             with little(memory):
                 try:
-                    record = run(InProcess(), other, same, case.begin, case.end, "run-1")  # type: ignore[arg-type]
+                    record = run(in_process(), other, same, case.begin, case.end, "run-1")
                 except HeddleError as error:
                     assert error.diagnostic.code == "HDL-517"
                     return
@@ -182,7 +182,7 @@ def test_a_window_that_does_not_fit_is_told_of(folder: Path, tmp_path: Path) -> 
 
 def test_a_query_that_is_too_large_fails_alone(tmp_path: Path) -> None:
     """Also where others of its family read the same partial rows."""
-    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab = Laboratory(in_process(), tmp_path)
     lab.write([(number / 60, "AB"[number % 2], 1.0, number) for number in range(3000)])
     window = "FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts"
     large = f"-- name: large\nSELECT count(DISTINCT volume) AS n {window};\n"

@@ -29,7 +29,7 @@ from spark_jobs.sources.decoding import discover_schema, missing_columns, read_s
 from spark_jobs.sources.leaves import Leaf
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.oracle import answers, compare
 from tests.sizes import examples
@@ -182,7 +182,7 @@ def test_answers_are_duckdbs(tmp_path_factory: pytest.TempPathFactory, format: s
         plan = build_plan(Workload(queries, (stream,)), {"events": Fraction(1)}, "weave-share")
         version = publish_plan(warehouse, plan)[0]
         with without_audit():
-            run(InProcess(), warehouse, version, BEGIN, END, "run")  # type: ignore[arg-type]
+            run(in_process(), warehouse, version, BEGIN, END, "run")
         events = flat(table, stream)
         for query in queries:
             expected = answers(query, events, "ts", BEGIN, END)

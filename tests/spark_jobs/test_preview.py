@@ -19,9 +19,9 @@ from spark_jobs.operations import preview as previews
 from spark_jobs.operations.agreement import is_same, mismatches
 from spark_jobs.operations.preview import Preview, preview
 from spark_jobs.planning.requested import load_inputs
-from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
+from tests.chaos.orders import in_process
 from tests.in_process import Clock, heddle, without_spark
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import Laboratory, steady
@@ -73,7 +73,7 @@ def test_a_preview_is_what_the_oracle_answers(
 
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
-    world = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    world = Laboratory(in_process(), tmp_path)
     world.write(steady())
     return world
 

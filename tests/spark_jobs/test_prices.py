@@ -18,14 +18,14 @@ from spark_jobs.costs.measurements import Measured, Recorded, machine
 from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.run.estimate import RunEstimate
 from spark_jobs.run.history import prices
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write(steady())
     return made
 
@@ -95,7 +95,7 @@ def test_what_is_published_costs_nothing(lab: Laboratory) -> None:
 
 def test_who_watches_a_run_is_told_its_price(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    stored = commands._StoredRequest(lab.warehouse, None, lab.plan(), True, [], False)  # type: ignore[arg-type]
+    stored = commands._StoredRequest(lab.warehouse, None, lab.plan(), True, [], False)
     commands._show_price(stored, DAY + 30 * MINUTE, DAY + 90 * MINUTE, None)
     monkeypatch.setattr(terminal, "errors", PlainConsole(file=screen, force_terminal=True, color_system=None))
     commands._show_price(stored, DAY + 30 * MINUTE, DAY + 90 * MINUTE, None)

@@ -26,9 +26,9 @@ from tests.in_process import Clock, heddle, without_spark
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests" / "fixtures" / "warehouse_0_1.tar.xz"
 KEYS = {one.metadata["key"]: one for one in fields(Settings) if one.metadata["form"]}
-PATHS = {"warehouse", "streams", "workload", "sources", "jars", "topics", "copies"}
+PATHS = {"event_log", "warehouse", "streams", "workload", "sources", "jars", "topics", "copies"}
 LISTS = {"workload", "sources", "tables_of_owners"}
-NUMBERS = {"owner_quota": 7, "airflow_port": 8090, "in_process": 7000}
+NUMBERS = {"owner_quota": 7, "airflow_port": 8090, "in_process": 7000, "local_events": 8000}
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def expected(key: str, is_in_environment: bool, is_in_file: bool, folder: Path, 
     if key in LISTS:
         return (text,)
     # a warehouse may be a URL
-    return Path(text) if key in PATHS and key not in ("warehouse", "copies") else text
+    return Path(text) if key in PATHS and key not in ("warehouse", "copies", "event_log") else text
 
 
 @given(data=st.data())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.results.deletion import delete_answers
 from spark_jobs.run import finals_stage, publication
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
@@ -33,7 +33,7 @@ def text_of(names: Any) -> str:
 
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
-    made = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    made = Laboratory(in_process(), tmp_path)
     made.write(steady(120))
     made.write(steady(120), "quotes")
     return made
@@ -60,7 +60,7 @@ def test_only_answers_of_queries_that_are_answered_or_deleted_by_name_go(
 ) -> None:
     """Plans of any queries run over any intervals, late events between them, answers deleted: what every other query
     has stays, and the record says what readers see."""
-    laboratory = Laboratory(InProcess(), tmp_path_factory.mktemp("house"))  # type: ignore[arg-type]
+    laboratory = Laboratory(in_process(), tmp_path_factory.mktemp("house"))
     events = steady(120)
     laboratory.write(events)
     laboratory.write(steady(120), "quotes")
@@ -113,7 +113,7 @@ def test_only_answers_of_queries_that_are_answered_or_deleted_by_name_go(
 def test_a_stream_without_events_in_the_interval_is_told(
     minutes: set[int], span: tuple[int, int], again: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    laboratory = Laboratory(InProcess(), tmp_path_factory.mktemp("house"))  # type: ignore[arg-type]
+    laboratory = Laboratory(in_process(), tmp_path_factory.mktemp("house"))
     laboratory.write([(minute, "A", 1.0, 5) for minute in sorted(minutes)])
     laboratory.write(steady(240), "quotes")
     with without_audit():

@@ -23,7 +23,7 @@ from spark_jobs.run.interval import run
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import snippets
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_a_redefined_query_never_mixes_columns(house: Warehouse, before: str, af
         version, _ = publish_plan(world, plan)
         begin = BEGIN + number * HOUR // 2
         with without_audit():
-            run(InProcess(), world, version, begin, begin + HOUR // 2, f"run {number}")  # type: ignore[arg-type]
+            run(in_process(), world, version, begin, begin + HOUR // 2, f"run {number}")
         tables.append(read(world, "q"))
     old, new = tables
     outputs = [name for name in new.schema.names if not name.startswith("window")]

@@ -16,7 +16,7 @@ from spark_jobs.lookups.loading import Reader
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import OWN
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Laboratory, steady
 
@@ -32,7 +32,7 @@ def test_what_is_read_beside_is_reserved() -> None:
 @pytest.mark.parametrize("window", (HISTORICAL, ROWS))
 def test_answers_of_an_older_heddle_are_kept_apart(window: str, tmp_path: Path) -> None:
     """It let queries name their columns so: both are read, the query's with an underscore."""
-    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab = Laboratory(in_process(), tmp_path)
     lab.write(steady())
     stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts")
     outputs = ", ".join(f"sum(volume) AS output_{number}" for number in range(len(OWN)))

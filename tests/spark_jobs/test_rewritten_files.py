@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from spark_jobs.run.history import outdated, prices
 from spark_jobs.sources import recognition
 from spark_jobs.sources.ledger import ledger
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs import laboratory
@@ -37,7 +37,7 @@ class Files(Feed):
     """A feed whose files can be rewritten so that neither size nor time of modification tells."""
 
     def __init__(self, folder: Path, format: str, **options: object) -> None:
-        super().__init__(InProcess(), folder, format, **options)  # type: ignore[arg-type]
+        super().__init__(in_process(), folder, format, **options)
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.{self.format}"
@@ -253,7 +253,7 @@ def test_any_sequence_of_changes_and_runs_gives_the_oracles_answers(
             contents[name] = [*variant(how, 20 if name == "a" else 40), *contents[name][3:]]
             feed.rewrite(name, contents[name])
         elif step == "same":
-            _changed(path, how)  # type: ignore[arg-type]
+            _changed(path, how)
         elif step == "touch":
             os.utime(path, (0, (DAY + (number + 1) * MINUTE) / 1e6))
         elif step == "append":

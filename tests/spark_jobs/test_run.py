@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.partials.cells import Cells
 from spark_jobs.run import checks_stage, finals_stage, interval, partials_stage
-from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse import publish_log, warehouse
 from spark_jobs.warehouse.schemas import COLUMNS, MARKER, TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.chaos.orders import in_process
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 from tests.spark_jobs.test_cells import as_before
 
@@ -354,7 +354,7 @@ def test_partial_rows_of_before_go_into_the_answers_of_now(
         before.setitem(TABLES, "partials", (pa.schema([field for field in schema if field.name != "numbers"]), days))
         before.setattr(warehouse, "COLUMNS", 1)
         before.setattr(Cells, "encode", with_lists(Cells.encode))
-        lab = Laboratory(InProcess(), tmp_path)
+        lab = Laboratory(in_process(), tmp_path)
         lab.write(steady())
         version = lab.plan()
         lab.run(version, 0, 60, "first")

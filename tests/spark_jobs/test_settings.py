@@ -13,7 +13,7 @@ import pytest
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs import settings as module
-from spark_jobs.session.session import spark_settings
+from spark_jobs.engine.session import spark_settings
 from spark_jobs.settings import PROJECT, Settings, page, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ OF_OTHERS = {
     "spark_jobs/checks/suite.py": "what Great Expectations reads",
     "spark_jobs/copies/origins.py": "secrets that a source's options name",
     "spark_jobs/light_imports.py": "the threads of BLAS",
-    "spark_jobs/session/session.py": "what Spark and Python read",
+    "spark_jobs/engine/session.py": "what Spark and Python read",
 }
 """Modules that touch the environment of the process, and why."""
 

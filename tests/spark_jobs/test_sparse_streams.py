@@ -30,6 +30,7 @@ from optimizer.synopses.synopsis import synopsis_of
 from optimizer.windows import alignment, calendars
 from optimizer.workload.instants import DAY, FAR_APART
 from optimizer.workload.values import ACQ, LONG, SECOND, STRING, TIMESTAMP, Calendar, Source, Stream, Window, Workload
+from spark_jobs.engine.local import Accumulator
 from spark_jobs.finals import passes as passes_module
 from spark_jobs.finals.passes import Pass, TooLarge
 from spark_jobs.partials.fill_request import FillRequest
@@ -38,7 +39,6 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
 from spark_jobs.run.partials_task import lift_task
-from spark_jobs.session.in_process import Accumulator
 from spark_jobs.settings import TaskMemory
 from spark_jobs.sources.clusters import Cluster, far_groups, grouped_clusters, of_times
 from spark_jobs.sources.decoding import parse_instant
@@ -51,7 +51,7 @@ from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.in_process import Clock, heddle, without_spark
 from tests.sizes import examples
 
@@ -124,7 +124,7 @@ class World:
     """A stream in files that come one after the other, a warehouse, and the oracle."""
 
     def __init__(self, folder: Path, names: Sequence[str], format: str = "csv", event_id: str | None = None) -> None:
-        self.folder, self.engine, self.events = folder, InProcess(), list[Event]()
+        self.folder, self.engine, self.events = folder, in_process(), list[Event]()
         (folder / "in").mkdir(parents=True)
         self.stream = Stream("s", Source(format, str(folder / "in")), SCHEMA, "ts", event_id=event_id)
         self.warehouse = Warehouse.open(folder / "house")

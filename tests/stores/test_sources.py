@@ -30,7 +30,6 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
-from spark_jobs.session.in_process import InProcess
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.decoding import discover_schema, first_rows, missing_columns, read_split
 from spark_jobs.sources.inspection import inspect
@@ -42,6 +41,7 @@ from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Event, steady, table_of
@@ -151,7 +151,7 @@ class House:
     """A source and a warehouse, both at one place, and runs over it in this process."""
 
     def __init__(self, root: str, format: str, engine: Any = None, **options: Any) -> None:
-        self.engine = InProcess() if engine is None else engine
+        self.engine = in_process() if engine is None else engine
         self.source = At(f"{root}/data", format, **options)
         self.warehouse = Warehouse.open(f"{root}/warehouse")
         self.runs = 0

@@ -34,7 +34,7 @@ from spark_jobs.results.read import read
 from spark_jobs.results.relations import relation
 from spark_jobs.results.views import DIALECTS, select, sql_type, table_named
 from spark_jobs.run.interval import run
-from tests.chaos.orders import InProcess
+from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.test_differential import planned
 from tests.workloads import Case
@@ -54,7 +54,7 @@ def test_sketches_are_bytes_wherever_answers_are_read(tmp_path: Path) -> None:
     case = Case(Workload((query,), (stream,)), events, 0, 12 * SECOND)
     warehouse, version = planned(case, tmp_path / "house", "weave-share")
     with without_audit():
-        run(InProcess(), warehouse, version, 0, 12 * SECOND, "run-1")  # type: ignore[arg-type]
+        run(in_process(), warehouse, version, 0, 12 * SECOND, "run-1")
 
     answers = read(warehouse, "sketches")
     assert answers.schema.field("sizes").type == pa.binary()

@@ -1,6 +1,6 @@
 """The one Spark session of a job, and the CPU time that it uses.
 
-Set-up, once (``python -m spark_jobs.session.session --fetch-jars``): Delta's JVM jar comes with Spark's own package
+Set-up, once (``python -m spark_jobs.engine.session --fetch-jars``): Delta's JVM jar comes with Spark's own package
 mechanism into the project cache, and the classes that a job loads are archived for the JVM (application class-data
 sharing), which halves the CPU time that a cold session takes. Jobs afterwards need no network.
 """
@@ -12,16 +12,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
 from optimizer.errors.crashes import tell_crash
 from optimizer.errors.redaction import keep_secret
-from spark_jobs.settings import PROJECT
+from spark_jobs.settings import EVENTS, PROJECT, Settings
 from spark_jobs.settings import settings as heddle_settings
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 LOGGING = "spark_jobs/log4j2.properties"
+
+KEPT_DAYS = 7
+"""How long the event log of an application is kept in the default folder."""
 
 WORKERS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -66,11 +70,42 @@ def spark_settings(quick: bool = True) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.commitInfo.userMetadata": "heddle",
         "spark.python.daemon.module": "spark_jobs.run.workers",
-        "spark.ui.enabled": "false",
+        # a task of Python waits 46 ms for small answers over TCP
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
+        **_history(configured),
         "spark.driver.extraJavaOptions": _java_options(quick),
         "spark.driver.memory": configured.driver_memory,
     }
+
+
+def _history(configured: Settings) -> dict[str, str]:
+    """Where Spark writes down what it did, if it can."""
+    folder = configured.event_log
+    if folder is None:
+        return {"spark.eventLog.enabled": "false"}
+    if "://" not in folder:
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            if Path(folder) == configured.home / EVENTS:
+                _forget(Path(folder))
+        except OSError:
+            return {"spark.eventLog.enabled": "false"}
+        folder = Path(folder).absolute().as_uri()
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder,
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
+def _forget(folder: Path) -> None:
+    """Remove what Spark wrote of applications that ended long ago."""
+    since = time.time() - KEPT_DAYS * 86_400
+    for file in folder.iterdir():
+        if file.is_file() and file.stat().st_mtime < since:
+            file.unlink(missing_ok=True)
 
 
 def _archive() -> Path:
@@ -100,10 +135,10 @@ def start_session(
     """
     remote = heddle_settings().spark_remote
     if master is None and remote is not None:
-        from spark_jobs.session.remote import remote_session
+        from spark_jobs.engine.connect import remote_session
 
         sys.excepthook = tell_crash
-        return cast("SparkSession", remote_session(remote, name, PROJECT))
+        return remote_session(remote, name, PROJECT)
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -229,7 +264,7 @@ def fetch_package(package: str, folder: Path) -> None:
 
 def _in_new_process(step: Callable[..., None], *arguments: str) -> None:
     # one JVM a process: the archive is written when a JVM ends
-    command = f"from spark_jobs.session.session import {step.__name__} as step; step(*{list(arguments)!r})"
+    command = f"from spark_jobs.engine.session import {step.__name__} as step; step(*{list(arguments)!r})"
     done = subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)

@@ -1,9 +1,9 @@
 """Runs tasks through Spark Connect, which has no contexts, no RDDs and no accumulators: managed services have nothing
 else.
 
-A stage is ``mapInArrow`` over the numbers of its pieces of work; what its tasks yield, and what they count, comes back
-as rows. A task that is tried again counts once, as the rows of one attempt alone come back. The project is sent to the
-workers as an archive of its own: nothing is assumed of them but Python with the packages that tasks need.
+A stage is ``mapInArrow`` over the numbers of its pieces of work; what its tasks yield comes back as rows, of one
+attempt of each task. The project is sent to the workers as an archive of its own: nothing is assumed of them but Python
+with the packages that tasks need.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import hashlib
 import re
 import socket
 import tempfile
+import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import keep_secret, redacted
+from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEFAULT_PORT = 15_002
 """Of servers whose URL names none."""
@@ -36,128 +41,71 @@ _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The time of all files in the archive, so that equal code is an equal archive."""
 
 
-class RemoteSession:
-    """A session of Spark Connect with the part of a context that the stages of a run ask for."""
+class ConnectWorkers:
+    """The executors behind a server of Spark Connect. ``tag``: of all that is asked of it, by which it is interrupted;
+    the id of a run."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self.sparkContext = RemoteContext(session)
+    def __init__(self, session: SparkSession, tag: str) -> None:
+        self._session, self._tag = session, tag.replace(",", " ")
+        self.name = "spark connect"
+        self.application = self.ui = ""
+        self.jobs: list[Job] = []
+        self.is_warm = True
+        self._width = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-
-class RemoteContext:
-    """What the stages of a run ask of a context."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._counters = 0
-
-    @cached_property
-    def defaultParallelism(self) -> int:
+    @property
+    def width(self) -> int:
         """The tasks that the cluster runs at once, as far as it says."""
-        return max(1, int(self._session.range(1 << 20).mapInArrow(_one_row, "n bigint").count()))
+        if not self._width:
+            ones = self._session.range(1 << 20).mapInArrow(_one_row, "n bigint")
+            self._width = max(1, int(ones.count()))
+        return self._width
 
-    def accumulator(self, value: int) -> Counter:
-        """A counter that begins at ``value``."""
-        self._counters += 1
-        return Counter(self._counters, value)
-
-    def parallelize(self, items: Sequence[Any], pieces: int) -> _Stage:
-        """The items, spread over tasks."""
-        return _Stage(self._session, list(items), pieces)
-
-
-class Counter:
-    """Counts what tasks tell; in a task it holds what that task has added."""
-
-    def __init__(self, number: int, value: int = 0) -> None:
-        self.number, self.value = number, value
-
-    def add(self, amount: int) -> None:
-        """Count so many more."""
-        self.value += amount
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _counter_of_task, (self.number,)
-
-
-_of_task: dict[int, Counter] = {}
-"""The counters of the task that this process does."""
-
-
-def _counter_of_task(number: int) -> Counter:
-    return _of_task.setdefault(number, Counter(number))
-
-
-class _Stage:
-    """Work on items by tasks, to be collected."""
-
-    def __init__(
-        self, session: Any, items: list[Any], pieces: int, task: Callable[[Iterable[Any]], Iterable[Any]] = iter
-    ) -> None:
-        self._session, self._items, self._pieces, self._task = session, items, pieces, task
-
-    def mapPartitions(self, task: Callable[[Iterable[Any]], Iterable[Any]]) -> _Stage:
-        """Have a task done for all items of a piece."""
-        return _Stage(self._session, self._items, self._pieces, task)
-
-    def flatMap(self, task: Callable[[Any], Iterable[Any]]) -> _Stage:
-        """Have a task done for each item."""
-        return self.mapPartitions(partial(_each, task))
-
-    def collect(self) -> list[Any]:
-        """Do it: all that the tasks yield, in the order of the items; counters are added to."""
+    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+        """As :meth:`spark_jobs.engine.workers.Workers.run`: ``mapInArrow`` over the numbers of the pieces."""
         from pyspark import cloudpickle
 
-        counters: dict[int, Counter] = {}
-        work = _pickled(cloudpickle, (self._items, self._task), counters)
-        frame = self._session.range(0, len(self._items), 1, self._pieces)
-        rows = frame.mapInArrow(partial(_done, work), "first bigint, place bigint, content binary").toArrow()
-        yielded: list[Any] = []
-        for row in sorted(rows.to_pylist(), key=lambda row: (row["first"], row["place"])):
-            content = cloudpickle.loads(row["content"])
-            if row["place"] >= 0:
-                yielded.append(content)
-                continue
-            for number, amount in content.items():
-                counters[number].add(amount)
-        return yielded
+        if pieces == 0:
+            return StageOutcome([])
+        begun = time.perf_counter()
+        work = cloudpickle.dumps(counting(task))
+        frame = self._session.range(0, pieces, 1, min(pieces, most))
+        self._session.addTag(self._tag)
+        try:
+            rows = frame.mapInArrow(partial(_done, work), "first bigint, place bigint, content binary").toArrow()
+        except KeyboardInterrupt:
+            self._session.interruptTag(self._tag)
+            raise
+        finally:
+            self._session.removeTag(self._tag)
+        found = sorted(rows.to_pylist(), key=lambda row: (row["first"], row["place"]))
+        yielded = [cloudpickle.loads(row["content"]) for row in found]
+        seconds = round(time.perf_counter() - begun, 3)
+        self.jobs.append(Job(description, (), min(pieces, most), 0, seconds))
+        return outcome_of(yielded)
 
+    def tasks_done(self) -> tuple[int, int]:
+        """Nothing is known of them."""
+        return 0, 0
 
-def _pickled(pickle: Any, value: Any, counters: dict[int, Counter]) -> bytes:
-    """A value as bytes; the counters in it are noted."""
-    import io
+    def session(self) -> SparkSession:
+        """The session."""
+        return self._session
 
-    class Noting(pickle.CloudPickler):
-        def reducer_override(self, given: Any) -> Any:
-            if isinstance(given, Counter):
-                counters[given.number] = given
-            return super().reducer_override(given)
-
-    sink = io.BytesIO()
-    Noting(sink).dump(value)
-    return sink.getvalue()
-
-
-def _each(task: Callable[[Any], Iterable[Any]], items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        yield from task(item)
+    def close(self) -> None:
+        """Whoever started the session ends it."""
 
 
 def _done(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a worker: the outcomes of one task, and last what it counted."""
+    """In a worker: the outcomes of one task."""
     import pickle
 
-    _of_task.clear()
-    items, task = pickle.loads(work)
+    task = pickle.loads(work)
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     if not numbers:
         return
-    for place, outcome in enumerate(task(items[number] for number in numbers)):
+    for place, outcome in enumerate(task(numbers)):
         yield _row(numbers[0], place, outcome)
-    yield _row(numbers[0], -1, {number: counter.value for number, counter in _of_task.items()})
 
 
 def _row(first: int, place: int, outcome: Any) -> pa.RecordBatch:
@@ -240,7 +188,7 @@ def archive(folder: Path, project: Path) -> Path:
     return place
 
 
-def remote_session(url: str, name: str, project: Path) -> RemoteSession:
+def remote_session(url: str, name: str, project: Path) -> SparkSession:
     """A session of the Spark Connect server at a URL (``sc://host:port``), to which this project is sent.
 
     Raises HDL-529 if the URL is none, or nothing listens there within some seconds: the client itself would try again
@@ -273,4 +221,4 @@ def remote_session(url: str, name: str, project: Path) -> RemoteSession:
         session.conf.set(key, value)
     with tempfile.TemporaryDirectory() as folder:
         session.addArtifacts(str(archive(Path(folder), project)), pyfile=True)
-    return RemoteSession(session)
+    return cast("SparkSession", session)

@@ -1,0 +1,183 @@
+"""Which engine does the tasks of a run: decided once a run, by the setting, the master and how much there is to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.engine.workers import Workers
+from spark_jobs.settings import ENGINES, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROCESSES_FROM = 3_000_000
+"""Events and rows from which the local engine starts a process a core: each has to import what tasks need."""
+
+
+class Decision(NamedTuple):
+    """An engine, `spark` or `local`, and why it was taken."""
+
+    name: str
+    reason: str
+
+
+class Engine:
+    """What the runs of one command or job compute with.
+
+    ``requested``: one of :data:`spark_jobs.settings.ENGINES`; None is what the setting says, and where that says
+    nothing, ``default``. ``given``: workers that are used whatever there is to do, and not ended. ``starting`` is
+    called before a session of Spark starts, ``started`` with it. ``options``: of
+    :func:`spark_jobs.engine.session.start_session`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        starting: Callable[[], None] = lambda: None,
+        started: Callable[[SparkSession], None] = lambda session: None,
+        *,
+        requested: str | None = None,
+        default: str = "auto",
+        given: Workers | None = None,
+        **options: Any,
+    ) -> None:
+        self._name, self._options = name, options
+        self._starting, self._started = starting, started
+        self._requested, self._default, self._given = requested, default, given
+        self._session: SparkSession | None = None
+        self._workers = given
+        self.choice = Decision("local", "")
+
+    # ---------------------------------------------------------------------------------------------- decision
+    def fixed(self) -> Decision | None:
+        """The engine, where it does not depend on how much there is to do.
+
+        Raises HDL-120 for settings that contradict one another.
+        """
+        if self._given is not None:
+            return Decision("local" if self._given.name.startswith("local") else "spark", "the caller's")
+        configured = settings()
+        asked, reason = self._requested or configured.engine, "as it was asked for"
+        if asked is None:
+            asked, reason = self._default, "the default of DAGs"
+        if asked not in ENGINES:
+            raise HeddleError("HDL-120", f"--engine is {asked[:128]!r}", f"one of {', '.join(ENGINES)}")
+        elsewhere = ""
+        if configured.spark_remote is not None:
+            elsewhere = "Spark Connect is configured"
+        elif configured.spark_master and not configured.spark_master.startswith("local"):
+            elsewhere = f"the master is {configured.spark_master}"
+        if asked == "local" and elsewhere:
+            raise HeddleError("HDL-120", f"the engine is `local`, but {elsewhere}", "say `spark`, or leave one out")
+        if asked == "auto" and not elsewhere:
+            return None
+        return Decision("local" if asked == "local" else "spark", elsewhere if asked == "auto" else reason)
+
+    def expected(self, amount: float) -> Decision:
+        """What :meth:`decide` would take. Raises as :meth:`fixed`."""
+        return self.fixed() or _by_amount(amount)
+
+    def decide(self, amount: float, group: str) -> Workers:
+        """The workers of a run that reads so many events and rows. ``group``: what its jobs are known by, its id.
+
+        Raises as :meth:`fixed` and :meth:`session`.
+        """
+        self.choice = self.expected(amount)
+        if self._given is not None:
+            return self._given
+        if self.choice.name == "spark":
+            self._close_workers()
+            self._workers = spark_workers(self._start(), group)
+            return self._workers
+        processes = len(os.sched_getaffinity(0)) if amount >= PROCESSES_FROM else 1
+        if not isinstance(self._workers, LocalWorkers) or self._workers.processes != processes:
+            self._close_workers()
+            self._workers = LocalWorkers(processes)
+        return self._workers
+
+    @property
+    def workers(self) -> Workers:
+        """Those of the run that was decided last."""
+        assert self._workers is not None, "no run was decided"
+        return self._workers
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the session of the caller has done no job yet: its first one pays for the start of workers."""
+        return self._given is not None and not self._given.is_warm
+
+    # ----------------------------------------------------------------------------------------------- session
+    @property
+    def is_started(self) -> bool:
+        """Whether a session of Spark was started."""
+        return self._session is not None
+
+    def session(self) -> SparkSession | None:
+        """The session, for what Spark alone can do; None where none can be started.
+
+        Raises as :func:`spark_jobs.engine.session.start_session`.
+        """
+        return self._start() if self._given is None else self._given.session()
+
+    def _start(self) -> SparkSession:
+        if self._session is None:
+            from spark_jobs.engine import session
+
+            self._starting()
+            self._session = session.start_session(self._name, **self._options)
+            self._started(self._session)
+        return self._session
+
+    def tasks_done(self) -> tuple[int, int]:
+        """Of the stages that Spark works on: how many tasks are done, and how many there are; none of Connect."""
+        return self._workers.tasks_done() if self._workers is not None else (0, 0)
+
+    def stop(self) -> None:
+        """End what was started: local processes and the session."""
+        if self._given is None:
+            self._close_workers()
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def _close_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+
+def engine_of(engine: Engine | SparkSession, group: str) -> Engine:
+    """An engine, also of a session of the caller. ``group``: what its jobs are known by."""
+    return engine if isinstance(engine, Engine) else Engine("heddle", given=spark_workers(engine, group))
+
+
+def _by_amount(amount: float) -> Decision:
+    most = settings().local_events
+    if amount <= most:
+        return Decision("local", f"{amount:,.0f} events and rows, at most {most:,}")
+    if not has_java():
+        return Decision("local", f"{amount:,.0f} events and rows, but there is no Java to start Spark with")
+    return Decision("spark", f"{amount:,.0f} events and rows, more than {most:,}")
+
+
+def has_java() -> bool:
+    """Whether there is a Java to start a JVM with."""
+    home = os.environ.get("JAVA_HOME")
+    return (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+
+
+def spark_workers(session: SparkSession, group: str) -> Workers:
+    """The workers of a session, classic or of Spark Connect. ``group``: what their jobs are known by."""
+    if "connect" in type(session).__module__:
+        from spark_jobs.engine.connect import ConnectWorkers
+
+        return ConnectWorkers(session, group)
+    from spark_jobs.engine.spark import SparkWorkers
+
+    return SparkWorkers(session, group)

@@ -1,0 +1,76 @@
+"""Runs tasks as jobs of a Spark session of this process."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_used: WeakSet[SparkContext] = WeakSet()
+"""Where a job of ours has run: the first one pays for starting the workers and loading classes."""
+
+
+class SparkWorkers:
+    """Spark's executors. ``group``: the job group of what they do, by which it is cancelled; the id of a run.
+
+    Tasks are those of RDDs: planning, compiling and fetching a query of SQL costs more than a whole job of ours, whose
+    tasks read and write files themselves.
+    """
+
+    def __init__(self, session: SparkSession, group: str) -> None:
+        self._session, self._context, self._group = session, session.sparkContext, group
+        self.name = f"spark {self._context.master}"
+        self.application, self.ui = self._context.applicationId, self._context.uiWebUrl or ""
+        self.jobs: list[Job] = []
+
+    @property
+    def width(self) -> int:
+        """The cores that there are."""
+        return max(1, self._context.defaultParallelism)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the processes of tasks have started."""
+        return self._context in _used
+
+    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+        """As :meth:`spark_jobs.engine.workers.Workers.run`."""
+        if pieces == 0:
+            return StageOutcome([])
+        _used.add(self._context)
+        begun, tracker = time.perf_counter(), self._context.statusTracker()
+        before = set(tracker.getJobIdsForGroup(self._group))
+        self._context.setJobGroup(self._group, description)
+        work = self._context.parallelize(range(pieces), min(pieces, most)).mapPartitions(counting(task))
+        try:
+            yielded = work.collect()
+        except KeyboardInterrupt:
+            self._context.cancelJobGroup(self._group)
+            raise
+        seconds = time.perf_counter() - begun
+        ids = tuple(sorted(set(tracker.getJobIdsForGroup(self._group)) - before))
+        jobs = [job for job in map(tracker.getJobInfo, ids) if job is not None]
+        stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
+        tasks, failed = (sum(getattr(stage, name) for stage in stages) for name in ("numTasks", "numFailedTasks"))
+        self.jobs.append(Job(description, ids, tasks or min(pieces, most), failed, round(seconds, 3)))
+        return outcome_of(yielded)
+
+    def tasks_done(self) -> tuple[int, int]:
+        """Of the stages that Spark works on: how many tasks are done, and how many there are."""
+        tracker = self._context.statusTracker()
+        found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [info for info in found if info is not None]
+        return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
+
+    def session(self) -> SparkSession:
+        """The session."""
+        return self._session
+
+    def close(self) -> None:
+        """Whoever started the session ends it."""

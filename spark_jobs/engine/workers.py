@@ -1,0 +1,123 @@
+"""What does the tasks of a stage, whichever engine it is: Spark, Spark Connect, or this machine alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Count = Callable[[str, int], None]
+"""Told a name and an amount, which is added to what was told of the name before."""
+
+Task = Callable[..., Iterator[Any]]
+"""The work of a stage: given numbers of pieces and a :data:`Count`, it yields outcomes."""
+
+
+def uncounted(name: str, amount: int) -> None:
+    """The :data:`Count` that counts nothing."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Spark did for one stage of a run: a line for people, the ids of its jobs, its tasks and how many attempts of
+    them failed, and the wall seconds that it took."""
+
+    description: str
+    ids: tuple[int, ...]
+    tasks: int
+    failed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """What the tasks of a stage yielded, in the order of their pieces, and what they counted.
+
+    A task that is tried again counts once: counts come back with the outcomes of one attempt.
+    """
+
+    results: list[Any]
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Workers(Protocol):
+    """``name``: for the log and the record, as "spark local[2]"; ``jobs``: what Spark did, in order; ``application``,
+    ``ui``: the id of Spark's application and the address of its pages, empty where it has none."""
+
+    name: str
+    jobs: list[Job]
+    application: str
+    ui: str
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether their processes have started, as far as is known here."""
+
+    @property
+    def width(self) -> int:
+        """The tasks that they do at once."""
+
+    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+        """Do a task for the numbers 0 .. ``pieces`` - 1, spread over at most ``most`` tasks. ``description``: what it
+        is for, for people. Raises what a task raises, in the engine's own wrapping."""
+
+    def tasks_done(self) -> tuple[int, int]:
+        """Of what they work on: how many tasks are done, and how many there are, as far as is known here."""
+
+    def session(self) -> SparkSession | None:
+        """What Spark alone can compute with; None where there is none and none can be started."""
+
+    def close(self) -> None:
+        """End what was started for them."""
+
+
+@dataclass(frozen=True)
+class _Counts:
+    amounts: Counter[str]
+
+
+def counting(task: Task) -> Callable[[Iterable[int]], Iterator[Any]]:
+    """A task that yields last what it counted, for :func:`outcome_of`."""
+
+    def counted(numbers: Iterable[int]) -> Iterator[Any]:
+        amounts: Counter[str] = Counter()
+
+        def count(name: str, amount: int) -> None:
+            amounts[name] += amount
+
+        yield from task(numbers, count)
+        yield _Counts(amounts)
+
+    return counted
+
+
+def outcome_of(yielded: Sequence[Any]) -> StageOutcome:
+    """What tasks made by :func:`counting` yielded, in order."""
+    counts: Counter[str] = Counter()
+    results = []
+    for one in yielded:
+        if isinstance(one, _Counts):
+            counts.update(one.amounts)
+        else:
+            results.append(one)
+    return StageOutcome(results, counts)
+
+
+def each_number(task: Callable[[int], Iterable[Any]]) -> Task:
+    """The task that does something for each number, and counts nothing."""
+
+    def done(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+        for number in numbers:
+            yield from task(number)
+
+    return done
+
+
+def shares(pieces: int, most: int) -> list[range]:
+    """The numbers 0 .. ``pieces`` - 1 as at most ``most`` runs of about the same length."""
+    tasks = min(pieces, most)
+    return [range(pieces * at // tasks, pieces * (at + 1) // tasks) for at in range(tasks)]

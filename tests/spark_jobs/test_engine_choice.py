@@ -1,0 +1,210 @@
+"""Which engine does the tasks of a run, and that it is decided once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.instants import DAY as A_DAY
+from spark_jobs.checks.recompute import RawEvents
+from spark_jobs.engine import choice
+from spark_jobs.engine import session as session_module
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.unshared import duckdb_windows
+from spark_jobs.unshared.duckdb_expressions import CannotTell
+from tests.chaos.orders import in_process
+from tests.chaos.world import without_audit
+from tests.spark_jobs.laboratory import Laboratory, steady
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the sessions that were started; their tasks are done here."""
+    names: list[str] = []
+
+    def start(name: str, **options: Any) -> Any:
+        names.append(name)
+        return SimpleNamespace(stop=lambda: None)
+
+    monkeypatch.setattr(session_module, "start_session", start)
+    monkeypatch.setattr(choice, "spark_workers", lambda session, group: LocalWorkers())
+    for variable in ("HEDDLE_ENGINE", "HEDDLE_LOCAL_EVENTS", "HEDDLE_IN_PROCESS"):
+        monkeypatch.delenv(variable, raising=False)
+    return names
+
+
+def run(folder: Path, engine: Engine) -> Laboratory:
+    laboratory = Laboratory(engine, folder)
+    laboratory.write(steady(180))
+    laboratory.write([], "quotes")
+    version = laboratory.plan()
+    with without_audit():
+        record = laboratory.run(version, 30, 90)
+    assert record.status == "published" and laboratory.wrong(version, 30, 90) == []
+    assert record.features["sessions"] == record.features["spark_runs"] == int(engine.is_started)
+    return laboratory
+
+
+def test_a_small_run_starts_nothing(tmp_path: Path, started: list[str]) -> None:
+    laboratory = run(tmp_path, Engine("small"))
+    assert started == []
+    (row,) = laboratory.log("published")
+    record = json.loads(row["record"])
+    assert record["engine"] == "local" and "at most 15,000,000" in record["engine_because"]
+
+
+def test_beyond_the_setting_a_session_starts_once(
+    tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEDDLE_LOCAL_EVENTS", "0")
+    engine = Engine("large")
+    laboratory = run(tmp_path, engine)
+    assert started == ["large"]
+    # warm by now: that it was started is no cost of the next run
+    with without_audit():
+        assert laboratory.run(1, 90, 120).features["sessions"] == 0
+    engine.stop()
+    assert started == ["large"] and not engine.is_started
+
+
+def test_many_windows_over_few_rows_are_little_to_do(
+    tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amounts: list[float] = []
+    decide = Engine.decide
+
+    def decided(self: Engine, amount: float, group: str) -> Any:
+        amounts.append(amount)
+        return decide(self, amount, group)
+
+    monkeypatch.setattr(Engine, "decide", decided)
+    laboratory = run(tmp_path, Engine("long"))
+    with without_audit():
+        laboratory.run(1, 90, 90 + 30 * A_DAY / 60e6, as_of=1 << 60)
+    # windows without rows are not visited: the amount follows the rows that are stored
+    assert len(amounts) == 2 and amounts[1] <= 100 * amounts[0] and started == []
+
+
+EXPECTED = {
+    # (asked for, default, setting, master, Connect): engine
+    (None, "auto", "", "", ""): "local",
+    (None, "spark", "", "", ""): "spark",
+    (None, "spark", "local", "", ""): "local",
+    (None, "auto", "spark", "", ""): "spark",
+    ("local", "spark", "spark", "", ""): "local",
+    ("auto", "spark", "", "", ""): "local",
+    (None, "auto", "", "local[3]", ""): "local",
+    (None, "auto", "", "spark://elsewhere:7077", ""): "spark",
+    (None, "auto", "auto", "", "sc://elsewhere"): "spark",
+    ("local", "auto", "", "spark://elsewhere:7077", ""): "HDL-120",
+    (None, "spark", "local", "", "sc://elsewhere"): "HDL-120",
+    ("flink", "auto", "", "", ""): "HDL-120",
+    (None, "auto", "flink", "", ""): "HDL-120",
+}
+
+
+@pytest.mark.parametrize("given", EXPECTED, ids=str)
+def test_what_is_said_first_holds(given: tuple[Any, ...], started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, default, setting, master, remote = given
+    for name, value in (("ENGINE", setting), ("SPARK_MASTER", master), ("SPARK_REMOTE", remote)):
+        monkeypatch.setenv(f"HEDDLE_{name}", value)
+    engine = Engine("x", requested=asked, default=default)
+    try:
+        found = engine.expected(7).name
+    except HeddleError as error:
+        found = error.code
+    assert found == EXPECTED[given] and started == []
+
+
+@pytest.mark.parametrize(("former", "events", "engine"), [("0", 1, "spark"), ("5", 5, "local"), ("5", 6, "spark")])
+def test_the_former_setting_is_read_with_a_warning(
+    former: str, events: int, engine: str, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEDDLE_IN_PROCESS", former)
+    assert Engine("x").expected(events).name == engine
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady(60))
+    laboratory.write([], "quotes")
+    with without_audit():
+        record = laboratory.run(laboratory.plan(), 0, 60)
+    (warning,) = [found for found in record.diagnostics if found["code"] == "HDL-125"]
+    assert warning["severity"] == "warning"
+    assert ('engine = "spark"' if former == "0" else f"local_events = {former}") in warning["hint"]
+
+
+def test_without_java_a_large_run_goes_on_here(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "has_java", lambda: False)
+    found = Engine("x").expected(1e9)
+    assert found.name == "local" and "no Java" in found.reason
+
+
+@pytest.mark.parametrize("wrong", ["-1", "many", "1.5"])
+def test_a_setting_that_is_none_is_refused(tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory = Laboratory(Engine("x"), tmp_path)
+    laboratory.write(steady(60))
+    laboratory.write([], "quotes")
+    version = laboratory.plan()
+    for name in ("HEDDLE_LOCAL_EVENTS", "HEDDLE_IN_PROCESS", "HEDDLE_ENGINE", "HEDDLE_TASK_MEMORY"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, wrong)
+            with pytest.raises(HeddleError, match=f"HDL-120 {name}"):
+                laboratory.run(version, 0, 60)
+    # nothing has begun
+    assert laboratory.log("allocated") == laboratory.log("failed") == []
+
+
+# ------------------------------------------------------------------------------------------ a second opinion
+class WithSpark(LocalWorkers):
+    """Has a session, whatever it is."""
+
+    def session(self) -> Any:
+        return self
+
+
+SPARK, ALONE = Engine("spark", given=WithSpark()), in_process()
+
+
+def verdict(monkeypatch: pytest.MonkeyPatch, by_duckdb: list[Any] | Exception, by_spark: list[Any], on: Engine) -> Any:
+    """The check of an answer that is right if an engine recomputes [1]."""
+    query: Any = SimpleNamespace(name="q")
+    wanted: Any = SimpleNamespace(query=query, windows=(), buckets=None)
+    stream: Any = SimpleNamespace(time="ts")
+
+    def recompute_here(*given: Any) -> list[Any]:
+        if isinstance(by_duckdb, Exception):
+            raise by_duckdb
+        return by_duckdb
+
+    table: Any = SimpleNamespace(to_pylist=lambda: by_spark)
+    monkeypatch.setattr(duckdb_windows, "recompute_here", recompute_here)
+    monkeypatch.setattr("spark_jobs.unshared.windows.recompute", lambda *given: SimpleNamespace(toArrow=lambda: table))
+    monkeypatch.setattr(RawEvents, "frame", lambda self, session: None)
+    events = RawEvents(wanted, stream, (), pa.table({"ts": [1]}))
+    return events.check(on, lambda judge: [] if judge.rows(query) == [1] else ["other"])
+
+
+def test_what_duckdb_finds_right_nobody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(monkeypatch, [1], [2], SPARK)
+    assert (found["check"], found["success"], found["detail"]) == ("shared=unshared(q)", True, "")
+
+
+def test_what_duckdb_finds_wrong_no_second_engine_overrules(monkeypatch: pytest.MonkeyPatch) -> None:
+    for engine in (SPARK, ALONE):
+        found = verdict(monkeypatch, [2], [1], engine)
+        assert not found["success"] and found["detail"] == "other"
+
+
+def test_what_duckdb_cannot_tell_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    unable = CannotTell("a function")
+    found = verdict(monkeypatch, unable, [1], SPARK)
+    assert found["success"] and found["detail"] == "recomputed by Spark: a function"
+    assert not verdict(monkeypatch, unable, [2], SPARK)["success"]
+    with pytest.raises(CannotTell):
+        verdict(monkeypatch, unable, [1], ALONE)
