@@ -295,9 +295,9 @@ LAST_LINES = 5
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """One of Heddle's jobs with the settings of every Heddle session: with a connection that names a master elsewhere
-    (YARN, Kubernetes, a cluster of its own) by ``spark-submit``; with a local master, or of the type ``spark_connect``,
-    as a process of Python here, which starts a JVM or asks that server only where there is enough to do.
+    """One of Heddle's jobs as an application of Spark, by ``spark-submit`` with the settings of every Heddle session;
+    with a connection of the type ``spark_connect`` as a process of Python here, which asks that server. So too where
+    the setting ``engine`` is `local`, or `auto` with a local master: the process starts Spark if there is enough to do.
 
     Parameters: ``job``, the name of its module in ``spark_jobs``; ``given``, the return value of the task before, from
     which :meth:`options` makes the job's options beside ``--warehouse`` and ``--plan-version``.
@@ -326,7 +326,7 @@ class SubmitOperator(SparkSubmitOperator):
 
     def execute(self, context: Any) -> Any:
         """Submit the job with what is known only now: Spark's settings and the arguments."""
-        from spark_jobs.session.session import spark_settings
+        from spark_jobs.engine.session import spark_settings
 
         self.application_args = self.arguments(context)
         here = self._environment()
@@ -351,6 +351,10 @@ class SubmitOperator(SparkSubmitOperator):
             # the URL may hold a token: it stands in no command line
             return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(name).get_connection_url()}
         if not str(found.host).startswith("local") or found.extra_dejson.get("deploy-mode") == "cluster":
+            return None
+        from spark_jobs.settings import settings
+
+        if settings().engine in (None, "spark"):
             return None
         asked = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in (self.conf or {}).items())
         options = {"PYSPARK_SUBMIT_ARGS": f"{asked} pyspark-shell"} if asked else {}

@@ -160,6 +160,7 @@ WINDOW RANGE '2 hours' SLIDE '15 minutes' ON event_time;
 
 -- name: network_delay_5h
 -- owner: network-control
+-- table: network_delay_5h
 SELECT avg(dep_delay) AS mean_delay, stddev(dep_delay) AS spread
 FROM flights
 WINDOW RANGE '5 hours' SLIDE '2 hours' ON event_time;

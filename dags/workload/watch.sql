@@ -4,6 +4,7 @@
 
 -- name: watch_departures
 -- owner: duty-managers
+-- table: watch_departures
 SELECT origin, count(*) AS departures, sum(distance) AS miles
 FROM flights
 WINDOW RANGE '6 hours' SLIDE AT MOST '3 hours' ON event_time
@@ -26,6 +27,7 @@ GROUP BY origin;
 
 -- name: watch_day
 -- owner: duty-managers
+-- table: watch_day, change data feed
 SELECT origin, count(*) AS departures, avg(distance) AS mean_distance
 FROM flights
 WINDOW RANGE '24 hours' SLIDE AT MOST '7 hours' ON event_time

@@ -145,6 +145,42 @@ def backfill_days(api: AirflowApi, first: date, days: int) -> None:
     follow(api, dag, chosen, days, "intervals published")
 
 
+def show_applications(warehouse: str) -> None:
+    """What Spark did for each interval, as the records of the runs have it."""
+    from spark_jobs.warehouse import publish_log
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    rows = publish_log.newest_rows(Warehouse.open(warehouse, create=False), "at", publish_log.PUBLISHED, 100)
+    for row in sorted(rows, key=lambda row: row.begin):
+        record = row.record
+        tasks, seconds = sum(job["tasks"] for job in record.jobs), sum(job["seconds"] for job in record.jobs)
+        ran = f"application {record.application or 'none'}, {len(record.jobs)} jobs, {tasks} tasks, {seconds:.1f} s"
+        print(f"    {row.interval}: {record.engine}, {ran}", flush=True)
+
+
+def consume(place: Place, environment: dict[str, str], warehouse: str) -> None:
+    """Have a Spark application that knows nothing of Heddle read the table of a query. Raises :class:`DemoError`."""
+    from spark_jobs.engine.session import spark_settings
+
+    script = place.root / "dags" / "workload" / "read_with_spark.py"
+    settings = [
+        part for key, value in delta_settings(spark_settings()).items() for part in ("--conf", f"{key}={value}")
+    ]
+    print(f"\n$ spark-submit {script.relative_to(place.root)} {warehouse}/tables", flush=True)
+    submit = str(Path(sys.executable).parent / "spark-submit")
+    command = [submit, "--master", "local[2]", *settings, str(script), f"{warehouse}/tables"]
+    done = subprocess.run(command, cwd=place.root, env=environment, capture_output=True, text=True)
+    print(done.stdout, flush=True)
+    if done.returncode:
+        raise DemoError(f"the consumer ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+
+
+def delta_settings(session: dict[str, str]) -> dict[str, str]:
+    """What any Spark needs to read Delta, of the settings of a session of ours."""
+    names = ("spark.jars", "spark.driver.extraClassPath", "spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+    return {name: session[name] for name in (*names, "spark.sql.session.timeZone")}
+
+
 def heddle(place: Place, environment: dict[str, str], *arguments: str) -> None:
     """Run one command of the command line; raises :class:`DemoError` if it fails."""
     program = Path(sys.executable).parent / "heddle"
@@ -208,10 +244,15 @@ def demo(place: Place, days: int, keep: bool, data: str) -> None:
         last_day = ("--from", f"{end - timedelta(days=1)}", "--to", f"{end}")
         if not data.startswith("s3:"):  # plain Spark jobs, which the embedded server's data are out of reach for
             heddle(place, environment, "compare", "--warehouse", warehouse, *last_day, "--sample", "3")
+        heading("what Spark did")
+        show_applications(warehouse)
         for name in SHOWN:
             heddle(place, environment, "read", name, "--warehouse", warehouse, *interval, "--limit", "8")
         heddle(place, environment, "explain", SHOWN[-1], "--warehouse", warehouse)
         heddle(place, environment, "status", "--warehouse", warehouse)
+        if not data.startswith("s3:"):
+            heading("a consumer with Spark and Delta, and nothing of Heddle")
+            consume(place, environment, warehouse)
         print(f"\ntables   {warehouse}\nAirflow  {api.base_url}" + ("" if keep else "   (make up)"))
     finally:
         if not keep:

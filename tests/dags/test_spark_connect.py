@@ -1,4 +1,4 @@
-"""With a connection of the type ``spark_connect``, or of a local master, a task runs its job as a process here."""
+"""How a task runs its job: by ``spark-submit``, or as a process here that asks a server or starts Spark itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ REMOTE = {"conn_type": "spark_connect", "host": "spark.internal", "port": 15002,
 LOCAL = {"conn_type": "spark", "host": "local[3]", "extra": {"spark-binary": "no-such-binary", "deploy-mode": "client"}}
 
 
-def executed(connection: dict[str, object], folder: Path, code: int = 0, conf: dict[str, str] | None = None) -> str:
+def executed(
+    connection: dict[str, object], folder: Path, code: int = 0, conf: dict[str, str] | None = None, engine: str = ""
+) -> str:
     """What a task says, by a connection, whose job ends with an exit code."""
     (folder / "spark_jobs").mkdir()
     (folder / "spark_jobs" / "aggregate_windows.py").write_text(JOB.format(code=code))
@@ -48,6 +50,7 @@ def executed(connection: dict[str, object], folder: Path, code: int = 0, conf: d
         "AIRFLOW_HOME": str(folder / "airflow"),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
         "HEDDLE_HOME": str(folder),
+        "HEDDLE_ENGINE": engine,
         "HEDDLE_WAREHOUSE": str(folder / "warehouse"),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
     }
@@ -68,12 +71,14 @@ def test_the_job_runs_here(code: int, result: str, tmp_path: Path) -> None:
     assert "a-token" not in told
 
 
-def test_a_local_master_needs_no_spark_submit(tmp_path: Path) -> None:
-    told = executed(LOCAL, tmp_path, conf={"spark.executor.memory": "1 g"})
+@pytest.mark.parametrize("engine", ["auto", "local"])
+def test_an_engine_that_starts_spark_itself_needs_no_spark_submit(engine: str, tmp_path: Path) -> None:
+    told = executed(LOCAL, tmp_path, conf={"spark.executor.memory": "1 g"}, engine=engine)
     assert "RESULT well" in told, told[-2000:]
     assert "master local[3] --conf 'spark.executor.memory=1 g' pyspark-shell" in told
 
 
-def test_a_master_elsewhere_is_submitted_to(tmp_path: Path) -> None:
-    told = executed(LOCAL | {"host": "spark://127.0.0.1:1"}, tmp_path)
+@pytest.mark.parametrize(("host", "engine"), [("spark://127.0.0.1:1", ""), ("local[3]", ""), ("local[3]", "spark")])
+def test_spark_is_submitted_to(host: str, engine: str, tmp_path: Path) -> None:
+    told = executed(LOCAL | {"host": host}, tmp_path, engine=engine)
     assert "no-such-binary" in told and "RESULT well" not in told and "master" not in told.split("RESULT")[0]
