@@ -290,6 +290,11 @@ class SharingPlanLink(BaseOperatorLink):
         return "/sharing-plan/"
 
 
+def _is_local(connection: Any) -> bool:
+    """Whether a connection's master is this machine."""
+    return str(connection.host).startswith("local") and connection.extra_dejson.get("deploy-mode") != "cluster"
+
+
 LAST_LINES = 5
 """What a job said last, which stands in the error of its task."""
 
@@ -329,32 +334,38 @@ class SubmitOperator(SparkSubmitOperator):
         from spark_jobs.engine.session import spark_settings
 
         self.application_args = self.arguments(context)
-        here = self._environment()
+        found = self._connection()
+        here = self._environment(found)
         if here is not None:
             self._run_here(here)
             return
+        is_local = found is not None and _is_local(found)
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
-        self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
+        self.conf: dict[Any, Any] = {**spark_settings(is_local=is_local), **(self.conf or {})}
         super().execute(context)
 
-    def _environment(self) -> dict[str, str] | None:
-        """What a process here needs to know of the connection; None if it is for ``spark-submit``."""
+    def _connection(self) -> Any:
+        """The connection; None if there is none, for which ``spark-submit`` has a default."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
         from airflow.sdk.exceptions import AirflowNotFoundException
 
-        name = str(self._conn_id)
         try:
-            found = SparkConnectHook.get_connection(name)
+            return SparkConnectHook.get_connection(str(self._conn_id))
         except AirflowNotFoundException:
-            return None  # spark-submit has a default for it
-        if found.conn_type == SparkConnectHook.conn_type:
-            # the URL may hold a token: it stands in no command line
-            return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(name).get_connection_url()}
-        if not str(found.host).startswith("local") or found.extra_dejson.get("deploy-mode") == "cluster":
             return None
+
+    def _environment(self, found: Any) -> dict[str, str] | None:
+        """What a process here needs to know of the connection; None if it is for ``spark-submit``."""
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
         from spark_jobs.settings import settings
 
-        if settings().engine in (None, "spark"):
+        if found is None:
+            return None
+        if found.conn_type == SparkConnectHook.conn_type:
+            # the URL may hold a token: it stands in no command line
+            return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(str(self._conn_id)).get_connection_url()}
+        if not _is_local(found) or settings().engine in (None, "spark"):
             return None
         asked = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in (self.conf or {}).items())
         options = {"PYSPARK_SUBMIT_ARGS": f"{asked} pyspark-shell"} if asked else {}

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arrow_alone()
     atexit.register(set_aside)
     from spark_jobs.engine.choice import Engine
+    from spark_jobs.engine.workers import Job
     from spark_jobs.planning.project_streams import of_project
     from spark_jobs.run.interval import run
     from spark_jobs.settings import settings
@@ -59,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         engine.stop()
     print(f"heddle: computed on {record.engine}: {record.engine_because}", flush=True)
     for job in record.jobs:
-        print(
-            "heddle: {description}: jobs {ids}, {tasks} tasks, {failed} failed, {seconds} s".format(**job), flush=True
-        )
+        print(f"heddle: {Job(**job).line}", flush=True)
     print(json.dumps(record.to_json()), flush=True)
     # last, where a task's log ends
     for found in record.diagnostics:

@@ -486,6 +486,8 @@ def show_run(record: dict[str, Any], as_json: bool, more: Mapping[str, Any] | No
 
 
 def _show_record(record: dict[str, Any]) -> None:
+    from spark_jobs.engine.workers import Job
+
     told = {"published": "published", "unchanged": "nothing changed since"}.get(record["status"], record["status"])
     terminal.console.print(
         f"{told} revision {record['revision']} of {record['begin']} .. {record['end']}: "
@@ -498,7 +500,7 @@ def _show_record(record: dict[str, Any]) -> None:
         terminal.console.print(f"  checks: {_checks_told(record)}", highlight=False)
         terminal.console.print(f"  computed on {record['engine']}: {record['engine_because']}", highlight=False)
         for job in record["jobs"]:
-            terminal.console.print(f"    {job_line(job)}", highlight=False)
+            terminal.console.print(f"    {Job(**job).line}", highlight=False)
     for line in _of_revision(record):
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
     if record["refreshes"]:
@@ -529,12 +531,6 @@ def _show_record(record: dict[str, Any]) -> None:
         terminal.console.print(f"  {stream}: {told}", highlight=False)
     for stream, at in record["withheld"].items():
         terminal.console.print(f"  {stream}: windows that end after its watermark {at} come later", highlight=False)
-
-
-def job_line(job: Mapping[str, Any]) -> str:
-    """What Spark did for a stage of a run."""
-    failed = f", {job['failed']} failed" if job["failed"] else ""
-    return f"{job['description']}: {number_of(job['tasks'], 'task')}{failed}, {job['seconds']:.1f} s"
 
 
 def _checks_told(record: Mapping[str, Any]) -> str:

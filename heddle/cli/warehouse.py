@@ -141,7 +141,7 @@ def show_status(state: WarehouseStatus) -> None:
 
 _RUN_COLUMNS = (
     *("at", "interval", "status", "revision", "plan", "answers", "events"),
-    *("CPU-s", "predicted", "error", "wall s", "checks"),
+    *("CPU-s", "predicted", "error", "wall s", "checks", "engine"),
 )
 
 
@@ -167,6 +167,7 @@ def _runs_table(runs: Sequence[LogRow]) -> Table:
             _formatted(record.prediction_error, "+.0%"),
             f"{sum(record.wall_seconds.values()):.1f}",
             checks_text(record),
+            record.engine or "-",
         )
     return table
 

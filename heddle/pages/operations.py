@@ -155,7 +155,7 @@ def _latest(runs: Sequence[Run]) -> list[Run]:
 class RunRow:
     """A row of the table of runs: a run, or something about the run above it.
 
-    ``problem``: one of its findings; ``note``: which queries have fewer answers, or none.
+    ``problem``: one of its findings; ``note``: which queries have fewer answers, or none, and what Spark did.
     """
 
     run: Run | None = None
@@ -296,6 +296,8 @@ def _runs(runs: Sequence[Run]) -> Table[RunRow]:
     for run in runs:
         rows.append(RunRow(run=run))
         rows += [RunRow(problem=problem) for problem in (*run.problems, *run.warnings)[:FINDINGS_SHOWN]]
+        if run.application:
+            rows.append(RunRow(note=f"{run.engine}, application {run.application}: {'; '.join(run.jobs)}"))
         fewer = [f"{name} ({was:,} → {now:,})" for name, was, now in run.fewer]
         for what, names in (("fewer answers than before", fewer), ("no answer in this interval", run.empty)):
             if names:

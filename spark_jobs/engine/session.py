@@ -44,11 +44,12 @@ WORKERS = {
 pages in again took a third of what final aggregation costs."""
 
 
-def spark_settings(quick: bool = True) -> dict[str, str]:
+def spark_settings(quick: bool = True, is_local: bool = True) -> dict[str, str]:
     """Settings of every Heddle session, also for ``spark-submit --conf``.
 
     ``quick``: the JVM's quick compiler only, which halves what a short run costs but makes long plain Spark jobs up to
-    twice as dear; measurements of such jobs must not have it. Raises HDL-520 without Delta's jar.
+    twice as dear; measurements of such jobs must not have it. ``is_local``: Spark runs on this machine alone; else the
+    cluster's own settings say where it writes down what it did. Raises HDL-520 without Delta's jar.
     """
     from optimizer.errors.diagnostics import HeddleError
 
@@ -73,7 +74,7 @@ def spark_settings(quick: bool = True) -> dict[str, str]:
         # a task of Python waits 46 ms for small answers over TCP
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
-        **_history(configured),
+        **(_history(configured) if is_local else {}),
         "spark.driver.extraJavaOptions": _java_options(quick),
         "spark.driver.memory": configured.driver_memory,
     }
@@ -151,7 +152,9 @@ def start_session(
     chosen = master or heddle_settings().spark_master
     if chosen or "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master(chosen or "local[*]")
-    for key, value in (spark_settings(quick) | dict(settings or {})).items():
+    # who submits to Spark says that of its master
+    is_local = "PYSPARK_GATEWAY_PORT" not in os.environ and (chosen or "local").startswith("local")
+    for key, value in (spark_settings(quick, is_local) | dict(settings or {})).items():
         builder = builder.config(key, value)
     for key, value in (WORKERS | {"PYTHONPATH": os.environ["PYTHONPATH"]}).items():
         builder = builder.config(f"spark.executorEnv.{key}", value)

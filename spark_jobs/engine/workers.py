@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from optimizer.errors.diagnostics import count as number_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -31,6 +33,12 @@ class Job:
     tasks: int
     failed: int
     seconds: float
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.description}: {number_of(self.tasks, 'task')}{failed}, {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True)

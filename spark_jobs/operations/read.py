@@ -25,6 +25,7 @@ from optimizer.plan.rhythms import rhythms
 from optimizer.workload.values import SECOND, digest
 from spark_jobs.checks.data_docs import FOLDER, documents, page_name
 from spark_jobs.costs.money import CpuPrice, covered
+from spark_jobs.engine.workers import Job
 from spark_jobs.operations.snapshots import Books, books_of, newest_plan
 from spark_jobs.operations.values import (
     Check,
@@ -188,6 +189,9 @@ def _run(row: LogRow, pages: Collection[str]) -> Run:
         tuple(record.empty),
         page if page in pages else "",
         record.checked,
+        record.engine,
+        record.application,
+        tuple(Job(**job).line for job in record.jobs),
     )
 
 

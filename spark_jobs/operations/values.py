@@ -24,7 +24,8 @@ class Run:
     ``status``: ``"no end"`` is a run that was given a revision and neither published nor failed: it runs, or it died.
     ``problems`` are errors. ``fewer``: queries that have fewer answers in the interval by this run, with how many they
     had and have; ``empty``: those that have none. ``docs``: name of its Data Docs page, "" if there is none.
-    ``checked``: how much of the answers was (:data:`spark_jobs.settings.CHECKS`).
+    ``checked``: how much of the answers was (:data:`spark_jobs.settings.CHECKS`). ``engine``: what computed;
+    ``application``, ``jobs``: of Spark, its id and a line a job.
     """
 
     run_id: str
@@ -51,6 +52,9 @@ class Run:
     empty: tuple[str, ...] = ()
     docs: str = ""
     checked: str = "all"
+    engine: str = ""
+    application: str = ""
+    jobs: tuple[str, ...] = ()
 
     @property
     def is_idle(self) -> bool:
