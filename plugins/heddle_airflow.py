@@ -334,12 +334,12 @@ class SubmitOperator(SparkSubmitOperator):
         from spark_jobs.engine.session import spark_settings
 
         self.application_args = self.arguments(context)
-        found = self._connection()
-        here = self._environment(found)
+        connection = self._connection()
+        here = self._environment(connection)
         if here is not None:
             self._run_here(here)
             return
-        is_local = found is not None and _is_local(found)
+        is_local = connection is not None and _is_local(connection)
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
         self.conf: dict[Any, Any] = {**spark_settings(is_local=is_local), **(self.conf or {})}
         super().execute(context)
@@ -354,22 +354,22 @@ class SubmitOperator(SparkSubmitOperator):
         except AirflowNotFoundException:
             return None
 
-    def _environment(self, found: Any) -> dict[str, str] | None:
+    def _environment(self, connection: Any) -> dict[str, str] | None:
         """What a process here needs to know of the connection; None if it is for ``spark-submit``."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
         from spark_jobs.settings import settings
 
-        if found is None:
+        if connection is None:
             return None
-        if found.conn_type == SparkConnectHook.conn_type:
+        if connection.conn_type == SparkConnectHook.conn_type:
             # the URL may hold a token: it stands in no command line
             return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(str(self._conn_id)).get_connection_url()}
-        if not _is_local(found) or settings().engine in (None, "spark"):
+        if not _is_local(connection) or settings().engine in (None, "spark"):
             return None
         asked = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in (self.conf or {}).items())
         options = {"PYSPARK_SUBMIT_ARGS": f"{asked} pyspark-shell"} if asked else {}
-        return {"HEDDLE_SPARK_MASTER": str(found.host), **options}
+        return {"HEDDLE_SPARK_MASTER": str(connection.host), **options}
 
     def _run_here(self, more: Mapping[str, str]) -> None:
         """Run the job; its lines are the task's log. Raises AirflowException if it fails."""

@@ -36,8 +36,10 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.workload.values import Stream
-from spark_jobs.engine.local import Accumulator
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
+from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.warehouse.data_files import BUCKETS
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -139,55 +141,38 @@ class Measured:
     driver: float = 0.0
 
 
-class Timing:
-    """A context whose tasks run here, one after the other, each timed."""
+class Timing(LocalWorkers):
+    """Workers that do tasks here, one piece of work after the other, and time each; Spark's own jobs stay."""
 
-    defaultParallelism = BUCKETS
-
-    def __init__(self) -> None:
+    def __init__(self, spark: Any) -> None:
+        super().__init__()
+        self._spark = spark
         self.measured: list[list[float]] = []
 
-    def accumulator(self, value: int) -> Accumulator:
-        return Accumulator(value)
+    @property
+    def width(self) -> int:
+        return BUCKETS
 
-    def parallelize(self, items: Any, pieces: int) -> Timing:
-        self.items = list(items)
-        return self
-
-    def mapPartitions(self, task: Any) -> Timing:
-        self.task = task
-        return self
-
-    def flatMap(self, task: Any) -> Timing:
-        return self.mapPartitions(lambda items: (found for item in items for found in task(item)))
-
-    def collect(self) -> list[Any]:
-        found, times = [], []
-        for item in self.items:
+    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+        times, yielded, counted = list[float](), list[Any](), counting(task)
+        for number in range(pieces):
             begun = time.perf_counter()
-            found += list(self.task([item]))
+            yielded += counted([number])
             times.append(time.perf_counter() - begun)
         self.measured.append(times)
-        return found
+        return outcome_of(yielded)
 
-
-class TimedSession:
-    """Spark's own jobs (the audit's) as they are, tasks of stages timed."""
-
-    def __init__(self, spark: Any, timing: Timing) -> None:
-        self._spark, self.sparkContext = spark, timing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
+    def session(self) -> Any:
+        return self._spark
 
 
 def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
     """What a run takes, task by task."""
-    timing = Timing()
+    timing = Timing(spark)
     house = Warehouse.open(root)
     version, _ = publish_plan(house, replace(plan, workload=replace(plan.workload, streams=(stream,))))
     begun = time.perf_counter()
-    shared_run(TimedSession(spark, timing), house, version)  # type: ignore[arg-type]
+    shared_run(Engine("simulated", given=timing), house, version)
     wall = time.perf_counter() - begun
     names = ("partials", "finals", "inspection")
     tasks = dict(zip(names, timing.measured, strict=True))

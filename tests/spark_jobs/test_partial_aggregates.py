@@ -48,13 +48,14 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.arrays import numbering
+from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.partials import cells as cells_module
 from spark_jobs.partials import fill_request, kernels, values
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import FillRequest, by_fingerprint, columns_of_synopsis
 from spark_jobs.partials.lifting import Lifting, partials_of
 from spark_jobs.partials.states import Fixed, Multiset, Pairs, Texts
-from spark_jobs.run.partials_task import lift_task
+from spark_jobs.run.partials_task import UNTIMED, events_of_slab, lift_task
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.splits import splits_of
@@ -588,16 +589,6 @@ def test_there_may_be_more_filters_than_a_signature_has_bits() -> None:
 
 
 # ------------------------------------------------------------------------------------------- a Spark task
-class Counted:
-    """An accumulator."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self, more: int) -> None:
-        self.value += more
-
-
 def stored(folder: Path, rows: Sequence[dict[str, Any]]) -> Stream:
     table = pa.Table.from_batches([events(*rows)])
     pq.write_table(table, folder / "events.parquet", row_group_size=100)
@@ -607,11 +598,11 @@ def stored(folder: Path, rows: Sequence[dict[str, Any]]) -> Stream:
 def run_task(
     stream: Stream, wanted: list[FillRequest], root: Path, limit: int | None = None, memory: TaskMemory = TASK_MEMORY
 ) -> tuple[list[Any], int, int]:
-    rows, untimed = Counted(), Counted()
     splits = splits_of(stream)
     wanted = [replace(span, most_groups=limit) for span in wanted]
-    task = lift_task(stream, splits, [wanted], str(root), [rows], untimed, memory)
-    return list(task(range(len(splits)))), rows.value, untimed.value
+    task = lift_task(stream, splits, [wanted], str(root), memory)
+    outcome = LocalWorkers().run(task, len(splits), 1, "lift")
+    return outcome.results, outcome.counts[events_of_slab(0)], outcome.counts[UNTIMED]
 
 
 def rows_of(root: Path, outcomes: Sequence[Any]) -> pa.Table:

@@ -42,6 +42,8 @@ from optimizer.workload.values import (
 from spark_jobs.checks import inspection, recompute, row_windows
 from spark_jobs.checks.inspection import inspect
 from spark_jobs.checks.suite import FINDINGS
+from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.engine.workers import Task
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
 from spark_jobs.partials.synopsis_work import SynopsisWork
@@ -52,7 +54,7 @@ from spark_jobs.settings import TaskMemory
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.unshared.windows import unshared
-from spark_jobs.warehouse.data_files import BUCKETS, DataFile, Task
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS, RESULTS
 from tests.oracle import answers, column_names, compare
 from tests.sizes import examples
@@ -315,14 +317,6 @@ def test_missing_partial_rows_are_refused_not_left_out() -> None:
         list(finals_of_rows(pa.concat_tables([rows, rows]), synopsis, queries, 3 * DAY, 4 * DAY))
 
 
-class Total:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self, more: int) -> None:
-        self.value += more
-
-
 TEXTS = (
     "symbol, sum(n) AS s, last(price) AS p FROM trades WINDOW ROWS 7 SLIDE 2 PARTITION BY symbol ON ts GROUP BY symbol",
     "symbol, count(*) AS c FROM trades WINDOW ROWS 9 SLIDE 3 ON ts WHERE price > 2 GROUP BY symbol",
@@ -362,12 +356,13 @@ def staged(folder: Path, format: str = "parquet") -> Staged:
     workload = Workload(queries, (stream,))
     store = Store(Case(workload, events, 0, 5 * DAY))
 
-    blocks, counted = [(day * DAY, day * DAY + DAY) for day in range(5)], Total()
+    blocks = [(day * DAY, day * DAY + DAY) for day in range(5)]
     task = rows_task(
-        stream, splits_of(stream), blocks, store.requests(0, 5 * DAY), store.counts(), str(folder / "partials"), counted
+        stream, splits_of(stream), blocks, store.requests(0, 5 * DAY), store.counts(), str(folder / "partials")
     )
-    files = _files(task, range(5))
-    assert counted.value == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
+    outcome = LocalWorkers().run(task, 5, 1, "rows")
+    files = [one for one in outcome.results if isinstance(one, DataFile)]
+    assert outcome.counts["rows"] == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
 
     paths = [str(folder / "partials" / file.path) for file in files]
     parts = [SynopsisWork(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]

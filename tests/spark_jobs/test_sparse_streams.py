@@ -30,7 +30,6 @@ from optimizer.synopses.synopsis import synopsis_of
 from optimizer.windows import alignment, calendars
 from optimizer.workload.instants import DAY, FAR_APART
 from optimizer.workload.values import ACQ, LONG, SECOND, STRING, TIMESTAMP, Calendar, Source, Stream, Window, Workload
-from spark_jobs.engine.local import Accumulator
 from spark_jobs.finals import passes as passes_module
 from spark_jobs.finals.passes import Pass, TooLarge
 from spark_jobs.partials.fill_request import FillRequest
@@ -361,8 +360,6 @@ def test_a_window_that_is_too_large_is_refused_without_trying_the_others(
         splits_of(stream),
         [[FillRequest(synopsis, begin, end)]],
         str(tmp_path / "partials"),
-        [Accumulator(0)],
-        Accumulator(0),
     )
     paths = [str(tmp_path / "partials" / one.path) for one in task(range(1)) if isinstance(one, DataFile)]
     tried: list[str] = []
