@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import deque
@@ -340,6 +341,9 @@ class SubmitOperator(SparkSubmitOperator):
             self._run_here(here)
             return
         is_local = connection is not None and _is_local(connection)
+        if is_local and shutil.which("spark-submit") is None:
+            # the one beside this Python, wherever Airflow was started from
+            os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
         self.conf: dict[Any, Any] = {**spark_settings(is_local=is_local), **(self.conf or {})}
         super().execute(context)

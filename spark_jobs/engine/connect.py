@@ -69,9 +69,9 @@ class ConnectWorkers:
             return StageOutcome([])
         begun = time.perf_counter()
         work = cloudpickle.dumps(counting(task))
-        frame = self._session.range(0, pieces, 1, min(pieces, most))
         self._session.addTag(self._tag)
         try:
+            frame = self._session.range(0, pieces, 1, min(pieces, most))
             rows = frame.mapInArrow(partial(_done, work), "first bigint, place bigint, content binary").toArrow()
         except KeyboardInterrupt:
             self._session.interruptTag(self._tag)

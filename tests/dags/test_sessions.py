@@ -192,6 +192,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], W
         "HEDDLE_HOME": str(place / "home"),
         "HEDDLE_WAREHOUSE": str(place / "warehouse"),
         "HEDDLE_CHECKS": "sample",
+        "HEDDLE_ENGINE": "local",
         "HEDDLE_SESSION": "15 minutes",
         "PLACE": str(place),
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),

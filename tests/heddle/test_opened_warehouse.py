@@ -20,7 +20,8 @@ import heddle
 from heddle.house import micros
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import relation
-from tests.in_process import Clock, Session, without_spark
+from tests.chaos.orders import in_process
+from tests.in_process import Clock, without_spark
 from tests.in_process import heddle as command
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -210,7 +211,7 @@ def test_a_run_is_published_and_running_it_again_changes_nothing(
 ) -> None:
     clock.now += 24 * HOUR
     since, until = "2013-07-02T02:00", "2013-07-02T04:00"
-    session: Any = Session()
+    session: Any = in_process()
     first = house.run(since, until, spark=session, progress=True)
     assert first.status == "published" and "listing sources" in capsys.readouterr().err
     assert house.run(since, until).status == "unchanged"

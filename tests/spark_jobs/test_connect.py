@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.engine.connect import RemoteContext, archive, remote_session
+from spark_jobs.engine.connect import ConnectWorkers, archive, remote_session
 from spark_jobs.results.read import read
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -65,27 +65,36 @@ class LocalFrame:
 class LocalSession:
     """Stands in for a session of Spark Connect."""
 
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
+
+    def addTag(self, tag: str) -> None:
+        self.tags.add(tag)
+
+    def removeTag(self, tag: str) -> None:
+        self.tags.remove(tag)
+
     def range(self, begin: int, end: int, step: int, pieces: int) -> LocalFrame:
+        assert self.tags == {"a  run"}
         edges = [begin + (end - begin) * n // pieces for n in range(pieces + 1)]
         return LocalFrame([list(range(*pair)) for pair in zip(edges, edges[1:], strict=False)])
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
 def test_a_stage_gives_all_outcomes_in_order_and_counts_each_task_once(pieces: int) -> None:
-    context = RemoteContext(LocalSession())
-    seen, other = context.accumulator(10), context.accumulator(0)
+    session = LocalSession()
+    workers = ConnectWorkers(session, "a, run")  # type: ignore[arg-type]
 
-    def task(numbers: Any) -> Iterator[tuple[str, int]]:
+    def task(numbers: Any, count: Any) -> Iterator[tuple[str, int]]:
         for number in numbers:
-            seen.add(1)
+            count("seen", 1)
             yield "x", number
             yield "y", number
 
-    items = [5, 3, 8, 1]
-    outcomes = context.parallelize(items, pieces).mapPartitions(task).collect()
-    assert outcomes == [(name, item) for item in items for name in "xy"]
-    assert (seen.value, other.value) == (14, 0)
-    assert context.parallelize(items, pieces).flatMap(lambda item: [item] * 2).collect() == [5, 5, 3, 3, 8, 8, 1, 1]
+    found = workers.run(task, 4, pieces, "a stage")
+    assert found.results == [(name, number) for number in range(4) for name in "xy"]
+    assert found.counts == {"seen": 4} and session.tags == set()
+    assert [(job.description, job.tasks) for job in workers.jobs] == [("a stage", min(4, pieces))]
 
 
 def test_the_archive_is_the_code_that_tasks_import(tmp_path: Path) -> None:
@@ -144,7 +153,7 @@ from spark_jobs.engine.session import start_session
 from spark_jobs.run.interval import run
 from spark_jobs.warehouse.warehouse import Warehouse
 spark = start_session("test")
-assert type(spark).__name__ == "RemoteSession"
+assert "connect" in type(spark).__module__
 warehouse = Warehouse.open({str(theirs / "warehouse")!r})
 for begin, end in ((0, 120), (120, 180)):
     day, minute = 1_372_636_800_000_000, 60_000_000
