@@ -60,12 +60,15 @@ def recomputed_rows(
     """Recompute sampled windows of rows from the raw events of their spans: one check a query.
 
     A span that holds fewer rows of the key than the window has is wrong. One that holds more (rows at the time of the
-    first or the last may belong to neighbours) says nothing about the answer.
+    first or the last may belong to neighbours) says nothing about the answer. Of a run that answers everything, one key
+    of each query is also looked at for windows that are missing (:class:`_Succession`).
     """
+    past = past or Past()
+    edges = {} if past.repaired else {name: (begin, end) for name, end in ends.items()}
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
     answers = Staged(staged)
-    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
-    return [recorded(check) for check in compared_rows(engine, answers, plan, sources, sample)]
+    sample = drawn(answers, queries, sources, begin, ends, seed, past, len(plan.workload.queries))
+    return [recorded(check) for check in compared_rows(engine, answers, plan, sources, sample, edges)]
 
 
 def compared_rows(
@@ -74,20 +77,27 @@ def compared_rows(
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
     sample: Sequence[Drawn],
+    edges: Mapping[str, tuple[int, int]] = {},
 ) -> list[dict[str, Any]]:
-    """Recompute the drawn windows of rows and compare: one check a query."""
+    """Recompute the drawn windows of rows and compare: one check a query. ``edges``: by stream the interval [begin,
+    end) of which all windows are answered."""
     by_name = {each.units.query.name: each for each in sample}
-    wanted, windows = [], dict[str, list[RowWindow]]()
+    wanted, windows, successions = [], dict[str, list[RowWindow]](), dict[str, _Succession]()
     for each in sample:
         query = each.units.query
         windows[query.name] = [RowWindow.of(each.units, number) for number in each.numbers]
         buckets = set(bucket_of([json_value(window.key) for window in windows[query.name]]).tolist())
-        wanted.append(RecomputedQuery.of(each)._replace(buckets=tuple(sorted(buckets))))
+        recomputed = RecomputedQuery.of(each)
+        if query.stream in edges and (succession := _Succession.of(each, *edges[query.stream])) is not None:
+            successions[query.name] = succession
+            spans = dict.fromkeys([*recomputed.windows, *succession.spans])
+            recomputed = recomputed._replace(windows=tuple(spans))
+        wanted.append(recomputed._replace(buckets=tuple(sorted(buckets))))
     found = []
     for events in raw_events(plan, sources, wanted):
         query = events.wanted.query
         ends = {window.end for window in windows[query.name]}
-        audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name])
+        audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name], successions.get(query.name))
         check = events.check(engine, audit.differences)
         told = audit.detail() if check["success"] else ""
         check["detail"] = "; ".join(filter(None, (check["detail"], told)))
@@ -102,6 +112,7 @@ class _RowAudit:
     staged: list[dict[str, Any]]
     query: ACQ
     windows: list[RowWindow]
+    succession: _Succession | None = None
     apart: int = 0
 
     def differences(self, judge: Judge) -> list[Difference]:
@@ -122,7 +133,7 @@ class _RowAudit:
             self.apart += 1
             theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
             found += compare(query, self._of(window), theirs)
-        return found
+        return found if self.succession is None else found + self.succession.differences(query, rows)
 
     def _of(self, window: RowWindow) -> list[dict[str, Any]]:
         """The staged answers of a window."""
@@ -132,6 +143,59 @@ class _RowAudit:
     def detail(self) -> str:
         """How much was compared, for people."""
         return f"{self.apart} of {len(self.windows)} windows, the others share the time of their first or last row"
+
+
+class _Succession(NamedTuple):
+    """The windows of one key in an interval, of a query that answers every window: each begins a slide after the one
+    before it, and less than a slide of rows comes before the last row of the first, and after the last.
+
+    ``missing``: numbers of first rows that no window has; ``before``, ``after``: spans [start, end), None where a
+    window that is missing there cannot be told; ``end``: of the first window (microseconds).
+    """
+
+    key: tuple[str | None, ...]
+    missing: tuple[int, ...]
+    before: tuple[int, int] | None
+    after: tuple[int, int] | None
+    end: int
+
+    @classmethod
+    def of(cls, drawn: Drawn, begin: int, end: int) -> _Succession | None:
+        """That of the key of the first drawn window; None for a query that leaves windows out."""
+        units, query = drawn.units, drawn.units.query
+        if query.filter is not None or query.having or query.top is not None or units.positions is None:
+            return None
+        if not drawn.numbers or query.window.at is not None:
+            return None
+        key = RowWindow.of(units, drawn.numbers[0]).key
+        texts = {text for text in set(units.keys) if _key_of(query, json.loads(text)) == key}
+        numbers = [number for number, text in enumerate(units.keys) if text in texts]
+        windows = sorted({(int(units.positions[number]), int(units.ends[number])) for number in numbers})
+        slide, until = query.window.slide, end if query.until is None else min(end, query.until)
+        (first, first_end), (last, last_end) = windows[0], windows[-1]
+        missing = set(range(first, last, slide)) - {position for position, _ in windows}
+        # the last row of the first window is no row before it
+        before = (begin, first_end - 1) if first >= slide and begin < first_end - 1 else None
+        after = (last_end, until) if last_end < until else None
+        return cls(key, tuple(sorted(missing)), before, after, first_end)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Of which the rows are counted."""
+        return [span for span in (self.before, self.after) if span is not None]
+
+    def differences(self, query: ACQ, rows: Mapping[tuple[tuple[int, int], Any], int]) -> list[Difference]:
+        """The windows that are missing. ``rows``: of each span and key."""
+        found = [
+            Difference(query.name, self.end, self.key, f"has no successor from row {position} on")
+            for position in self.missing[:1]
+        ]
+        for span, where in ((self.before, "before"), (self.after, "after")):
+            count = rows.get((span, self.key), 0) if span is not None else 0
+            if count >= query.window.slide:
+                what = f"is not all: {count} rows {where} the windows of its key make another"
+                found.append(Difference(query.name, self.end, self.key, what))
+        return found
 
 
 def _counting(query: ACQ) -> ACQ:
