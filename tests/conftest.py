@@ -33,6 +33,10 @@ INTERPRETED = {
 """Settings of Spark's session in quick tests: compiling a plan, or planning it again, costs more than few rows do."""
 
 
+UNSEEN = {"spark.ui.enabled": "false", "spark.eventLog.enabled": "false"}
+"""Nobody looks at the session of the tests; test_submitted.py tests what is seen."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole test process: starting one costs more than most tests."""
@@ -40,7 +44,7 @@ def spark() -> Iterator[SparkSession]:
 
     # hundreds of generated plans stay in the driver's caches
     os.environ.setdefault("HEDDLE_DRIVER_MEMORY", "5g")
-    settings = (INTERPRETED if PROFILE == QUICK else {}) | _jars_of_kafka()
+    settings = (INTERPRETED if PROFILE == QUICK else {}) | _jars_of_kafka() | UNSEEN
     session = start_session("tests", "local[2]", settings=settings)
     _sessions.append(session)
     yield session

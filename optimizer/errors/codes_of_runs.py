@@ -325,6 +325,16 @@ CODES_OF_RUNS = (
         "`heddle maintain` names the command that mends each table.",
     ),
     Code(
+        "HDL-535",
+        "There is no Java to start Spark with.",
+        "Install Java 17, set JAVA_HOME, or compute without it: `--engine local`.",
+    ),
+    Code(
+        "HDL-536",
+        "Spark's JVM did not start.",
+        "Its last line says why: another Java than 17 or 21, or more memory (HEDDLE_DRIVER_MEMORY) than there is.",
+    ),
+    Code(
         "HDL-540",
         "The file of the warehouse's lease is damaged.",
         "Remove the file while nothing writes to the warehouse.",

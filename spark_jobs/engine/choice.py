@@ -129,6 +129,9 @@ class Engine:
         if self._session is None:
             from spark_jobs.engine import session
 
+            if settings().spark_remote is None and not has_java():
+                hint = "install Java 17, set JAVA_HOME, or compute without it: `--engine local`"
+                raise HeddleError("HDL-535", "there is no Java to start Spark with", hint)
             self._starting()
             self._session = session.start_session(self._name, **self._options)
             self._started(self._session)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from optimizer.errors.crashes import tell_crash
-from optimizer.errors.redaction import keep_secret
+from optimizer.errors.diagnostics import HeddleError, printable
+from optimizer.errors.redaction import keep_secret, redacted
 from spark_jobs.settings import EVENTS, PROJECT, Settings
 from spark_jobs.settings import settings as heddle_settings
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 LOGGING = "spark_jobs/log4j2.properties"
+
+JVM_HINT = "Java 17 is needed (`java -version`), and HEDDLE_DRIVER_MEMORY of memory"
 
 KEPT_DAYS = 7
 """How long the event log of an application is kept in the default folder."""
@@ -51,8 +54,6 @@ def spark_settings(quick: bool = True, is_local: bool = True) -> dict[str, str]:
     twice as dear; measurements of such jobs must not have it. ``is_local``: Spark runs on this machine alone; else the
     cluster's own settings say where it writes down what it did. Raises HDL-520 without Delta's jar.
     """
-    from optimizer.errors.diagnostics import HeddleError
-
     configured = heddle_settings()
     jars = sorted(str(path) for path in configured.jars.glob("*.jar"))
     # of the resolved set only Delta itself is not already in Spark's own distribution
@@ -140,6 +141,7 @@ def start_session(
 
         sys.excepthook = tell_crash
         return remote_session(remote, name, PROJECT)
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -160,8 +162,13 @@ def start_session(
         builder = builder.config(f"spark.executorEnv.{key}", value)
     if (chosen or "local[*]").startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
-    with _quiet():
-        session = builder.getOrCreate()
+    with _quiet() as said:
+        try:
+            session = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            raise HeddleError("HDL-536", f"Spark's JVM did not start: {said()}", JVM_HINT) from error
     # what fails is told by Heddle, in a line: with it comes all that Spark says of it
     is_debugging = heddle_settings().debug
     session.sparkContext.setLogLevel("ERROR" if is_debugging else "OFF")
@@ -173,13 +180,22 @@ def start_session(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what is written to standard error, by this process and by those it starts now; show it on failure."""
+def _quiet() -> Iterator[Callable[[], str]]:
+    """Keep what is written to standard error, by this process and by those it starts now; show it on failure, but for
+    an expected one. Yields what returns its last line."""
+
+    def last_line() -> str:
+        kept.seek(0)
+        lines = kept.read().decode(errors="replace").strip().splitlines()
+        return printable(redacted(lines[-1]), 300) if lines else "it said nothing"
+
     with tempfile.TemporaryFile() as kept:
         before = os.dup(2)
         os.dup2(kept.fileno(), 2)
         try:
-            yield
+            yield last_line
+        except HeddleError:
+            raise
         except BaseException:
             kept.seek(0)
             os.write(before, kept.read())

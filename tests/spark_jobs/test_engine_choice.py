@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +20,7 @@ from spark_jobs.engine import choice
 from spark_jobs.engine import session as session_module
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.settings import PROJECT
 from spark_jobs.unshared import duckdb_windows
 from spark_jobs.unshared.duckdb_expressions import CannotTell
 from tests.chaos.orders import in_process
@@ -143,6 +147,32 @@ def test_without_java_a_large_run_goes_on_here(started: list[str], monkeypatch: 
     monkeypatch.setattr(choice, "has_java", lambda: False)
     found = Engine("x").expected(1e9)
     assert found.name == "local" and "no Java" in found.reason
+
+
+def test_spark_without_java_is_refused(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "has_java", lambda: False)
+    with pytest.raises(HeddleError, match="HDL-535"):
+        Engine("x", requested="spark").decide(1, "run")
+    assert started == []
+
+
+@pytest.mark.parametrize("memory", ["1k", "many"])
+def test_a_jvm_that_does_not_start_says_why(memory: str) -> None:
+    """In a process of its own: a session of this one would be taken."""
+    lines = (
+        "import sys",
+        "from optimizer.errors.crashes import exit_code_of",
+        "from spark_jobs.engine.session import start_session",
+        "sys.exit(exit_code_of(lambda: start_session('x', 'local[1]')))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        env=os.environ | {"HEDDLE_DRIVER_MEMORY": memory, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "HDL-536" in done.stderr and "HEDDLE_DRIVER_MEMORY" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("wrong", ["-1", "many", "1.5"])

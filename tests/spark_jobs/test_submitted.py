@@ -1,0 +1,50 @@
+"""The job of the DAG as Airflow submits it: an application of Spark that can be seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.engine.session import spark_settings
+from spark_jobs.settings import PROJECT
+from spark_jobs.warehouse import publish_log
+from tests.chaos.orders import in_process
+from tests.spark_jobs.laboratory import Laboratory, steady
+
+
+@pytest.mark.spark
+def test_an_interval_is_an_application_with_named_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady(180))
+    laboratory.write([], "quotes")
+    version, events = laboratory.plan(), tmp_path / "events"
+    monkeypatch.setenv("HEDDLE_EVENT_LOG", str(events))
+    settings = [part for key, value in spark_settings().items() for part in ("--conf", f"{key}={value}")]
+    job = ["--warehouse", str(laboratory.warehouse.root), "--plan-version", str(version), "--run-id", "a run"]
+    job += ["--from", "2013-07-01T00:30", "--to", "2013-07-01T01:30"]
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", *settings]
+    command += [str(PROJECT / "spark_jobs" / "aggregate_windows.py"), *job]
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment |= {"HEDDLE_ENGINE": "", "HEDDLE_DRIVER_MEMORY": "1g"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert "heddle: computed on spark local[2]: the default of DAGs" in lines
+    told = [line.removeprefix("heddle: ") for line in lines if " task" in line]
+    assert [line.split(" 2013-07-01T")[0] for line in told] == ["partials trades", "finals of 2 queries", told[2]]
+    assert told[2].startswith("inspect ")
+    record = json.loads(next(line for line in lines if line.startswith("{")))
+    assert record["status"] == "published" and record["answers"] and record["features"]["spark_runs"] == 1
+    assert [job["failed"] for job in record["jobs"]] == [0, 0, 0] and all(job["ids"] for job in record["jobs"])
+    assert record["ui"].startswith("http://127.0.0.1:")
+    (file,) = events.iterdir()
+    assert file.name.startswith(record["application"])
+    # what readers see is what the local engine gives
+    assert laboratory.wrong(version, 30, 90) == []
+    (row,) = publish_log.publications(laboratory.warehouse)
+    assert row.record.application == record["application"]
