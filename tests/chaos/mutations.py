@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +26,9 @@ from optimizer.windows.alignment import day_label
 from spark_jobs.operations import file_checks
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
+from spark_jobs.planning import publication as publication_module
 from spark_jobs.results import own_table, tables
 from spark_jobs.run import finals_stage, narrowing, partials_stage, preparation, publication
-from spark_jobs.run import interval as interval_module
 from spark_jobs.run import values as values_module
 from spark_jobs.warehouse import data_files, held_tables, plans, publish_log, schemas
 from spark_jobs.warehouse import lease as lease_module
@@ -276,15 +277,7 @@ def registered_once_a_version(patch: Patch) -> None:
 
 
 def plan_stored_whenever_asked(patch: Patch) -> None:
-    held = plans.current_version
-    patch.setattr(plans, "current_version", lambda house: None if held(house) is None else held(house))
-    load = plans.load_plan
-
-    class Other:
-        fingerprint = ""
-
-    patch.setattr(plans, "load_plan", lambda house, version: Other())
-    patch.setattr(interval_module, "load_plan", load)
+    patch.setattr(publication_module, "relocated_as", lambda plan, places: SimpleNamespace(fingerprint=""))
 
 
 def merged_files_kept(patch: Patch) -> None:
@@ -353,7 +346,8 @@ def whatever_was_published(patch: Patch) -> None:
 
 def known_as_of_now(patch: Patch) -> None:
     """A run says that it knew what others have noted meanwhile."""
-    patch.setattr(values_module, "newest", lambda known: 1 << 60)
+    late = property(lambda listing: dict.fromkeys(listing.arrivals, 1 << 60))
+    patch.setattr(values_module.SourceListing, "newest", late)
 
 
 def whatever_is_known(patch: Patch) -> None:
