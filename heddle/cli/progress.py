@@ -121,8 +121,7 @@ def stages(line: str) -> Iterator[Stages]:
 
 @contextmanager
 def watched(stages: Stages, tasks_done: Callable[[], tuple[int, int]]) -> Iterator[None]:
-    """Within it the stages tell how many tasks are done, of those that are known; nothing is asked where nobody is
-    told."""
+    """Show how many tasks are done while the block runs, if progress is shown at all."""
     if not (stages.form is Form.json or (stages.form is Form.auto and terminal.errors.is_terminal)):
         yield
         return

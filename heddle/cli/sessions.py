@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stages]]:
-    """What one command computes with, and what is told the stages of what goes on."""
+    """The engine of one command, and the stages that it reports."""
     from spark_jobs.engine.choice import Engine
 
     with stages("starting") as report, ExitStack() as watching:

@@ -103,7 +103,7 @@ class HeddleError(Exception):
         return error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As other processes are sent it: whole."""
+        """Pickle the diagnostic and its causes, for other processes."""
         return HeddleError.of, (self.diagnostic, *self.causes)
 
 

@@ -63,21 +63,21 @@ class Engine:
         if self._given is not None:
             return Decision("local" if self._given.name.startswith("local") else "spark", "the caller's")
         configured = settings()
-        asked, reason = self._requested or configured.engine, "as it was asked for"
-        if asked is None:
-            asked, reason = self._default, "the default of DAGs"
-        if asked not in ENGINES:
-            raise HeddleError("HDL-120", f"--engine is {asked[:128]!r}", f"one of {', '.join(ENGINES)}")
+        name, reason = self._requested or configured.engine, "as set"
+        if name is None:
+            name, reason = self._default, "the default of DAGs"
+        if name not in ENGINES:
+            raise HeddleError("HDL-120", f"--engine is {name[:128]!r}", f"one of {', '.join(ENGINES)}")
         elsewhere = ""
         if configured.spark_remote is not None:
             elsewhere = "Spark Connect is configured"
         elif configured.spark_master and not configured.spark_master.startswith("local"):
             elsewhere = f"the master is {configured.spark_master}"
-        if asked == "local" and elsewhere:
+        if name == "local" and elsewhere:
             raise HeddleError("HDL-120", f"the engine is `local`, but {elsewhere}", "say `spark`, or leave one out")
-        if asked == "auto" and not elsewhere:
+        if name == "auto" and not elsewhere:
             return None
-        return Decision("local" if asked == "local" else "spark", elsewhere if asked == "auto" else reason)
+        return Decision("local" if name == "local" else "spark", elsewhere if name == "auto" else reason)
 
     def expected(self, amount: float) -> Decision:
         """What :meth:`decide` would take. Raises as :meth:`fixed`."""

@@ -42,7 +42,7 @@ _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
 class ConnectWorkers:
-    """The executors behind a server of Spark Connect. ``tag``: of all that is asked of it, by which it is interrupted;
+    """The executors behind a server of Spark Connect. ``tag``: of its operations, by which they are interrupted;
     the id of a run."""
 
     def __init__(self, session: SparkSession, tag: str) -> None:

@@ -19,7 +19,7 @@ _used: WeakSet[SparkContext] = WeakSet()
 class SparkWorkers:
     """Spark's executors. ``group``: the job group of what they do, by which it is cancelled; the id of a run.
 
-    Tasks are those of RDDs: planning, compiling and fetching a query of SQL costs more than a whole job of ours, whose
+    Tasks are those of RDDs: planning, compiling and fetching a query of SQL costs more than one of our jobs, whose
     tasks read and write files themselves.
     """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Count = Callable[[str, int], None]
-"""Told a name and an amount, which is added to what was told of the name before."""
+"""Adds an amount to the counter of a name."""
 
 Task = Callable[..., Iterator[Any]]
 """The work of a stage: given numbers of pieces and a :data:`Count`, it yields outcomes."""

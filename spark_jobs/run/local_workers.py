@@ -47,7 +47,7 @@ def main(sockets: list[int]) -> None:
     import spark_jobs.partials.lifting
     import spark_jobs.run.partials_task  # noqa: F401
 
-    # whoever started this ends it
+    # Ctrl-C reaches all processes of the terminal; the parent decides when these end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
     workers = []
