@@ -293,7 +293,10 @@ class SharingPlanLink(BaseOperatorLink):
 
 def _is_local(connection: Any) -> bool:
     """Whether a connection's master is this machine."""
-    return str(connection.host).startswith("local") and connection.extra_dejson.get("deploy-mode") != "cluster"
+    return (
+        re.match(r"local(\[|$)", str(connection.host)) is not None
+        and connection.extra_dejson.get("deploy-mode") != "cluster"
+    )
 
 
 LAST_LINES = 5
@@ -310,6 +313,9 @@ class SubmitOperator(SparkSubmitOperator):
     """
 
     template_fields = (*SparkSubmitOperator.template_fields, "given")
+    is_quick = True
+    """Whether the application ends after some seconds: see :func:`spark_jobs.engine.configuration.spark_settings`."""
+
     _process: subprocess.Popen[str] | None = None
 
     def __init__(self, *, job: str, given: Any, **arguments: Any) -> None:
@@ -332,7 +338,7 @@ class SubmitOperator(SparkSubmitOperator):
 
     def execute(self, context: Any) -> Any:
         """Submit the job with what is known only now: Spark's settings and the arguments."""
-        from spark_jobs.engine.session import spark_settings
+        from spark_jobs.engine.configuration import spark_settings, user_settings
 
         self.application_args = self.arguments(context)
         connection = self._connection()
@@ -345,7 +351,9 @@ class SubmitOperator(SparkSubmitOperator):
             # the one beside this Python, wherever Airflow was started from
             os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
-        self.conf: dict[Any, Any] = {**spark_settings(is_local=is_local), **(self.conf or {})}
+        given = {key: str(value) for key, value in (self.conf or {}).items()}
+        made = spark_settings(self.is_quick, is_local, user_settings() | given)
+        self.conf: dict[Any, Any] = {**given, **made}
         super().execute(context)
 
     def _connection(self) -> Any:
@@ -446,6 +454,7 @@ class SessionOperator(AggregateOperator):
             super().execute(context)
             return dict(self.given)
         self.application = str(home() / "spark_jobs" / "live_session.py")
+        self.is_quick = False
         super().execute(context)
         failed = failed_refreshes(context["run_id"])
         if failed:

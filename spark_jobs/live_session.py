@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from spark_jobs.run.live import LiveSession, wait_for
     from spark_jobs.sources.decoding import parse_instant
 
-    engine = Engine("heddle", lambda: _say("starting Spark"), default="spark")
+    engine = Engine("heddle", lambda: _say("starting Spark"), default="spark", quick=False)
     until = parse_instant(given.until)
     try:
         warehouse = wait_for(given.warehouse, until, _say)

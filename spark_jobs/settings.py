@@ -40,12 +40,18 @@ LOCAL_EVENTS = 15_000_000
 ENGINES = ("spark", "local", "auto")
 """What computes: Spark; processes of this machine, without a JVM; whichever is cheaper for what there is to do."""
 
+SENT = ("folder", "archive")
+"""How executors get this code: from the folder of the project, which they see too; as an archive that is sent."""
+
 CHECKS = ("all", "sample", "none")
 """How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
 the sample is recomputed; nothing is done. From much to little."""
 
 EVENTS = Path("var") / "spark-events"
 """Spark's event log, in HEDDLE_HOME."""
+
+DRIVER_MEMORY = "2g"
+"""Memory of Spark's driver, unless ``HEDDLE_DRIVER_MEMORY`` or Spark's own settings say otherwise."""
 
 NO_FILE = ProjectFile()
 
@@ -129,6 +135,8 @@ class Settings:
         Owners whose queries have tables of their own.
     spark_master
         The master's URL; None: not said.
+    spark_code_text
+        See :attr:`spark_code`.
     spark_remote
         The URL of a Spark Connect server; None: a session is started here. It may hold a token.
     engine_text
@@ -247,6 +255,15 @@ class Settings:
         "HDL-900: Spark refuses it",
         "text",
     )
+    spark_code_text: str = _setting(
+        "HEDDLE_SPARK_CODE",
+        "`folder` or `archive`",
+        "`folder`",
+        "how the executors of a cluster get Heddle's code: from the folder of the project, which they see under the "
+        "same path, or as an archive that is sent with compiled kernels. Spark Connect always sends it",
+        "HDL-120 when Spark starts",
+        "text",
+    )
     spark_remote: str | None = _setting(
         "HEDDLE_SPARK_REMOTE",
         "URL",
@@ -295,7 +312,7 @@ class Settings:
         "HEDDLE_DRIVER_MEMORY",
         "size",
         "`2g`",
-        "memory of Spark's driver, as Spark writes it",
+        "memory of Spark's driver, as Spark writes it; without it that of `spark-defaults.conf`, where it has one",
         "HDL-900: the JVM does not start",
         "text",
     )
@@ -426,12 +443,13 @@ class Settings:
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),
+            spark_code_text=text("spark_code") or "folder",
             spark_remote=text("spark_remote") or None,
             engine_text=text("engine") or "",
             local_events_text=text("local_events") or "",
             in_process_text=text("in_process") or "",
             event_log=_none(text("event_log") or str(home / EVENTS)),
-            driver_memory="2g" if memory is None else memory,
+            driver_memory=DRIVER_MEMORY if memory is None else memory,
             task_memory_text=text("task_memory") or "2g",
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,
@@ -470,6 +488,14 @@ class Settings:
         if not text and self.in_process_text:
             return "auto" if self._number("in_process") else "spark"
         return text or None
+
+    @property
+    def spark_code(self) -> str:
+        """How executors get this code, one of :data:`SENT`. Raises HDL-120."""
+        text = self.spark_code_text
+        if text not in SENT:
+            raise HeddleError("HDL-120", f"HEDDLE_SPARK_CODE is {text[:128]!r}", f"one of {', '.join(SENT)}")
+        return text
 
     @property
     def local_events(self) -> int:

@@ -128,6 +128,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in dear)
 
 
+@pytest.fixture(autouse=True)
+def _few_events_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a few events give is put together from several tasks too, as it is of many events outside of the tests."""
+    monkeypatch.setattr("spark_jobs.engine.workers.LEAST_A_TASK", 1)
+
+
 _sessions: list[SparkSession] = []
 
 

@@ -25,7 +25,7 @@ def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stage
         engine = Engine(
             name,
             lambda: report("starting Spark"),
-            lambda session: watching.enter_context(watched(report, engine.tasks_done)),
+            lambda: watching.enter_context(watched(report, engine.tasks_done)),
             **options,
         )
         try:
@@ -59,7 +59,7 @@ def live_session(
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession
 
-    with engine_of_command("heddle tick", requested=engine) as (computing, report):
+    with engine_of_command("heddle tick", requested=engine, quick=False) as (computing, report):
         session = LiveSession(
             house, computing, until, begin, checks, report, meanwhile=lambda: merge_logs(house, report)
         )

@@ -127,6 +127,11 @@ def show_status(state: WarehouseStatus) -> None:
     compared = f"{checks.recomputed:,}, different {checks.different}"
     terminal.console.print(f"sampled queries recomputed unshared from raw events: {compared}", highlight=False)
     terminal.console.print(_runs_table(state.runs))
+    if any(row.record.engine.startswith("spark local") for row in state.runs):
+        from spark_jobs.engine.configuration import is_archived
+
+        archive = "used" if is_archived() else "none for this Java and these jars: run `make setup`"
+        terminal.console.print(f"class archive of Spark's JVM: {archive}", highlight=False)
     if state.refreshes:
         _show_refreshes(state.refreshes)
     print_diagnostics([*missing_warnings(state.missing), *state.problems, *warnings_of(state.older)])

@@ -160,7 +160,7 @@ def show_applications(warehouse: str) -> None:
 
 def consume(place: Place, environment: dict[str, str], warehouse: str) -> None:
     """Have a Spark application that knows nothing of Heddle read the table of a query. Raises :class:`DemoError`."""
-    from spark_jobs.engine.session import spark_settings
+    from spark_jobs.engine.configuration import spark_settings
 
     script = place.root / "dags" / "workload" / "read_with_spark.py"
     settings = [

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.engine.configuration import has_java, is_here
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.workers import Workers
 from spark_jobs.settings import ENGINES, settings
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 PROCESSES_FROM = 3_000_000
@@ -32,15 +32,15 @@ class Engine:
 
     ``requested``: one of :data:`spark_jobs.settings.ENGINES`; None is what the setting says, and where that says
     nothing, ``default``. ``given``: workers that are used whatever there is to do, and not ended. ``starting`` is
-    called before a session of Spark starts, ``started`` with it. ``options``: of
-    :func:`spark_jobs.engine.session.start_session`.
+    called before Spark starts, ``started`` after it. ``options``: of
+    :func:`spark_jobs.engine.session.start_context`.
     """
 
     def __init__(
         self,
         name: str,
         starting: Callable[[], None] = lambda: None,
-        started: Callable[[SparkSession], None] = lambda session: None,
+        started: Callable[[], object] = lambda: None,
         *,
         requested: str | None = None,
         default: str = "auto",
@@ -50,6 +50,7 @@ class Engine:
         self._name, self._options = name, options
         self._starting, self._started = starting, started
         self._requested, self._default, self._given = requested, default, given
+        self._context: SparkContext | None = None
         self._session: SparkSession | None = None
         self._workers = given
         self.choice = Decision("local", "")
@@ -71,7 +72,7 @@ class Engine:
         elsewhere = ""
         if configured.spark_remote is not None:
             elsewhere = "Spark Connect is configured"
-        elif configured.spark_master and not configured.spark_master.startswith("local"):
+        elif configured.spark_master and not is_here(configured.spark_master):
             elsewhere = f"the master is {configured.spark_master}"
         if name == "local" and elsewhere:
             raise HeddleError("HDL-120", f"the engine is `local`, but {elsewhere}", "say `spark`, or leave one out")
@@ -93,7 +94,8 @@ class Engine:
             return self._given
         if self.choice.name == "spark":
             self._close_workers()
-            self._workers = spark_workers(self._start(), group)
+            self._start()
+            self._workers = spark_workers(self._context or self._session, group)
             return self._workers
         processes = len(os.sched_getaffinity(0)) if amount >= PROCESSES_FROM else 1
         if not isinstance(self._workers, LocalWorkers) or self._workers.processes != processes:
@@ -115,27 +117,39 @@ class Engine:
     # ----------------------------------------------------------------------------------------------- session
     @property
     def is_started(self) -> bool:
-        """Whether a session of Spark was started."""
-        return self._session is not None
+        """Whether Spark was started."""
+        return self._context is not None or self._session is not None
 
     def session(self) -> SparkSession | None:
         """The session, for what Spark alone can do; None where none can be started.
 
         Raises as :func:`spark_jobs.engine.session.start_session`.
         """
-        return self._start() if self._given is None else self._given.session()
-
-    def _start(self) -> SparkSession:
+        if self._given is not None:
+            return self._given.session()
+        self._start()
         if self._session is None:
-            from spark_jobs.engine import session
+            from spark_jobs.engine.session import sql_session
 
-            if settings().spark_remote is None and not has_java():
-                hint = "install Java 17, set JAVA_HOME, or compute without it: `--engine local`"
-                raise HeddleError("HDL-535", "there is no Java to start Spark with", hint)
-            self._starting()
-            self._session = session.start_session(self._name, **self._options)
-            self._started(self._session)
+            assert self._context is not None, "it was started"
+            self._session = sql_session(self._context)
         return self._session
+
+    def _start(self) -> None:
+        """Start Spark's context, or the session of a server of Spark Connect."""
+        if self.is_started:
+            return
+        from spark_jobs.engine import session
+
+        if settings().spark_remote is None and not has_java():
+            hint = "install Java 17, set JAVA_HOME, or compute without it: `--engine local`"
+            raise HeddleError("HDL-535", "there is no Java to start Spark with", hint)
+        self._starting()
+        if settings().spark_remote is None:
+            self._context = session.start_context(self._name, **self._options)
+        else:
+            self._session = session.start_session(self._name, **self._options)
+        self._started()
 
     def tasks_done(self) -> tuple[int, int]:
         """Of the stages that Spark works on: how many tasks are done, and how many there are; none of Connect."""
@@ -145,9 +159,10 @@ class Engine:
         """End what was started: local processes and the session."""
         if self._given is None:
             self._close_workers()
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        for started in (self._session, self._context):
+            if started is not None:
+                started.stop()
+        self._session = self._context = None
 
     def _close_workers(self) -> None:
         if self._workers is not None:
@@ -169,18 +184,13 @@ def _by_amount(amount: float) -> Decision:
     return Decision("spark", f"{amount:,.0f} events and rows, more than {most:,}")
 
 
-def has_java() -> bool:
-    """Whether there is a Java to start a JVM with."""
-    home = os.environ.get("JAVA_HOME")
-    return (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
-
-
-def spark_workers(session: SparkSession, group: str) -> Workers:
-    """The workers of a session, classic or of Spark Connect. ``group``: what their jobs are known by."""
-    if "connect" in type(session).__module__:
+def spark_workers(spark: Any, group: str) -> Workers:
+    """The workers of ``spark``: a context of Spark, or a session, classic or of Spark Connect. ``group``: what their
+    jobs are known by."""
+    if "connect" in type(spark).__module__:
         from spark_jobs.engine.connect import ConnectWorkers
 
-        return ConnectWorkers(session, group)
+        return ConnectWorkers(spark, group)
     from spark_jobs.engine.spark import SparkWorkers
 
-    return SparkWorkers(session, group)
+    return SparkWorkers(getattr(spark, "sparkContext", spark), group)

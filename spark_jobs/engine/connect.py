@@ -2,18 +2,15 @@
 else.
 
 A stage is ``mapInArrow`` over the numbers of its pieces of work; what its tasks yield comes back as rows, of one
-attempt of each task. The project is sent to the workers as an archive of its own: nothing is assumed of them but Python
-with the packages that tasks need.
+attempt of each task. The project is sent to the workers (:mod:`spark_jobs.engine.shipping`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import socket
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +20,7 @@ import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import keep_secret, redacted
+from spark_jobs.engine.shipping import archive
 from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
 
 if TYPE_CHECKING:
@@ -33,12 +31,6 @@ DEFAULT_PORT = 15_002
 
 PATIENCE = 10.0
 """Seconds in which somebody has to answer there."""
-
-PACKAGES = ("optimizer", "spark_jobs")
-"""What tasks import of this project."""
-
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in the archive, so that equal code is an equal archive."""
 
 
 class ConnectWorkers:
@@ -117,75 +109,6 @@ def _row(first: int, place: int, outcome: Any) -> pa.RecordBatch:
 def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if any(len(batch) for batch in batches):
         yield pa.RecordBatch.from_pydict({"n": [1]})
-
-
-_UNPACKED = '''"""Unpacks Heddle's code once for a user of this machine.
-
-A session's archive has another path each time, and what was compiled is found again by the path of its source.
-"""
-
-import os
-import tempfile
-import zipfile
-
-_archive = os.path.dirname(__file__)
-_name = os.path.basename(_archive).removesuffix(".zip")
-
-
-def _place():
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    made = os.path.join(home, "heddle")
-    try:
-        os.makedirs(made, mode=0o700, exist_ok=True)
-        if os.stat(made).st_uid != os.getuid():
-            raise OSError("it is of another user")
-        place = os.path.join(made, _name)
-        if not os.path.isdir(place):
-            draft = tempfile.mkdtemp(dir=made)
-            _unpack(draft)
-            try:
-                os.rename(draft, place)
-            except OSError:
-                if not os.path.isdir(place):
-                    raise
-        return place
-    except OSError:
-        place = tempfile.mkdtemp(prefix="heddle-")
-        _unpack(place)
-        return place
-
-
-def _unpack(place):
-    with zipfile.ZipFile(_archive) as packed:
-        packed.extractall(place, [name for name in packed.namelist() if name.startswith("code/")])
-
-
-PLACE = os.path.join(_place(), "code")
-'''
-
-_STUB = """import os
-
-import heddle_unpacked
-
-__path__ = [os.path.join(heddle_unpacked.PLACE, __name__)]
-"""
-
-
-def archive(folder: Path, project: Path) -> Path:
-    """The packages that tasks import as a ZIP file in a folder, whose name says its content; imported from it, they
-    unpack themselves into the user's cache."""
-    found = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
-    contents = {f"code/{file.relative_to(project)}": file.read_bytes() for file in found}
-    contents |= {f"{name}/__init__.py": _STUB.encode() for name in PACKAGES}
-    contents["heddle_unpacked.py"] = _UNPACKED.encode()
-    hashed = hashlib.sha256()
-    for name, content in contents.items():
-        hashed.update(f"{name}\0{len(content)}\0".encode() + content)
-    place = folder / f"heddle-{hashed.hexdigest()[:16]}.zip"
-    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, content in contents.items():
-            made.writestr(zipfile.ZipInfo(name, _FIRST_DAY), content, zipfile.ZIP_DEFLATED)
-    return place
 
 
 def remote_session(url: str, name: str, project: Path) -> SparkSession:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,20 +24,25 @@ import psutil
 from optimizer.errors.crashes import tell_crash
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import keep_secret, redacted
-from spark_jobs.settings import EVENTS, PROJECT, Settings
+from spark_jobs.engine.configuration import (
+    AT_START,
+    archive_of,
+    delta_jars,
+    is_here,
+    spark_settings,
+    user_settings,
+)
+from spark_jobs.engine.shipping import archive
+from spark_jobs.settings import PROJECT
 from spark_jobs.settings import settings as heddle_settings
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
-LOGGING = "spark_jobs/log4j2.properties"
-
 JVM_HINT = "Java 17 is needed (`java -version`), and HEDDLE_DRIVER_MEMORY of memory"
-
-KEPT_DAYS = 7
-"""How long the event log of an application is kept in the default folder."""
 
 WORKERS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -47,93 +53,13 @@ WORKERS = {
 pages in again took a third of what final aggregation costs."""
 
 
-def spark_settings(quick: bool = True, is_local: bool = True) -> dict[str, str]:
-    """Settings of every Heddle session, also for ``spark-submit --conf``.
-
-    ``quick``: the JVM's quick compiler only, which halves what a short run costs but makes long plain Spark jobs up to
-    twice as dear; measurements of such jobs must not have it. ``is_local``: Spark runs on this machine alone; else the
-    cluster's own settings say where it writes down what it did. Raises HDL-520 without Delta's jar.
-    """
-    configured = heddle_settings()
-    jars = sorted(str(path) for path in configured.jars.glob("*.jar"))
-    # of the resolved set only Delta itself is not already in Spark's own distribution
-    needed = [jar for jar in jars if any(name in jar for name in ("io.delta_", "unitycatalog", "jts"))]
-    if not any("delta-spark" in jar for jar in needed):
-        raise HeddleError("HDL-520", f"Delta's jar is not in {configured.jars}", "run `make setup`, or set HEDDLE_JARS")
-    return {
-        "spark.jars": ",".join(needed),
-        # the driver has them on its class path as well: only classes from there can come out of the archive
-        "spark.driver.extraClassPath": os.pathsep.join(needed),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.commitInfo.userMetadata": "heddle",
-        "spark.python.daemon.module": "spark_jobs.run.workers",
-        # a task of Python waits 46 ms for small answers over TCP
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.ui.showConsoleProgress": "false",
-        **(_history(configured) if is_local else {}),
-        "spark.driver.extraJavaOptions": _java_options(quick),
-        "spark.driver.memory": configured.driver_memory,
-    }
-
-
-def _history(configured: Settings) -> dict[str, str]:
-    """Where Spark writes down what it did, if it can."""
-    folder = configured.event_log
-    if folder is None:
-        return {"spark.eventLog.enabled": "false"}
-    if "://" not in folder:
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            if Path(folder) == configured.home / EVENTS:
-                _forget(Path(folder))
-        except OSError:
-            return {"spark.eventLog.enabled": "false"}
-        folder = Path(folder).absolute().as_uri()
-    return {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": folder,
-        "spark.eventLog.compress": "true",
-        "spark.eventLog.rolling.enabled": "false",
-    }
-
-
-def _forget(folder: Path) -> None:
-    """Remove what Spark wrote of applications that ended long ago."""
-    since = time.time() - KEPT_DAYS * 86_400
-    for file in folder.iterdir():
-        if file.is_file() and file.stat().st_mtime < since:
-            file.unlink(missing_ok=True)
-
-
-def _archive() -> Path:
-    return heddle_settings().jars.parent.parent / "spark.jsa"
-
-
-def _fresh_archive() -> Path:
-    return _archive().with_suffix(".new")
-
-
-def _java_options(quick: bool) -> str:
-    options = f"-XX:+UseSerialGC -Xshare:auto -Dlog4j2.configurationFile={PROJECT / LOGGING}"
-    if quick:
-        options += " -XX:TieredStopAtLevel=1"
-    return f"{options} -Xlog:disable -XX:SharedArchiveFile={_archive()}" if _archive().exists() else options
-
-
 def start_session(
     name: str, master: str | None = None, quick: bool = True, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, of :func:`spark_settings` and ``settings`` over them.
+    """A session with SQL: that of :func:`start_context`, or of Spark Connect.
 
-    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. What the JVM prints while it starts
-    is shown only if it does not. If the process crashes later, that is told in a line; Spark itself logs nothing unless
-    ``HEDDLE_DEBUG`` is set. Without ``master``, ``HEDDLE_SPARK_REMOTE`` has a server of Spark Connect compute; of
-    ``settings`` it is told nothing. Raises HDL-529 if it cannot be reached.
+    Without ``master``, ``HEDDLE_SPARK_REMOTE`` has a server of Spark Connect compute, which takes none of ``settings``.
+    Raises HDL-529 if it cannot be reached, and as :func:`start_context`.
     """
     remote = heddle_settings().spark_remote
     if master is None and remote is not None:
@@ -141,42 +67,80 @@ def start_session(
 
         sys.excepthook = tell_crash
         return remote_session(remote, name, PROJECT)
+    return sql_session(start_context(name, master, quick, settings))
+
+
+def start_context(
+    name: str, master: str | None = None, quick: bool = True, settings: Mapping[str, str] | None = None
+) -> SparkContext:
+    """The Spark application of this process, which runs tasks; :func:`sql_session` adds SQL, which takes a second.
+
+    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. ``quick``: as in
+    :func:`spark_jobs.engine.configuration.spark_settings`, whose settings hold unless ``settings`` has others. What the
+    JVM prints while it starts is shown only if it does not start. A later crash of the process is reported in a line;
+    Spark itself logs nothing unless ``HEDDLE_DEBUG`` is set.
+
+    Raises HDL-520 without Delta's jar, HDL-536 if the JVM does not start.
+    """
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
-    from pyspark.logger import PySparkLogger
-    from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # workers import optimizer and spark_jobs from here (on one machine, or from a shared folder)
     paths = [str(PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    builder = SparkSession.builder.appName(name)
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = master or heddle_settings().spark_master
-    if chosen or "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.master(chosen or "local[*]")
-    # who submits to Spark says that of its master
-    is_local = "PYSPARK_GATEWAY_PORT" not in os.environ and (chosen or "local").startswith("local")
-    for key, value in (spark_settings(quick, is_local) | dict(settings or {})).items():
-        builder = builder.config(key, value)
-    for key, value in (WORKERS | {"PYTHONPATH": os.environ["PYTHONPATH"]}).items():
-        builder = builder.config(f"spark.executorEnv.{key}", value)
-    if (chosen or "local[*]").startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1")
     with _quiet() as said:
         try:
-            session = builder.getOrCreate()
+            conf = SparkConf()
+            if is_submitted:
+                # the JVM runs: it has what was submitted, and takes no more of what it starts with
+                SparkContext._ensure_initialized()
+                theirs = dict(SparkConf(_jvm=SparkContext._jvm).getAll())
+                chosen = chosen or theirs.get("spark.master")
+            else:
+                theirs = user_settings()
+                chosen = chosen or "local[*]"
+            is_local = is_here(chosen or "")
+            made = spark_settings(quick, is_local, theirs)
+            if is_submitted:
+                made = {key: value for key, value in made.items() if key not in AT_START}
+            made |= {f"spark.executorEnv.{key}": value for key, value in WORKERS.items()}
+            is_sent = heddle_settings().spark_code == "archive" and not is_local
+            if not is_sent:
+                made["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
+            if is_local:
+                made["spark.driver.host"] = "127.0.0.1"
+            if chosen is not None:
+                conf.setMaster(chosen)
+            for key, value in (made | dict(settings or {})).items():
+                conf.set(key, value)
+            context = SparkContext.getOrCreate(conf.setAppName(name))
+            if is_sent:
+                folder = tempfile.mkdtemp()
+                weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
+                context.addPyFile(str(archive(Path(folder), PROJECT)))
         except PySparkRuntimeError as error:
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
             raise HeddleError("HDL-536", f"Spark's JVM did not start: {said()}", JVM_HINT) from error
-    # what fails is told by Heddle, in a line: with it comes all that Spark says of it
-    is_debugging = heddle_settings().debug
-    session.sparkContext.setLogLevel("ERROR" if is_debugging else "OFF")
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = not is_debugging
-    keep_secret(dict(session.sparkContext.getConf().getAll()))
+    # errors are reported by Heddle, in a line; with debugging Spark logs all that it knows of them
+    context.setLogLevel("ERROR" if heddle_settings().debug else "OFF")
+    keep_secret(dict(context.getConf().getAll()))
     sys.excepthook = tell_crash
-    return session
+    return context
+
+
+def sql_session(context: SparkContext) -> SparkSession:
+    """The session of an application, for what only Spark can read or compute."""
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = not heddle_settings().debug
+    return SparkSession.builder.getOrCreate()
 
 
 @contextmanager
@@ -267,13 +231,17 @@ def fetch_jars() -> Path:
 
     Does nothing that is done already.
     """
-    folder = heddle_settings().jars
-    if not any(folder.glob("*delta-spark*.jar")):
-        fetch_package(DELTA, folder.parent)
-    if not _archive().exists():
-        _in_new_process(_archive_classes)
-        _fresh_archive().rename(_archive())
-    return folder
+    configured = heddle_settings()
+    if not any(configured.jars.glob("*delta-spark*.jar")):
+        fetch_package(DELTA, configured.jars.parent)
+    classes = archive_of(delta_jars(configured))
+    if not classes.exists():
+        draft = classes.with_suffix(".new")
+        _in_new_process(_archive_classes, str(draft))
+        draft.rename(classes)
+        for former in set(classes.parent.glob("spark*.jsa")) - {classes}:
+            former.unlink()
+    return configured.jars
 
 
 def fetch_package(package: str, folder: Path) -> None:
@@ -298,10 +266,14 @@ def _resolve(package: str, folder: str) -> None:
     builder.config("spark.jars.packages", package).config("spark.jars.ivy", folder).getOrCreate().stop()
 
 
-def _archive_classes() -> None:
-    """Do once what every job does (Python and Arrow tasks, Delta) in a JVM that archives what it loaded."""
-    options = f"{_java_options(quick=True)} -Xlog:disable -XX:ArchiveClassesAtExit={_fresh_archive()}"
-    session = start_session("archive", "local[1]", settings={"spark.driver.extraJavaOptions": options})
+def _archive_classes(draft: str) -> None:
+    """Do once what every job does (Python and Arrow tasks, Delta) in a JVM that archives what it loaded.
+
+    A user's own class path has no archive.
+    """
+    made = spark_settings(theirs={})
+    options = f"{made['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={draft}"
+    session = start_session("archive", "local[1]", settings=made | {"spark.driver.extraJavaOptions": options})
     with tempfile.TemporaryDirectory() as place:
         session.sparkContext.parallelize(range(2), 2).mapPartitions(list).collect()
         frame = session.range(1000).selectExpr("id", "cast(id % 3 AS string) AS day")

@@ -23,8 +23,8 @@ class SparkWorkers:
     tasks read and write files themselves.
     """
 
-    def __init__(self, session: SparkSession, group: str) -> None:
-        self._session, self._context, self._group = session, session.sparkContext, group
+    def __init__(self, context: SparkContext, group: str) -> None:
+        self._context, self._group = context, group
         self.name = f"spark {self._context.master}"
         self.application, self.ui = self._context.applicationId, self._context.uiWebUrl or ""
         self.jobs: list[Job] = []
@@ -69,8 +69,10 @@ class SparkWorkers:
         return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
 
     def session(self) -> SparkSession:
-        """The session."""
-        return self._session
+        """The session, which starts with its first use."""
+        from spark_jobs.engine.session import sql_session
+
+        return sql_session(self._context)
 
     def close(self) -> None:
         """Whoever started the session ends it."""

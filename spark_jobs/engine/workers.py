@@ -52,6 +52,19 @@ class StageOutcome:
     counts: Counter[str] = field(default_factory=Counter)
 
 
+LEAST_A_TASK = 100_000
+"""Events or rows that a task has at least: a second process that imports and loads kernels costs more than they do."""
+
+FILES_A_TASK = 8
+"""Files for which a task pays, however few events they have."""
+
+
+def tasks_for(amount: float, width: int, files: int = 0) -> int:
+    """How many of ``width`` tasks at once are worth their start for an amount of events or rows, in a number of files,
+    each of which takes time to open."""
+    return min(width, max(1, int(amount // LEAST_A_TASK), files // FILES_A_TASK))
+
+
 class Workers(Protocol):
     """``name``: for the log and the record, as "spark local[2]"; ``jobs``: what Spark did, in order; ``application``,
     ``ui``: the id of Spark's application and the address of its pages, empty where it has none."""

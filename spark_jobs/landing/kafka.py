@@ -14,7 +14,8 @@ from pathlib import Path
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import keep_secret
-from spark_jobs.engine.session import fetch_package, spark_settings
+from spark_jobs.engine.configuration import spark_settings
+from spark_jobs.engine.session import fetch_package
 from spark_jobs.settings import settings
 
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
@@ -58,7 +59,7 @@ def session_settings() -> dict[str, str]:
     if len(needed) < len(NEEDED):
         message = f"the jars that Spark reads Kafka with are not in {jars_folder()}"
         raise HeddleError("HDL-625", message, "run `make kafka`")
-    return made | {"spark.jars": ",".join((made["spark.jars"], *needed))}
+    return made | {"spark.jars": ",".join(filter(None, (made.get("spark.jars"), *needed)))}
 
 
 def options() -> dict[str, str]:

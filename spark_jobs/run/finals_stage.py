@@ -19,7 +19,7 @@ from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants_between
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
-from spark_jobs.engine.workers import Count
+from spark_jobs.engine.workers import Count, tasks_for
 from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
@@ -180,7 +180,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
-    width = max(run.workers.width, int(rows // ROWS_A_TASK))
+    amount = rows + windows_of(filled.work, record.begin, rows)
+    width = max(tasks_for(amount, run.workers.width), int(rows // ROWS_A_TASK))
     counts: Counter[str] = Counter()
     slices = slices_of(filled.work, record.begin, width, rows)
     memory, too_large = settings().task_memory, dict[str, TooLarge]()

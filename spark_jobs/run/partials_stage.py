@@ -12,7 +12,7 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.engine.workers import StageOutcome, Task
+from spark_jobs.engine.workers import StageOutcome, Task, tasks_for
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
 from spark_jobs.partials.slabs import slabs_of, span_of_slab
@@ -169,9 +169,9 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
     ]
     paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
     task = derivation_task(paths, requests, run.warehouse.path("partials"), settings().task_memory)
-    outcome = done(
-        run, task, len(paths), TASKS_A_CORE * run.workers.width, f"derive from {number_of(len(paths), 'file')}"
-    )
+    rows = sum(file["num_records"] or 0 for file in stored)
+    most = TASKS_A_CORE * tasks_for(rows, run.workers.width, len(paths))
+    outcome = done(run, task, len(paths), most, f"derive from {number_of(len(paths), 'file')}")
     run.record.features["partial_rows_read"] += outcome.counts["rows"]
     return of_outcomes(outcome.results)[0]
 
@@ -192,7 +192,7 @@ def _lifted(
     events = sum(split.rows_about() for split in wanted)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
     task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
-    width = run.workers.width
+    width = tasks_for(events, run.workers.width, len(wanted))
     most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
     outcome = done(run, task, len(wanted), most, f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]

@@ -8,13 +8,20 @@ import gc
 import sys
 from typing import Any
 
-import pyspark.worker
-from pyspark.daemon import manager
+from spark_jobs.light_imports import arrow_alone, numba_alone
 
-import spark_jobs.checks.inspection
-import spark_jobs.finals.stage
-import spark_jobs.partials.lifting
-import spark_jobs.run.partials_task  # noqa: F401
+# what is imported here lives as long as the process
+gc.disable()
+arrow_alone()
+numba_alone()
+
+import pyspark.worker  # noqa: E402
+from pyspark.daemon import manager  # noqa: E402
+
+import spark_jobs.checks.inspection  # noqa: E402
+import spark_jobs.finals.stage  # noqa: E402
+import spark_jobs.partials.lifting  # noqa: E402
+import spark_jobs.run.partials_task  # noqa: E402, F401
 
 _known = len(sys.modules)
 
@@ -31,10 +38,8 @@ def main(infile: Any, outfile: Any) -> None:
         _known = len(sys.modules)
 
 
-_spark_main = pyspark.worker.main
-
-
 if __name__ == "__main__":
     pyspark.worker.main = main
     gc.freeze()
+    gc.enable()
     manager()

@@ -675,6 +675,7 @@ SETTINGS: dict[str, Set] = {
     "owner_quota_text": variable("HEDDLE_OWNER_QUOTA", "500"),
     "tables_of_owners": variable("HEDDLE_TABLES_OF_OWNERS", "nobody"),
     "spark_master": variable("HEDDLE_SPARK_MASTER", "local[1]"),
+    "spark_code_text": variable("HEDDLE_SPARK_CODE", "archive"),
     "engine_text": variable("HEDDLE_ENGINE", "local"),
     "event_log": variable("HEDDLE_EVENT_LOG", "none"),
     "local_events_text": variable("HEDDLE_LOCAL_EVENTS", "1000000"),

@@ -110,7 +110,7 @@ def tracker(*stages: tuple[int, int] | None) -> Any:
 def test_tasks_are_those_of_all_active_stages() -> None:
     def done(*stages: tuple[int, int] | None) -> tuple[int, int]:
         context = SimpleNamespace(master="local", statusTracker=lambda: tracker(*stages), applicationId="", uiWebUrl="")
-        return SparkWorkers(SimpleNamespace(sparkContext=context), "run").tasks_done()  # type: ignore[arg-type]
+        return SparkWorkers(context, "run").tasks_done()  # type: ignore[arg-type]
 
     assert done((1, 4), None, (2, 2)) == (3, 6) and done() == (0, 0)
 
@@ -155,7 +155,7 @@ def test_commands_tell_their_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert heddle("backfill", *house, *span)[2] == ""
         monkeypatch.setenv("HEDDLE_ENGINE", "spark")
         session = SimpleNamespace(stop=lambda: None)
-        monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda *given, **named: session)
+        monkeypatch.setattr("spark_jobs.engine.session.start_context", lambda *given, **named: session)
         monkeypatch.setattr("spark_jobs.engine.choice.spark_workers", lambda *given: LocalWorkers())
         later = ("--from", "2013-07-01T02:00", "--to", "2013-07-01T03:00")
         lines = heddle("--progress", "json", "backfill", *house, *later)[2].splitlines()

@@ -22,7 +22,7 @@ from heddle.cli.app import app
 from optimizer.errors import redaction
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
-from spark_jobs.engine.session import spark_settings
+from spark_jobs.engine.configuration import spark_settings
 from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse

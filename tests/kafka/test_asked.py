@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
-from spark_jobs.engine.session import spark_settings
+from spark_jobs.engine.configuration import spark_settings
 from spark_jobs.landing import kafka
 from spark_jobs.landing.land import topic_of
 from spark_jobs.landing.places import landing

@@ -37,7 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return SimpleNamespace(stop=lambda: None)
 
-    monkeypatch.setattr(session_module, "start_session", start)
+    monkeypatch.setattr(session_module, "start_context", start)
     monkeypatch.setattr(choice, "spark_workers", lambda session, group: LocalWorkers())
     for variable in ("HEDDLE_ENGINE", "HEDDLE_LOCAL_EVENTS", "HEDDLE_IN_PROCESS"):
         monkeypatch.delenv(variable, raising=False)

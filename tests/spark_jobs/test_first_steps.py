@@ -94,8 +94,10 @@ def test_five_steps_over_data_that_nobody_has_declared(write: Callable[[Path], N
 def test_five_steps_with_spark(
     write: Callable[[Path], None], folder: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda *given, **named: spark)
+    context = spark.sparkContext
+    monkeypatch.setattr("spark_jobs.engine.session.start_context", lambda *given, **named: context)
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    monkeypatch.setattr(type(context), "stop", lambda self: None)
     said = five_steps(write, folder)
     assert {name: step.code for name, step in said.items()} == dict.fromkeys(said, 0), said
     assert "2025-03-04 00:15:00" in said["read"].out

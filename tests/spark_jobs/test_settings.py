@@ -13,7 +13,7 @@ import pytest
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs import settings as module
-from spark_jobs.engine.session import spark_settings
+from spark_jobs.engine.configuration import spark_settings
 from spark_jobs.settings import PROJECT, Settings, page, settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engine.session import spark_settings
+from spark_jobs.engine.configuration import spark_settings
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse import publish_log
 from tests.chaos.orders import in_process
@@ -48,3 +48,31 @@ def test_an_interval_is_an_application_with_named_jobs(tmp_path: Path, monkeypat
     assert laboratory.wrong(version, 30, 90) == []
     (row,) = publish_log.publications(laboratory.warehouse)
     assert row.record.application == record["application"]
+
+
+ELSEWHERE = """
+import json, sys
+from spark_jobs.engine.session import start_context
+def found(numbers):
+    import numpy as np
+    import spark_jobs.partials.kernels as kernels
+    kernels.count_densely(np.array([0, 2, 2], np.int64), 3)
+    stats = kernels.count_densely.stats
+    yield kernels.__file__, sum(stats.cache_hits.values())
+# it is compiled here by now
+list(found([]))
+context = start_context("sent", "local-cluster[1,1,1024]")
+print(json.dumps(context.parallelize([0], 1).mapPartitions(found).collect()))
+"""
+
+
+@pytest.mark.longer
+def test_executors_elsewhere_take_the_code_that_is_sent(tmp_path: Path) -> None:
+    """And the kernels that are compiled here."""
+    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    environment = kept | {"HEDDLE_SPARK_CODE": "archive", "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-c", ELSEWHERE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ((file, hits),) = json.loads(done.stdout.splitlines()[-1])
+    assert file.startswith(str(tmp_path / "heddle" / "heddle-")) and hits == 1

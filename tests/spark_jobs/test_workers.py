@@ -80,7 +80,7 @@ def test_tasks_of_processes_in_any_number() -> None:
 
 @pytest.mark.spark
 def test_tasks_of_spark(spark: Any) -> None:
-    workers = SparkWorkers(spark, "a run")
+    workers = SparkWorkers(spark.sparkContext, "a run")
     for pieces, most in ((0, 3), (1, 3), (7, 3)):
         check(workers, pieces, most)
     assert [(job.description, job.tasks, job.failed) for job in workers.jobs] == [("squares", 1, 0), ("squares", 3, 0)]

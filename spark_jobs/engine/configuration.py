@@ -1,0 +1,236 @@
+"""The settings of every Spark application of Heddle, and the class archive of its JVM."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.settings import DRIVER_MEMORY, EVENTS, PROJECT, Settings
+from spark_jobs.settings import settings as heddle_settings
+
+LOGGING = "spark_jobs/log4j2.properties"
+
+KEPT_DAYS = 7
+"""How long the event log of an application is kept in the default folder."""
+
+JOINED = {
+    "spark.jars": ",",
+    "spark.driver.extraClassPath": os.pathsep,
+    "spark.driver.extraJavaOptions": " ",
+    "spark.sql.extensions": ",",
+}
+"""Settings of which a user's value and ours both hold, by what separates the parts of a value."""
+
+AT_START = ("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.extraClassPath")
+"""Settings that a JVM has when it starts, or not at all."""
+
+REQUIRED = ("spark.sql.session.timeZone",)
+"""Settings that answers depend on: a user's value does not replace ours."""
+
+PYTHON_MEMORY = 512 << 20
+"""Bytes of a Python worker in addition to the data of its task: Python, Arrow and compiled kernels."""
+
+
+def spark_settings(
+    quick: bool = True, is_local: bool = True, theirs: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Settings of every Heddle application, also for ``spark-submit --conf``.
+
+    quick
+        Whether the JVM has its quick compiler only and loads classes from the archive, for a local driver that lives
+        for seconds. It halves what a short run costs, but makes long plain Spark jobs up to twice as dear.
+    is_local
+        Whether Spark runs on this machine only. Otherwise the JVM's options and the event log are the cluster's, and
+        the memory of Python workers is added to that of executors.
+    theirs
+        What the user has set; default: :func:`user_settings`. It holds, but for :data:`REQUIRED`; of :data:`JOINED`
+        ours is appended.
+
+    Raises HDL-520 without Delta's jar.
+    """
+    configured = heddle_settings()
+    theirs = user_settings() if theirs is None else theirs
+    needed = delta_jars(configured)
+    ours = {
+        "spark.driver.extraClassPath": os.pathsep.join(needed),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.commitInfo.userMetadata": "heddle",
+        "spark.python.daemon.module": "spark_jobs.run.workers",
+        # a task of Python waits 46 ms for small answers over TCP
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": configured.driver_memory,
+    }
+    if configured.spark_code == "archive" and not is_local:
+        # forked before a worker knows of the archive
+        del ours["spark.python.daemon.module"]
+    if is_local:
+        ours |= _history(configured)
+        ours["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={PROJECT / LOGGING}"
+        if quick:
+            paths = _joined("spark.driver.extraClassPath", ours, theirs).split(os.pathsep)
+            ours["spark.driver.extraJavaOptions"] += f" {_quick_options(archive_of(paths))}"
+    else:
+        # on this machine the driver's class path has them
+        ours["spark.jars"] = ",".join(needed)
+        ours["spark.executor.memoryOverhead"] = _overhead(configured, theirs)
+    # a setting of Heddle's own is not replaced by a general one of Spark's
+    said = () if configured.driver_memory == DRIVER_MEMORY else ("spark.driver.memory",)
+    kept = {key: value for key, value in ours.items() if key in (*REQUIRED, *said) or key not in theirs}
+    return kept | {key: _joined(key, ours, theirs) for key in JOINED if key in ours}
+
+
+def _joined(key: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """The user's value, and after it ours, unless it is in there."""
+    separator, value = JOINED[key], theirs.get(key, "").strip()
+    known = value.split(separator)
+    more = [part for part in ours[key].split(separator) if part not in known]
+    return separator.join([value, *more] if value else more)
+
+
+def user_settings() -> dict[str, str]:
+    """What the user has set for Spark on this machine: ``spark-defaults.conf`` of ``SPARK_CONF_DIR`` or ``SPARK_HOME``,
+    and over it ``--conf`` and ``--jars`` of ``PYSPARK_SUBMIT_ARGS``."""
+    folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
+    found: dict[str, str] = {}
+    try:
+        text = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    for line in text.splitlines():
+        # as in a properties file of Java: the key ends at a blank, `=` or `:`
+        matched = re.fullmatch(r"\s*([^\s#!=:][^\s=:]*)\s*[=:\s]\s*(.*?)\s*", line)
+        if matched is not None:
+            found[matched[1]] = matched[2]
+    words = iter(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    for word in words:
+        option, is_joined, value = word.partition("=")
+        if option in ("--conf", "-c", "--jars"):
+            value = value if is_joined else next(words, "")
+            key, _, text = ("spark.jars", "", value) if option == "--jars" else value.partition("=")
+            found[key] = text
+    return found
+
+
+def is_here(master: str) -> bool:
+    """Whether a master is the processes of this driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def spark_home() -> Path:
+    """The folder of Spark's distribution."""
+    configured, spec = os.environ.get("SPARK_HOME"), find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    return Path(configured) if configured else Path(spec.origin).parent
+
+
+def delta_jars(configured: Settings) -> list[str]:
+    """Delta's jars, which Spark's distribution does not have. Raises HDL-520 without them."""
+    jars = sorted(str(path) for path in configured.jars.glob("*.jar"))
+    needed = [jar for jar in jars if any(name in jar for name in ("io.delta_", "unitycatalog", "jts"))]
+    if not any("delta-spark" in jar for jar in needed):
+        raise HeddleError("HDL-520", f"Delta's jar is not in {configured.jars}", "run `make setup`, or set HEDDLE_JARS")
+    return needed
+
+
+def _overhead(configured: Settings, theirs: Mapping[str, str]) -> str:
+    """The memory of an executor outside of its JVM, which a cluster manager reserves: what Spark itself reserves, and
+    for each core what a Python worker takes."""
+    heap = _bytes(theirs.get("spark.executor.memory", "1g"))
+    cores = int(theirs.get("spark.executor.cores", "1"))
+    size = max(384 << 20, heap // 10) + cores * (configured.task_memory.bytes + PYTHON_MEMORY)
+    return f"{-(-size // (1 << 20))}m"
+
+
+def _bytes(text: str) -> int:
+    """A size as Spark writes it; without a unit it is in MiB."""
+    matched = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
+    return int(matched[1]) << {"k": 10, "m": 20, "": 20, "g": 30, "t": 40}[matched[2]] if matched else 1 << 30
+
+
+# -------------------------------------------------------------------------------------------------- event log
+def _history(configured: Settings) -> dict[str, str]:
+    """Where Spark writes down what it did, if it can."""
+    folder = configured.event_log
+    if folder is None:
+        return {"spark.eventLog.enabled": "false"}
+    if "://" not in folder:
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            if Path(folder) == configured.home / EVENTS:
+                _forget(Path(folder))
+        except OSError:
+            return {"spark.eventLog.enabled": "false"}
+        folder = Path(folder).absolute().as_uri()
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder,
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
+def _forget(folder: Path) -> None:
+    """Remove what Spark wrote of applications that ended long ago."""
+    since = time.time() - KEPT_DAYS * 86_400
+    for file in folder.iterdir():
+        if file.is_file() and file.stat().st_mtime < since:
+            file.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------------------------------------- class archive
+def archive_of(class_path: Sequence[str]) -> Path:
+    """Where the archive is of the classes that a JVM loads with these paths before Spark's own.
+
+    An archive holds for one class path, with the files as they were, and one Java. A JVM that is given another starts
+    twice as slowly and says nothing. So the name of the file has all of that.
+    """
+    home = spark_home()
+    of_java = Path(_java() or "java").resolve().parent.parent / "release"
+    known = [of_java.read_text() if of_java.is_file() else str(of_java), str(home)]
+    known += [os.environ.get(name, "") for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")]
+    for jar in (*map(Path, class_path), *sorted((home / "jars").glob("*.jar"))):
+        try:
+            status = jar.stat()
+        except OSError:
+            continue
+        known.append(f"{jar} {status.st_size} {status.st_mtime_ns}")
+    name = hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
+    return heddle_settings().jars.parent.parent / f"spark-{name}.jsa"
+
+
+def _quick_options(archive: Path) -> str:
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Xlog:disable"
+    return f"{options} -XX:SharedArchiveFile={archive}" if archive.exists() else options
+
+
+def is_archived() -> bool:
+    """Whether the JVM of a local driver loads its classes from an archive."""
+    try:
+        return "-XX:SharedArchiveFile=" in spark_settings()["spark.driver.extraJavaOptions"]
+    except HeddleError:  # without Delta's jar it does not start
+        return False
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
+def has_java() -> bool:
+    """Whether there is a Java to start a JVM with."""
+    found = _java()
+    return found is not None and Path(found).exists()
