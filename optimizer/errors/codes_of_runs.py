@@ -335,6 +335,17 @@ CODES_OF_RUNS = (
         "Its last line says why: another Java than 17 or 21, or more memory (HEDDLE_DRIVER_MEMORY) than there is.",
     ),
     Code(
+        "HDL-537",
+        "Spark's master does not answer, or refuses the application.",
+        "Check HEDDLE_SPARK_MASTER or the connection, and whether the master is up.",
+    ),
+    Code(
+        "HDL-538",
+        "Spark's executors cannot run Heddle's tasks: no Python, another version, or a package is missing.",
+        "Set PYSPARK_PYTHON to a Python of the driver's version with the packages of constraints.txt; "
+        "HEDDLE_SPARK_CODE=archive sends Heddle's own code.",
+    ),
+    Code(
         "HDL-540",
         "The file of the warehouse's lease is damaged.",
         "Remove the file while nothing writes to the warehouse.",

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -34,6 +35,11 @@ AT_START = ("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.drive
 
 REQUIRED = ("spark.sql.session.timeZone",)
 """Settings that answers depend on: a user's value does not replace ours."""
+
+LEAST_JAVA = 17
+
+PATIENCE = 10.0
+"""Seconds in which a master or a server has to answer."""
 
 PYTHON_MEMORY = 512 << 20
 """Bytes of a Python worker in addition to the data of its task: Python, Arrow and compiled kernels."""
@@ -234,3 +240,31 @@ def has_java() -> bool:
     """Whether there is a Java to start a JVM with."""
     found = _java()
     return found is not None and Path(found).exists()
+
+
+def check_java() -> None:
+    """Raise HDL-536 if the Java that is found is known to be too old for Spark."""
+    release = Path(_java() or "java").resolve().parent.parent / "release"
+    if not release.is_file():
+        return
+    matched = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(errors="replace"), re.MULTILINE)
+    if matched is not None and int(matched[1]) < LEAST_JAVA:
+        message = f"{release.parent} is Java {matched[1]}, Spark needs {LEAST_JAVA} or later"
+        raise HeddleError("HDL-536", message, f"set JAVA_HOME to a Java {LEAST_JAVA}")
+
+
+def check_master(url: str) -> None:
+    """Raise HDL-537 if no master of a standalone cluster (``spark://host:port,host:port``) listens: Spark itself tries
+    for a minute, and says nothing."""
+    if not url.startswith("spark://"):
+        return
+    problems = []
+    for place in url.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+            return
+        except (OSError, OverflowError, ValueError) as error:
+            problems.append(f"{place[:128]}: {error}")
+    hint = "HEDDLE_SPARK_MASTER is a URL as spark://host:7077; is the master up?"
+    raise HeddleError("HDL-537", f"no Spark master answers ({'; '.join(problems)})", hint)

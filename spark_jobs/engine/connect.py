@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import keep_secret, redacted
+from spark_jobs.engine.configuration import PATIENCE
 from spark_jobs.engine.shipping import archive
 from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 15_002
 """Of servers whose URL names none."""
-
-PATIENCE = 10.0
-"""Seconds in which somebody has to answer there."""
 
 
 class ConnectWorkers:
@@ -117,6 +115,7 @@ def remote_session(url: str, name: str, project: Path) -> SparkSession:
     Raises HDL-529 if the URL is none, or nothing listens there within some seconds: the client itself would try again
     for many minutes, and say nothing.
     """
+    import pyspark
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -135,6 +134,13 @@ def remote_session(url: str, name: str, project: Path) -> SparkSession:
     except PySparkException as error:
         told = printable(redacted(str(error)), 300)
         raise HeddleError("HDL-529", f"the server of Spark Connect at {host}:{port} refuses: {told}", hint) from error
+    ours, theirs = pyspark.__version__, session.version
+    if ours.split(".")[:2] != theirs.split(".")[:2]:
+        session.stop()
+        message = (
+            f"the server of Spark Connect at {host}:{port} is Spark {printable(theirs, 40)}, PySpark here is {ours}"
+        )
+        raise HeddleError("HDL-529", message, "use a server of the same minor version")
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

@@ -27,6 +27,8 @@ from optimizer.errors.redaction import keep_secret, redacted
 from spark_jobs.engine.configuration import (
     AT_START,
     archive_of,
+    check_java,
+    check_master,
     delta_jars,
     is_here,
     spark_settings,
@@ -80,8 +82,9 @@ def start_context(
     JVM prints while it starts is shown only if it does not start. A later crash of the process is reported in a line;
     Spark itself logs nothing unless ``HEDDLE_DEBUG`` is set.
 
-    Raises HDL-520 without Delta's jar, HDL-536 if the JVM does not start.
+    Raises HDL-520 without Delta's jar, HDL-536 if the JVM does not start, HDL-537 if the master does not answer.
     """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
 
@@ -103,6 +106,8 @@ def start_context(
             else:
                 theirs = user_settings()
                 chosen = chosen or "local[*]"
+                check_java()
+                check_master(chosen)
             is_local = is_here(chosen or "")
             made = spark_settings(quick, is_local, theirs)
             if is_submitted:
@@ -126,6 +131,10 @@ def start_context(
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
             raise HeddleError("HDL-536", f"Spark's JVM did not start: {said()}", JVM_HINT) from error
+        except Py4JJavaError as error:
+            reason = printable(redacted(str(error.java_exception)), 300)
+            hint = "check the master, and the settings of memory and cores"
+            raise HeddleError("HDL-537", f"Spark did not start with the master {chosen}: {reason}", hint) from error
     # errors are reported by Heddle, in a line; with debugging Spark logs all that it knows of them
     context.setLogLevel("ERROR" if heddle_settings().debug else "OFF")
     keep_secret(dict(context.getConf().getAll()))

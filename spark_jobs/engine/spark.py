@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.engine.shipping import PACKAGES
 from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
 
 if TYPE_CHECKING:
@@ -14,6 +17,22 @@ if TYPE_CHECKING:
 
 _used: WeakSet[SparkContext] = WeakSet()
 """Where a job of ours has run: the first one pays for starting the workers and loading classes."""
+
+
+def _of_executors(text: str) -> HeddleError | None:
+    """HDL-538, if an error of Spark's is that executors cannot run our tasks."""
+    hint = "set PYSPARK_PYTHON to a Python of the driver's version with the packages of constraints.txt"
+    if matched := re.search(r"worker has different version:? ([\d.]+) than that in driver:? ([\d.]+)", text):
+        message = f"Spark's executors have Python {matched[1]}, the driver {matched[2].rstrip('.')}"
+        return HeddleError("HDL-538", message, hint)
+    if matched := re.search(r'Cannot run program "([^"]{1,200})"', text):
+        return HeddleError("HDL-538", f"Spark's executors have no {matched[1]}", hint)
+    if matched := re.search(r"ModuleNotFoundError: No module named '([\w.]{1,100})'", text):
+        name = matched[1]
+        if name.partition(".")[0] in PACKAGES:
+            hint = "set HEDDLE_SPARK_CODE=archive, or have executors see the project's folder under the same path"
+        return HeddleError("HDL-538", f"Spark's executors do not find the package {name}", hint)
+    return None
 
 
 class SparkWorkers:
@@ -53,6 +72,8 @@ class SparkWorkers:
         except KeyboardInterrupt:
             self._context.cancelJobGroup(self._group)
             raise
+        except Exception as error:
+            raise _of_executors(str(error)) or error from error
         seconds = time.perf_counter() - begun
         ids = tuple(sorted(set(tracker.getJobIdsForGroup(self._group)) - before))
         jobs = [job for job in map(tracker.getJobInfo, ids) if job is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,11 @@ import pytest
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY as A_DAY
 from spark_jobs.checks.recompute import RawEvents
-from spark_jobs.engine import choice
+from spark_jobs.engine import choice, configuration
 from spark_jobs.engine import session as session_module
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.engine.spark import SparkWorkers
 from spark_jobs.settings import PROJECT
 from spark_jobs.unshared import duckdb_windows
 from spark_jobs.unshared.duckdb_expressions import CannotTell
@@ -172,6 +174,85 @@ def test_a_jvm_that_does_not_start_says_why(memory: str) -> None:
         text=True,
     )
     assert done.returncode == 1 and "HDL-536" in done.stderr and "HEDDLE_DRIVER_MEMORY" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_java_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, is_refused in (("1.8.0_392", True), ("11.0.2", True), ("17.0.9", False), ("21", False)):
+        java = tmp_path / version / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text("")
+        (tmp_path / version / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / version))
+        if is_refused:
+            with pytest.raises(HeddleError, match="HDL-536 .*Spark needs 17"):
+                configuration.check_java()
+        else:
+            configuration.check_java()
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2", "127.0.0.1", "[::1]:x", "127.0.0.1:99999"])
+def test_a_master_that_does_not_answer_is_reported_at_once(place: str) -> None:
+    with pytest.raises(HeddleError, match="HDL-537 no Spark master answers"):
+        configuration.check_master(f"spark://{place}")
+
+
+def test_one_of_several_masters_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        configuration.check_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+    configuration.check_master("yarn")
+
+
+ENDS = {
+    "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark cannot": (
+        "Python 3.9, the driver 3.11"
+    ),
+    'java.io.IOException: Cannot run program "python3": error=2': "have no python3",
+    "ModuleNotFoundError: No module named 'spark_jobs.run'": "the package spark_jobs.run",
+    "Error while finding module specification (ModuleNotFoundError: No module named 'numba')": "the package numba",
+}
+
+
+class Context:
+    """As much of a context as a stage asks for."""
+
+    master, applicationId, uiWebUrl = "local[1]", "a", None
+    parallelize: Any
+
+    def setJobGroup(self, *given: Any) -> None:
+        """It has no jobs."""
+
+    def statusTracker(self) -> Any:
+        return SimpleNamespace(getJobIdsForGroup=lambda group: ())
+
+
+@pytest.mark.parametrize("text", ENDS)
+def test_executors_that_cannot_run_tasks_are_reported(text: str) -> None:
+    def fail(*given: Any) -> Any:
+        raise RuntimeError(f"Job aborted: {text} more")
+
+    context = Context()
+    context.parallelize = lambda *given: SimpleNamespace(mapPartitions=lambda task: SimpleNamespace(collect=fail))
+    with pytest.raises(HeddleError, match="HDL-538") as caught:
+        SparkWorkers(context, "a").run(lambda numbers, count: iter(()), 1, 1, "x")  # type: ignore[arg-type]
+    assert ENDS[text] in str(caught.value)
+    assert ("HEDDLE_SPARK_CODE=archive" in str(caught.value)) == ("spark_jobs" in text)
+
+
+def test_without_python_on_executors_a_run_says_so() -> None:
+    """In a process of its own: a session of this one would be taken."""
+    lines = (
+        "import sys",
+        "from optimizer.errors.crashes import exit_code_of",
+        "from spark_jobs.engine.choice import Engine",
+        "workers = Engine('x', requested='spark').decide(1, 'run')",
+        "sys.exit(exit_code_of(lambda: workers.run(lambda numbers, count: iter(()), 1, 1, 'x')))",
+    )
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": "/nowhere/python3"}
+    environment |= {"HEDDLE_DRIVER_MEMORY": "1g", "HEDDLE_EVENT_LOG": "none"}
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "HDL-538" in done.stderr and "/nowhere/python3" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
 
 
