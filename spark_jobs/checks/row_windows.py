@@ -13,8 +13,10 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, Output
 from spark_jobs.checks.inspection import json_value
 from spark_jobs.checks.recompute import (
+    FEW_EVENTS,
     Difference,
     Drawn,
+    EventsHeld,
     Judge,
     RecomputedQuery,
     compare,
@@ -61,14 +63,21 @@ def recomputed_rows(
 
     A span that holds fewer rows of the key than the window has is wrong. One that holds more (rows at the time of the
     first or the last may belong to neighbours) says nothing about the answer. Of a run that answers everything, one key
-    of each query is also looked at for windows that are missing (:class:`_Succession`).
+    of each query is also looked at for windows that are missing (:class:`_Succession`), and a query without any window
+    is looked at for rows that make one (:class:`_Silence`).
     """
     past = past or Past()
     edges = {} if past.repaired else {name: (begin, end) for name, end in ends.items()}
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
     answers = Staged(staged)
     sample = drawn(answers, queries, sources, begin, ends, seed, past, len(plan.workload.queries))
-    return [recorded(check) for check in compared_rows(engine, answers, plan, sources, sample, edges)]
+    counts = answers.counts()
+    silences = [
+        _Silence.of(query, sources[query.stream], *edges[query.stream])
+        for query in queries
+        if query.stream in edges and not counts[query.name] and _answers_all(query)
+    ]
+    return [recorded(check) for check in compared_rows(engine, answers, plan, sources, sample, edges, silences)]
 
 
 def compared_rows(
@@ -78,9 +87,10 @@ def compared_rows(
     sources: Mapping[str, Sequence[Split]],
     sample: Sequence[Drawn],
     edges: Mapping[str, tuple[int, int]] = {},
+    silences: Sequence[_Silence] = (),
 ) -> list[dict[str, Any]]:
     """Recompute the drawn windows of rows and compare: one check a query. ``edges``: by stream the interval [begin,
-    end) of which all windows are answered."""
+    end) of which all windows are answered; ``silences``: of queries without a window."""
     by_name = {each.units.query.name: each for each in sample}
     wanted, windows, successions = [], dict[str, list[RowWindow]](), dict[str, _Succession]()
     for each in sample:
@@ -93,9 +103,15 @@ def compared_rows(
             spans = dict.fromkeys([*recomputed.windows, *succession.spans])
             recomputed = recomputed._replace(windows=tuple(spans))
         wanted.append(recomputed._replace(buckets=tuple(sorted(buckets))))
+    silent = {silence.query.name: silence for silence in silences if silence.span[0] < silence.span[1]}
+    wanted += [RecomputedQuery(silence.query, (silence.span,), None) for silence in silent.values()]
     found = []
     for events in raw_events(plan, sources, wanted):
         query = events.wanted.query
+        if query.name in silent:
+            check = events.check(engine, silent[query.name].differences)
+            found.append(check | {"audited": [f"query {query.name}"], "events": events.rows})
+            continue
         ends = {window.end for window in windows[query.name]}
         audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name], successions.get(query.name))
         check = events.check(engine, audit.differences)
@@ -163,9 +179,7 @@ class _Succession(NamedTuple):
     def of(cls, drawn: Drawn, begin: int, end: int) -> _Succession | None:
         """That of the key of the first drawn window; None for a query that leaves windows out."""
         units, query = drawn.units, drawn.units.query
-        if query.filter is not None or query.having or query.top is not None or units.positions is None:
-            return None
-        if not drawn.numbers or query.window.at is not None:
+        if units.positions is None or not drawn.numbers or not _answers_all(query):
             return None
         key = RowWindow.of(units, drawn.numbers[0]).key
         texts = {text for text in set(units.keys) if _key_of(query, json.loads(text)) == key}
@@ -196,6 +210,42 @@ class _Succession(NamedTuple):
                 what = f"is not all: {count} rows {where} the windows of its key make another"
                 found.append(Difference(query.name, self.end, self.key, what))
         return found
+
+
+class _Silence(NamedTuple):
+    """A query that answers every window and has none in an interval: no key has so many rows in ``span`` [begin, end)
+    of it that they make a window."""
+
+    query: ACQ
+    span: tuple[int, int]
+
+    @classmethod
+    def of(cls, query: ACQ, splits: Sequence[Split], begin: int, end: int) -> _Silence:
+        """That of the begin of an interval, of which about :data:`FEW_EVENTS` are counted."""
+        until = end if query.until is None else min(end, query.until)
+        events = EventsHeld(splits).events([(begin, until)])
+        share = min(1.0, FEW_EVENTS / events) if events else 1.0
+        return cls(query, (begin, begin + int((until - begin) * share)))
+
+    def differences(self, judge: Judge) -> list[Difference]:
+        """The keys whose rows make a window. Among rows in a row as many as a window and a slide have, less one, a
+        window begins and ends."""
+        from spark_jobs.unshared.agreement import grain
+
+        counting, window = _counting(self.query), self.query.window
+        found = []
+        for row in judge.rows(counting):
+            if row.get("rows", 0) >= window.range + window.slide - 1:
+                key = grain(counting, row)[1]
+                what = f"has no window, though {row['rows']} rows make one"
+                found.append(Difference(self.query.name, self.span[1], key, what))
+        return found
+
+
+def _answers_all(query: ACQ) -> bool:
+    """Whether a query answers every window of rows that there is."""
+    is_whole = query.filter is None and not query.having and query.top is None
+    return is_whole and query.window.at is None
 
 
 def _counting(query: ACQ) -> ACQ:

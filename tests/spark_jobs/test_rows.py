@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -499,8 +500,42 @@ def test_a_window_that_is_missing_is_noticed_whichever_is_sampled(text: str, tmp
         for number in range(len(rows))
         if is_right(pa.concat_tables([rows.slice(0, number), rows.slice(number + 1)]))
     ]
+    assert not is_right(rows.slice(0, 0))
     # nothing of the keys that were looked at, whatever was left out
     assert not missed if len(set(keys)) == 1 else 0 < len(missed) < len(rows)
+
+
+@settings(FAST, max_examples=examples(30), suppress_health_check=list(HealthCheck))
+@given(case=row_cases(most_queries=1), most=st.sampled_from((3, 1_000_000)))
+def test_rows_that_make_a_window_are_noticed_where_there_is_none(case: Case, most: int) -> None:
+    """Of whatever part of the interval they are looked for in; where the oracle has no window, there is no error."""
+    (query,) = case.workload.queries
+    if not row_windows._answers_all(query):
+        return
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_windows, "FEW_EVENTS", most)
+        (Path(place) / "trades").mkdir()
+        pq.write_table(case.events, Path(place) / "trades" / "0.parquet")
+        (stream,) = case.workload.streams
+        source = replace(stream.source, format="parquet", path=str(Path(place) / "trades"))
+        workload = Workload((query,), (replace(stream, source=source),))
+        plan = build_plan(workload, {stream.name: Fraction(1)}, "weave-share")
+        sources = {stream.name: splits_of(workload.streams[0])}
+        found = row_windows.recomputed_rows(
+            in_process(), [], plan, sources, case.begin, {stream.name: case.end}, "seed"
+        )
+    is_right = all(check["success"] for check in found)
+    assert is_right or len(answers(query, case.events, "ts", case.begin, case.end))
+    held = case.events.filter(_within(case.events["ts"], case.begin, case.end))
+    per = [name for name, _ in query.group_by if name in (query.window.per or ())]
+    counts = [held.num_rows] if not per else held.group_by(per).aggregate([([], "count_all")])["count_all"].to_pylist()
+    if most > len(case.events):
+        assert is_right == (max(counts, default=0) < query.window.range + query.window.slide - 1)
+
+
+def _within(times: Any, begin: int, end: int) -> Any:
+    moments = times.cast(pa.int64())
+    return pc.and_(pc.greater_equal(moments, begin), pc.less(moments, end))
 
 
 # --------------------------------------------------------------------------------------------- beside Spark

@@ -41,7 +41,7 @@ OF_OTHERS = {
     "spark_jobs/copies/origins.py": "secrets that a source's options name",
     "spark_jobs/light_imports.py": "the threads of BLAS",
     "spark_jobs/engine/session.py": "what Spark and Python read",
-    "spark_jobs/engine/choice.py": "where Java is",
+    "spark_jobs/engine/configuration.py": "where Java is, and what a user has set for Spark",
     "spark_jobs/engine/local.py": "the path of the modules that worker processes import",
 }
 """Modules that touch the environment of the process, and why."""
