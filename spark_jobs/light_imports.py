@@ -1,6 +1,7 @@
-"""Libraries that others import though nothing here needs them: most of what a short process costs is imports.
+"""Import hooks, all that there are: libraries import others that nothing here needs, which is most of a short process.
 
-Nothing else is imported here: whoever asks for this does so before Arrow is there.
+CPU seconds of an import (``python -m tests.benchmarks.imports``): Great Expectations 1.8 with all hooks, 3.5 without
+:class:`Absent`, 4.5 without :class:`Deferred`, 6.6 with none; Arrow 0.2 instead of 0.6; Numba 0.6 instead of 0.85.
 """
 
 from __future__ import annotations
@@ -15,33 +16,37 @@ from threading import get_ident
 from typing import Any
 
 
-class Absent:
-    """Within it one package is not there, for whoever does without it where it is not installed."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.thread = name, get_ident()
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse one name to the thread that made this, leave all others to the finders behind."""
-        if name == self.name and get_ident() == self.thread:
-            raise ModuleNotFoundError("not looked for", name=name)
-
-    def __enter__(self) -> None:
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *ending: object) -> None:
-        sys.meta_path.remove(self)
-
-
-class Deferred:
-    """Within it some modules are imported with their first use, for whoever imports more than it uses."""
+class _Hook:
+    """Within it the thread that made it imports some modules otherwise."""
 
     def __init__(self, *names: str) -> None:
         self.names, self.thread = frozenset(names), get_ident()
 
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+
+    def __exit__(self, *ending: object) -> None:
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+
+    def _is_meant(self, name: str) -> bool:
+        return name in self.names and get_ident() == self.thread
+
+
+class Absent(_Hook):
+    """The modules are not installed, for an importer that does without them then."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse the modules; leave all others to the finders behind."""
+        if self._is_meant(name):
+            raise ModuleNotFoundError("not looked for", name=name)
+
+
+class Deferred(_Hook):
+    """The modules are loaded with their first use."""
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """What the finders behind find, to be loaded later; nothing of other names, or to other threads."""
-        if name not in self.names or get_ident() != self.thread:
+        """What the finders behind find, to be loaded later."""
+        if not self._is_meant(name):
             return None
         behind = [finder for finder in sys.meta_path if not isinstance(finder, Deferred)]
         found = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)
@@ -49,16 +54,9 @@ class Deferred:
             found.loader = LazyLoader(found.loader)
         return found
 
-    def __enter__(self) -> None:
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *ending: object) -> None:
-        sys.meta_path.remove(self)
-
 
 class Uncollected:
-    """Within it no garbage is looked for: among a thousand modules there is none, and to look takes a fifth of their
-    import."""
+    """Within it no garbage is looked for: a thousand modules that are imported have none."""
 
     def __enter__(self) -> None:
         self.enabled = gc.isenabled()
@@ -70,26 +68,23 @@ class Uncollected:
 
 
 def set_aside() -> None:
-    """Look for garbage in what there is no more, also when the process ends: to look through modules then takes a fifth
-    of a short command. Not once DuckDB is there, which tells of each of its types that nobody has collected."""
+    """Leave what is loaded out of garbage collection, also when the process ends. Not once DuckDB is there, which then
+    complains of its types that nobody collected."""
     if "_duckdb" not in sys.modules:
         gc.freeze()
 
 
 def numba_alone() -> None:
-    """Load Numba without the BLAS of SciPy, for which it asks with its first kernel; no kernel here has any."""
+    """Load Numba without the BLAS of SciPy: no kernel here has linear algebra."""
     if "numba" not in sys.modules:
         with Absent("scipy.linalg"):
             import_module("numba.np.arraymath")
 
 
 def arrow_alone() -> None:
-    """Load Arrow without pandas, of which nothing here gives it any values, and NumPy without the threads of BLAS."""
-    # they take longer to start than NumPy to load, and nothing here multiplies matrices
+    """Load Arrow without pandas, and NumPy without the threads of BLAS: nothing here multiplies matrices."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "pandas" not in sys.modules and "pyarrow" not in sys.modules:
-        # Arrow imports it (half a second) with its first array, to know its types by
         with Absent("pandas"):
-            import pyarrow
-
-            pyarrow.array([0])
+            # Arrow looks for pandas with its first array
+            import_module("pyarrow").array([0])
