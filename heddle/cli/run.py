@@ -134,7 +134,7 @@ def _stored_request(
 ) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first. If
     nothing that decides the plan has changed, nothing is read or stored."""
-    from spark_jobs.planning.kept_plan import PlanRequest, keep, unchanged_plan
+    from spark_jobs.planning.kept_plan import PlanRequest, note_plan, unchanged_plan
     from spark_jobs.warehouse.warehouse import Warehouse
 
     wanted = PlanRequest(tuple(files), streams, tuple(rates), algorithm.value, cost_model.value, exactly, prune)
@@ -159,7 +159,7 @@ def _stored_request(
         changed = plan_changes(house, request, plan)
         # files that somebody wrote meanwhile are not those that were read
         asked_for = before if found.sources is not None and before == wanted.fingerprint() else None
-        noted = partial(keep, house, plan, found.searched, request=asked_for, sources=found.sources)
+        noted = partial(note_plan, house, plan, found.searched, request=asked_for, sources=found.sources)
         try:
             version, is_new = publish_plan(house, plan, "heddle run", request=request, noted=noted)
             return _StoredRequest(house, plan, version, is_new, changed, found.has_failed, found.holds)

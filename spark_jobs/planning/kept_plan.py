@@ -147,7 +147,7 @@ def sources_of(streams: Iterable[Stream]) -> tuple[tuple[Stream, str], ...] | No
     return tuple((stream, mark) for stream, mark in found if mark) if all(mark for _, mark in found) else None
 
 
-def keep(
+def note_plan(
     warehouse: Warehouse,
     plan: SharingPlan,
     searched: Searched,

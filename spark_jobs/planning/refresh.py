@@ -17,7 +17,7 @@ from optimizer.search.search import ALGORITHMS
 from optimizer.workload.streams import load_streams
 from spark_jobs.costs.measurements import log
 from spark_jobs.planning import publication, requested
-from spark_jobs.planning.kept_plan import keep
+from spark_jobs.planning.kept_plan import note_plan
 from spark_jobs.planning.registration import RegistrationRequest, changes, registering
 from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, StrPath, model_of, parse_rate, profiles_of, rates_of
 from spark_jobs.settings import settings
@@ -98,7 +98,7 @@ def refresh_plan(
     changed = old is None or old.fingerprint != plan.fingerprint or any(line[0] in "+-~" for line in asked.lines)
     version = newest
     if not dry_run and house is not None:
-        noted = partial(keep, house, plan, Searched.of(plan, model))
+        noted = partial(note_plan, house, plan, Searched.of(plan, model))
         version, changed = publication.publish_plan(
             house, plan, created_by, reason, asked, expected=expected, noted=noted
         )
