@@ -297,7 +297,8 @@ class House:
         self, files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], streams: str | os.PathLike[str] | None
     ) -> Workload:
         """The queries of files. Raises the first of what is wrong with them."""
-        from optimizer.language.parser import load_workload, workload_files
+        from optimizer.language.files import workload_files
+        from optimizer.language.parser import load_workload
         from spark_jobs.planning.requested import load_inputs
         from spark_jobs.settings import settings
 

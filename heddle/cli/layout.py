@@ -69,8 +69,8 @@ class Formatted:
 def _formatted(files: Sequence[Path], is_written: bool, is_printed: bool) -> list[Formatted]:
     """The files, laid out; those that change are written and standard input is printed, if they are to be. Raises
     HDL-111 and HDL-115."""
+    from optimizer.language.files import STDIN, read_text, shown_path, workload_files
     from optimizer.language.layout import lay_out
-    from optimizer.language.parser import STDIN, read_text, shown_path, workload_files
 
     done = []
     for path in workload_files(files):
@@ -102,7 +102,7 @@ def show_formatted(done: Sequence[Formatted], check: bool, diff: bool) -> None:
     """Which files changed, or would; how, if that is asked for."""
     from difflib import unified_diff
 
-    from optimizer.language.parser import STDIN_NAME
+    from optimizer.language.files import STDIN_NAME
 
     if not (check or diff):
         done = [one for one in done if one.file != STDIN_NAME]

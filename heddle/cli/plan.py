@@ -216,15 +216,13 @@ def _plan_of_files(
     """A plan of files, beside what a warehouse has registered: what it changes there is printed, and in its JSON."""
     started = time.process_time()
     house = opened_warehouse(warehouse)
-    plan, failed, request = build_requested_plan(
-        files, streams, rates, algorithm, cost_model, house, counter, budget, exactly
-    )
+    requested = build_requested_plan(files, streams, rates, algorithm, cost_model, house, counter, budget, exactly)
     facts: dict[str, Any] = {"seconds": round(time.process_time() - started, 6)}
     if house is not None:
-        changed = plan_changes(house, request, plan)
+        changed = plan_changes(house, requested.request, requested.plan)
         print_changes(changed)
         facts |= {"changes": changed} if is_json else {}
-    return _shown(plan, facts, summary, failed, house)
+    return _shown(requested.plan, facts, summary, requested.has_failed, house)
 
 
 def _shown(
@@ -411,8 +409,8 @@ def _plan_of(
     if not files or streams is None:
         raise typer.BadParameter("give FILES and --streams, or --warehouse")
     house = opened_warehouse(warehouse)
-    plan, failed, _ = build_requested_plan(files, streams, rates, algorithm, cost_model, house)
-    return plan, failed
+    requested = build_requested_plan(files, streams, rates, algorithm, cost_model, house)
+    return requested.plan, requested.has_failed
 
 
 # --------------------------------------------------------------------------------------------- diff
@@ -565,7 +563,8 @@ def _additional(
     base: SharingPlan, files: Sequence[Path], streams: Path | None, changes: Sequence[RateChange]
 ) -> tuple[Workload, dict[str, Fraction], bool]:
     """The queries to add, the rates of streams that only they read, and whether something was not usable."""
-    from optimizer.language.parser import load_workload, workload_files
+    from optimizer.language.files import workload_files
+    from optimizer.language.parser import load_workload
     from optimizer.workload.values import Workload
     from spark_jobs.planning.requested import load_inputs, rates_of
     from spark_jobs.settings import settings

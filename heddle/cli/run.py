@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -108,8 +109,8 @@ def run(
 
 
 class _StoredRequest(NamedTuple):
-    """A plan of files that was stored: its version, whether that is new, what it changes of what was registered, and
-    whether something in the files was not usable."""
+    """A plan of files that was stored: its version, whether that is new, what it changes of what was registered,
+    whether something in the files was not usable, and whether the plan ``holds`` without being made again."""
 
     warehouse: Warehouse
     plan: SharingPlan
@@ -117,6 +118,7 @@ class _StoredRequest(NamedTuple):
     is_new: bool
     changes: list[str]
     has_failed: bool
+    holds: bool = False
 
 
 def _stored_request(
@@ -130,24 +132,37 @@ def _stored_request(
     prune: bool,
     yes: bool,
 ) -> _StoredRequest:
-    """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first."""
-    from spark_jobs.planning.publication import publish_plan
+    """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first. If
+    nothing that decides the plan has changed, nothing is read or stored."""
+    from spark_jobs.planning.kept_plan import PlanRequest, note_plan, unchanged_plan
     from spark_jobs.warehouse.warehouse import Warehouse
+
+    wanted = PlanRequest(tuple(files), streams, tuple(rates), algorithm.value, cost_model.value, exactly, prune)
+    existing = Warehouse.existing(folder)
+    unchanged = None if existing is None else unchanged_plan(existing, wanted)
+    if existing is not None and unchanged is not None:
+        plan, version = unchanged
+        return _StoredRequest(existing, plan, version, False, [], False, True)
+    from spark_jobs.planning.publication import publish_plan
 
     agreed: set[str] = set()
     for attempt in range(1, ATTEMPTS + 1):
         # a command that fails before it has something to store makes no warehouse
-        known = Warehouse.existing(folder)
-        plan, failed, request = build_requested_plan(
-            files, streams, rates, algorithm, cost_model, known, exactly=exactly, prune=prune
+        known, before = Warehouse.existing(folder), wanted.fingerprint()
+        found = build_requested_plan(
+            files, streams, rates, algorithm, cost_model, known, exactly=exactly, prune=prune, reuse=True
         )
+        plan, request = found.plan, found.request
         changes.confirm_removal([name for name in request.removed if name not in agreed], yes)
         agreed |= set(request.removed)
         house = known if known is not None else Warehouse.open(folder)
         changed = plan_changes(house, request, plan)
+        # files that somebody wrote meanwhile are not those that were read
+        asked_for = before if found.sources is not None and before == wanted.fingerprint() else None
+        noted = partial(note_plan, house, plan, found.searched, request=asked_for, sources=found.sources)
         try:
-            version, is_new = publish_plan(house, plan, "heddle run", request=request)
-            return _StoredRequest(house, plan, version, is_new, changed, failed)
+            version, is_new = publish_plan(house, plan, "heddle run", request=request, noted=noted)
+            return _StoredRequest(house, plan, version, is_new, changed, found.has_failed, found.holds)
         except HeddleError as error:
             # somebody else registered, paused or removed queries meanwhile
             if error.diagnostic.code != "HDL-522" or attempt == ATTEMPTS:
@@ -159,7 +174,8 @@ def show_stored_request(stored: _StoredRequest) -> None:
     """What a stored plan changes, its version, and how many trees it has."""
     print_changes(stored.changes)
     trees = number_of(len(stored.plan.trees), "tree")
-    terminal.errors.print(f"plan version {stored.version}{' (new)' if stored.is_new else ''}: {trees}", highlight=False)
+    state = " (new)" if stored.is_new else " still holds" if stored.holds else ""
+    terminal.errors.print(f"plan version {stored.version}{state}: {trees}", highlight=False)
 
 
 ATTEMPTS = 3
@@ -343,10 +359,10 @@ def _price(estimates: Sequence[RunEstimate]) -> str:
 
 def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:
     """What a run is about to cost, for somebody who watches it."""
-    from spark_jobs.run.history import prices
-
     if not terminal.errors.is_terminal:
         return
+    from spark_jobs.run.history import prices
+
     with stages("listing sources"):
         found = prices(stored.warehouse, stored.version, first, last, time.time_ns() // 1000, abs(last), checks)
     events = sum(run.events for run in found)

@@ -22,7 +22,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.search.cost import Coefficients
+from optimizer.search.cost import DIRECT, DIRECT_LEAST, Coefficients
 from optimizer.synopses.synopsis import MOST_PREDICATES, Family, families_of
 from optimizer.windows.alignment import Fragments, Progression
 from optimizer.workload.values import ACQ, Expression
@@ -55,6 +55,8 @@ class Profile:
     rate: float
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     _counted: dict[object, tuple[float, int]] = field(default_factory=dict, repr=False)
+    _cut: dict[object, NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    _grouped: dict[object, tuple[NDArray[np.int64], int, NDArray[np.int64]]] = field(default_factory=dict, repr=False)
 
     def rows(self, edges: tuple[Progression, ...], families: Iterable[Family], events: int = EVENTS) -> float:
         """Partial rows per second of a synopsis that these families share in a tree with these edges."""
@@ -76,28 +78,76 @@ class Profile:
         names = frozenset(name for _, columns in families for name, _ in columns)
         key = edges, predicates, names, events
         if key not in self._counted:
-            self._counted[key] = self._observed(edges, predicates, sorted(names), min(events, len(self.times)))
+            self._counted[key] = self._observed(edges, predicates, names, min(events, len(self.times)))
         return self._counted[key]
 
     def _observed(
-        self, edges: tuple[Progression, ...], predicates: frozenset[Expression | None], names: list[str], events: int
+        self,
+        edges: tuple[Progression, ...],
+        predicates: frozenset[Expression | None],
+        names: frozenset[str],
+        events: int,
     ) -> tuple[float, int]:
         if events == 0:
             return 0.0, 0
-        signature = np.zeros(events, dtype=np.int64)
-        for bit, filter in enumerate(sorted(predicates, key=repr)):
-            signature |= (1 if filter is None else self.holds[filter][:events].astype(np.int64)) << bit
-        kept = signature != 0
-        fragments = Fragments(edges).starts(self.times[:events]) if edges else np.zeros(events, dtype=np.int64)
-        cells = _numbers(fragments[kept])
-        shards = _numbers(signature[kept])
-        for codes in (shards, *(self.columns[name][:events][kept] for name in names)):
-            cells = _numbers(cells * (int(codes.max(initial=0)) + 1) + codes)
-        return (int(cells.max(initial=-1)) + 1) / events * self.rate, int(shards.max(initial=-1)) + 1
+        kept, shards, groups = self._parted(predicates, names, events)
+        if not edges:
+            return (_distinct(groups) / events * self.rate), shards
+        # of ascending times fragments come one after the other
+        fragments = self._fragments(edges, events)[kept]
+        cells = fragments * (int(groups.max(initial=0)) + 1) + groups
+        return _distinct(cells) / events * self.rate, shards
+
+    def _fragments(self, edges: tuple[Progression, ...], events: int) -> NDArray[np.int64]:
+        """The number of the fragment of each event, from 0."""
+        key = edges, events
+        if key not in self._cut:
+            starts = Fragments(edges).starts(self.times[:events])
+            self._cut[key] = np.concatenate([[0], np.cumsum(starts[1:] != starts[:-1])])
+        return self._cut[key]
+
+    def _parted(
+        self, predicates: frozenset[Expression | None], names: frozenset[str], events: int
+    ) -> tuple[NDArray[np.int64], int, NDArray[np.int64]]:
+        """The events that satisfy some filter, how many signatures they have, and of each event the number of its
+        signature and group."""
+        key = predicates, names, events
+        if key not in self._grouped:
+            signature = np.zeros(events, dtype=np.int64)
+            for bit, filter in enumerate(predicates):
+                signature |= (1 if filter is None else self.holds[filter][:events].astype(np.int64)) << bit
+            kept = np.flatnonzero(signature)
+            groups = _numbers(signature[kept])
+            shards = int(groups.max(initial=-1)) + 1
+            for codes in (self.columns[name][kept] for name in sorted(names)):
+                groups = _numbers(groups * (int(codes.max(initial=0)) + 1) + codes)
+            self._grouped[key] = kept, shards, groups
+        return self._grouped[key]
+
+
+def _distinct(values: NDArray[np.int64]) -> int:
+    """How many different values there are, none of them negative."""
+    if (is_there := _table(values)) is not None:
+        return int(np.count_nonzero(is_there))
+    ordered = np.sort(values)
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + (len(ordered) > 0)
 
 
 def _numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each value, none of them negative, its number among the different ones in their order."""
+    if (is_there := _table(values)) is not None:
+        return (np.cumsum(is_there) - 1)[values]
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _table(values: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    """Which numbers there are, where that takes less time than to sort them."""
+    size = int(values.max(initial=-1)) + 1
+    if size > max(DIRECT * len(values), DIRECT_LEAST):
+        return None
+    is_there = np.zeros(size, dtype=np.bool_)
+    is_there[values] = True
+    return is_there
 
 
 def cost(

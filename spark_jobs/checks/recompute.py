@@ -66,9 +66,6 @@ SECONDS = {
 answer that is looked at for its window, of an event in a sampled window, and of one in a group that is recomputed.
 Measured."""
 
-SAMPLED_QUERIES = 16
-"""Queries that a run recomputes, about: a prediction of its costs has to say something."""
-
 FEW_EVENTS = 1_000_000
 """Runs over no more events than this read the windows of each query wherever they lie; larger ones at one place."""
 

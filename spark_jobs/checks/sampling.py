@@ -42,6 +42,9 @@ LONGEST_AGO = 16
 NEVER = 8 * LONGEST_AGO
 """...but what never was."""
 
+SAMPLED_QUERIES = 16
+"""Queries that a run recomputes, about: a prediction of its costs has to say something."""
+
 
 @dataclass(frozen=True)
 class Past:

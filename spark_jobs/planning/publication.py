@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from optimizer.errors.diagnostics import HeddleError
@@ -25,13 +26,15 @@ def publish_plan(
     request: RegistrationRequest | None = None,
     change: LifecycleRequest | None = None,
     expected: int | None = None,
+    noted: Callable[[int], None] = lambda version: None,
 ) -> tuple[int, bool]:
     """Store a plan as the next version and register its queries; keep the current one if it says the same, wherever its
     streams lie.
 
     ``request``: what it puts and removes, and what was registered when it was thought out (None: it has the whole
     workload; what it lacks is removed unless it is paused). ``change``: what the plan pauses, resumes or removes.
-    ``expected``: the version that is to be in force until then (0: none).
+    ``expected``: the version that is to be in force until then (0: none). ``noted`` is given the version while nobody
+    else can change anything.
     Returns the version and whether it is new. Raises HDL-522, and stores nothing, if somebody has registered, replaced,
     paused, resumed or removed queries since that the plan leaves alone; HDL-551 if another version than the expected
     one is in force that says something else.
@@ -71,6 +74,7 @@ def publish_plan(
         warehouse.append("workload_queries", rows, token, since=events_since)
         note_places(warehouse, plan)
         if same:
+            noted(version)
             return version, False
         rows = [
             {
@@ -87,6 +91,7 @@ def publish_plan(
             for row in to_rows(plan)
         ]
         warehouse.append("sharing_plans", rows, token, ("sharing_plans", version), since)
+        noted(version)
     return version, True
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
+from optimizer.plan.reuse import Searched
 from optimizer.search.cost import COST_MODELS
 from optimizer.search.search import ALGORITHMS
 from optimizer.workload.streams import load_streams
 from spark_jobs.costs.measurements import log
 from spark_jobs.planning import publication, requested
+from spark_jobs.planning.kept_plan import note_plan
 from spark_jobs.planning.registration import RegistrationRequest, changes, registering
 from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, StrPath, model_of, parse_rate, profiles_of, rates_of
 from spark_jobs.settings import settings
@@ -95,7 +98,10 @@ def refresh_plan(
     changed = old is None or old.fingerprint != plan.fingerprint or any(line[0] in "+-~" for line in asked.lines)
     version = newest
     if not dry_run and house is not None:
-        version, changed = publication.publish_plan(house, plan, created_by, reason, asked, expected=expected)
+        noted = partial(note_plan, house, plan, Searched.of(plan, model))
+        version, changed = publication.publish_plan(
+            house, plan, created_by, reason, asked, expected=expected, noted=noted
+        )
         log(house, [measurement.row(created_by) for measurement in measurements])
     diagnostics = (*inputs.diagnostics, *asked.diagnostics, *unreadable, *([doubt.diagnostic] if doubt else []))
     return {

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.language.files import STDIN_NAME, shown_path, workload_files
 from optimizer.search.cost import CostModel, measured
 from optimizer.search.cost import cost_model as named_model
 from optimizer.synopses.sharing import Profile
@@ -74,7 +75,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Ware
     """
     quota, owner = settings().owner_quota, settings().owner
     # the parser's library is not for those who only plan, or read what is planned
-    from optimizer.language.parser import STDIN_NAME, load_workload, shown_path, workload_files
+    from optimizer.language.parser import load_workload
 
     given = tuple(os.path.abspath(_without_pattern(path)) for path in files)  # noqa: PTH100 - of links the name
     files = workload_files(files)

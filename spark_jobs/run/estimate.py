@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import Synopsis
-from spark_jobs.checks.recompute import SAMPLED_QUERIES
+from spark_jobs.checks.sampling import SAMPLED_QUERIES
 from spark_jobs.costs.learned import Learned
 from spark_jobs.costs.prediction import Work, events_about, predict
 from spark_jobs.engine.choice import Engine

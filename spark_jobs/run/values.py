@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from spark_jobs.engine.session import CpuSeconds
 from spark_jobs.engine.workers import Workers
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
-from spark_jobs.results.revisions import Readers
 from spark_jobs.settings import CHECKS
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.ledger import Ledger
@@ -30,6 +29,9 @@ from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import DataFile
 from spark_jobs.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from spark_jobs.results.revisions import Readers
 
 Instants = Mapping[str, NDArray[np.int64] | None]
 """The instants at which queries are answered: all of those that have None, none of those that are not there."""

@@ -155,12 +155,16 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin
         span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
         alike.setdefault((query.window.ago, *span), []).append(query)
     found: list[Rolled] = []
+    # queries of the same group columns have the same groups
+    groups: dict[object, tuple[list[str], Longs]] = {}
     for (ago, first, last), members in alike.items():
         # a historical window is one over the past as if it were now
         events = replace(decoded.events, time=decoded.events.time + ago) if ago else decoded.events
         asked = [sequence_query(query, sequenced) for query in members]
         for query, answer in zip(members, answers(events, asked, ends=(first, last)), strict=True):
-            keys, group = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
+            if query.group_by not in groups:
+                groups[query.group_by] = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
+            keys, group = groups[query.group_by]
             told = rolled(query, sequenced, keys, group, answer)
             found.append(told if query.window.at is None else told.at(query.window.at))
     return found

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Fragments, instants, instants_over, starts_of
 from optimizer.workload.values import ACQ, Stream, Window
-from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.ledger import Arrival, Ledger
@@ -184,4 +183,7 @@ def _near(
     for low, high in spans:
         first, last = max(begin, low + window.ago), min(end, high - 1 + window.reach)
         pieces += [instants(window, first, last)] if first < last else []
+    # whoever refuses no events compiles no kernels
+    from spark_jobs.arrays.numbering import distinct_of
+
     return distinct_of(np.concatenate(pieces))[0]

@@ -126,15 +126,22 @@ def current_version(warehouse: Warehouse) -> int | None:
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan, with its streams where they lie now. Raises HDL-506 if there is no such version."""
+    found = _stored_plan(warehouse, warehouse.version("sharing_plans"), version)
+    if found is None:
+        newest = current_version(warehouse)
+        hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
+        raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}", hint)
+    return located(warehouse, found)
+
+
+@lru_cache(4)
+def _stored_plan(warehouse: Warehouse, table_version: int, version: int) -> SharingPlan | None:
+    """A plan as a version of the table has it; a run asks for the same one several times."""
     mine = ds.field("plan_version") == version
     with reading(warehouse.path("sharing_plans")):
         stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]
     rows = [json.loads(row) for row in stored.to_pylist()]
-    if not rows:
-        newest = current_version(warehouse)
-        hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
-        raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}", hint)
-    return located(warehouse, from_rows(rows))
+    return from_rows(rows) if rows else None
 
 
 RECENT = 3

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import LEAST_RANK_ERROR, MOST_ERROR
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.language.parser import ParseResult, load_workload, parse, workload_files
+from optimizer.language.files import workload_files
+from optimizer.language.parser import ParseResult, load_workload, parse
 from optimizer.language.words import RESERVED, Limits
 from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import call_type, type_of

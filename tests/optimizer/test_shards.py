@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -55,6 +56,40 @@ def sample(prices: Sequence[float], a: Sequence[int], b: Sequence[int], threshol
     values = np.array(prices)
     columns = {"a": np.array(a, dtype=np.int64), "b": np.array(b, dtype=np.int64)}
     return Profile(times, columns, {above(limit): values > limit for limit in thresholds}, 1.0)
+
+
+ROWS = st.tuples(st.integers(0, 9), st.integers(0, 3), st.sampled_from((0, 1, 2, 10**9)), st.integers(0, 40))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(ROWS, max_size=60), st.lists(st.integers(-1, 9), min_size=1, max_size=4), st.booleans(), st.data())
+def test_rows_are_those_that_are_counted_one_by_one(
+    rows: list[tuple[int, int, int, int]], thresholds: list[int], is_cut: bool, data: st.DataObject
+) -> None:
+    prices, a, b = ([row[place] for row in rows] for place in range(3))
+    profile = replace(
+        sample(prices, a, b, thresholds), times=np.cumsum([row[3] * SECOND for row in rows], dtype=np.int64)
+    )
+    # of -1 no filter at all
+    filters = {None if one == -1 else above(one): one for one in thresholds}
+    names = data.draw(st.lists(st.sampled_from("ab"), unique=True))
+    families: list[Family] = [(filter, tuple((name, STRING) for name in names)) for filter in filters]
+    profile = replace(profile, holds={one: profile.holds[one] for one in filters if one is not None})
+    edges = Fragments.of([Window(50 * SECOND, 30 * SECOND)]).edges if is_cut else ()
+    events = max(1, len(rows) - data.draw(st.integers(0, 5)))
+    seen = [(row, int(time)) for row, time in zip(rows, profile.times, strict=True)][:events]
+    cells = set()
+    for row, time in seen:
+        shard = tuple(one == -1 or row[0] > one for one in filters.values())
+        if any(shard):
+            # windows of 50 s every 30 s begin at 30 k and end at 30 k + 20
+            fragment = sum(time // SECOND >= 30 * k + shift for k in range(100) for shift in (0, 20)) if is_cut else 0
+            cells.add((fragment, shard, *(row["ab".index(name) + 1] for name in names)))
+    expected = len(cells) / len(seen) if seen else 0.0
+    assert profile.rows(edges, families, events) == pytest.approx(expected)
+    assert profile.shards(filters) == len(
+        {shard for row in rows if any(shard := tuple(one == -1 or row[0] > one for one in filters.values()))}
+    )
 
 
 def test_ten_thresholds_share_the_shards_of_a_column() -> None:

@@ -15,7 +15,7 @@ from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import SECOND
-from spark_jobs.checks.recompute import SAMPLED_QUERIES
+from spark_jobs.checks.sampling import SAMPLED_QUERIES
 from spark_jobs.costs.fit import SHIPPED, Fit
 from spark_jobs.costs.money import MONTH, CpuPrice, covered
 from spark_jobs.operations.read import read_operations
