@@ -6,7 +6,6 @@ CPU seconds of an import (``python -m tests.benchmarks.imports``): Great Expecta
 
 from __future__ import annotations
 
-import copy
 import gc
 import os
 import sys
@@ -54,45 +53,6 @@ class Deferred(_Hook):
         if found is not None and found.loader is not None:
             found.loader = LazyLoader(found.loader)
         return found
-
-
-class FlatCopies:
-    """Within it classes of Pydantic 1 inherit fields that are copied as deep as a class changes them: not their types,
-    which is most of what hundreds of such classes take to be made."""
-
-    def __enter__(self) -> None:
-        try:
-            from pydantic.v1 import main
-        except ImportError:
-            self.main: Any = None
-            return
-        self.main, self.copied = main, getattr(main, "smart_deepcopy", None)
-        if self.copied is not None:
-            main.smart_deepcopy = _copied_fields  # type: ignore[assignment]
-
-    def __exit__(self, *ending: object) -> None:
-        if self.main is not None and self.copied is not None:
-            self.main.smart_deepcopy = self.copied
-
-
-def _copied_fields(value: Any) -> Any:
-    """Fields by name; whatever else a class copies as it is copied otherwise."""
-    from pydantic.v1.fields import ModelField
-
-    if type(value) is dict and all(type(field) is ModelField for field in value.values()):
-        return {name: _copied_field(field) for name, field in value.items()}
-    return copy.deepcopy(value)
-
-
-def _copied_field(field: Any) -> Any:
-    found = copy.copy(field)
-    found.field_info = copy.copy(field.field_info)
-    found.class_validators = dict(field.class_validators)
-    if field.sub_fields:
-        found.sub_fields = [_copied_field(one) for one in field.sub_fields]
-    if field.key_field is not None:
-        found.key_field = _copied_field(field.key_field)
-    return found
 
 
 class Uncollected:

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.light_imports import Absent, Deferred, FlatCopies, Uncollected, set_aside
+from spark_jobs.light_imports import Absent, Deferred, Uncollected, set_aside
 from spark_jobs.settings import settings
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def _judged(summary: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> J
 
     kept: list[dict[str, Any]] = []
     found = pd.DataFrame(summary, columns=list(COLUMNS))
-    # each parameter that an expectation is put in words with is a class of its own
-    with Uncollected(), FlatCopies():
+    with Uncollected():
         checks = expectations(found, lambda result: kept.append(document(result, facts)))
     return checks, kept[0] if kept else None
 
@@ -148,7 +147,6 @@ def great_expectations() -> Any:
         Absent("pyspark"),
         Absent("sqlalchemy"),
         Deferred("scipy.stats", "altair", "jsonschema", "mistune"),
-        FlatCopies(),
     ):
         import great_expectations
     if is_new:
