@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.local import LocalWorkers
-from spark_jobs.engine.workers import Workers
+from spark_jobs.engine.workers import Job, Workers
 from spark_jobs.settings import ENGINES, settings
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Engine:
 
     ``requested``: one of :data:`spark_jobs.settings.ENGINES`; None is what the setting says, and where that says
     nothing, ``default``. ``given``: workers that are used whatever there is to do, and not ended. ``starting`` is
-    called before a session of Spark starts, ``started`` with it. ``options``: of
-    :func:`spark_jobs.engine.session.start_session`.
+    called before a session of Spark starts, ``started`` with it, ``finished`` with what Spark did for a stage, once it
+    has ended. ``options``: of :func:`spark_jobs.engine.session.start_session`.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class Engine:
         requested: str | None = None,
         default: str = "auto",
         given: Workers | None = None,
+        finished: Callable[[Job], None] = lambda job: None,
         **options: Any,
     ) -> None:
         self._name, self._options = name, options
-        self._starting, self._started = starting, started
+        self._starting, self._started, self.finished = starting, started, finished
         self._requested, self._default, self._given = requested, default, given
         self._session: SparkSession | None = None
         self._workers = given
@@ -108,6 +110,11 @@ class Engine:
         return self._workers
 
     @property
+    def jobs(self) -> list[Job]:
+        """What Spark did for the run that was decided last."""
+        return self._workers.jobs if self._workers is not None else []
+
+    @property
     def is_cold(self) -> bool:
         """Whether the session of the caller has done no job yet: its first one pays for the start of workers."""
         return self._given is not None and not self._given.is_warm
@@ -146,7 +153,9 @@ class Engine:
         if self._given is None:
             self._close_workers()
         if self._session is not None:
-            self._session.stop()
+            # a JVM that was killed has ended already
+            with suppress(Exception):
+                self._session.stop()
             self._session = None
 
     def _close_workers(self) -> None:

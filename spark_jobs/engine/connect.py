@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import keep_secret, redacted
-from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
+from spark_jobs.engine.workers import EVENTS, Job, StageOutcome, Task, counting, outcome_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,10 +79,10 @@ class ConnectWorkers:
         finally:
             self._session.removeTag(self._tag)
         found = sorted(rows.to_pylist(), key=lambda row: (row["first"], row["place"]))
-        yielded = [cloudpickle.loads(row["content"]) for row in found]
-        seconds = round(time.perf_counter() - begun, 3)
-        self.jobs.append(Job(description, (), min(pieces, most), 0, seconds))
-        return outcome_of(yielded)
+        outcome = outcome_of([cloudpickle.loads(row["content"]) for row in found])
+        seconds, events = round(time.perf_counter() - begun, 3), outcome.counts[EVENTS]
+        self.jobs.append(Job(description, (), min(pieces, most), 0, seconds, events, outcome.cpu_seconds))
+        return outcome
 
     def tasks_done(self) -> tuple[int, int]:
         """Nothing is known of them."""

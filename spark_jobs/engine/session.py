@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
@@ -162,7 +164,7 @@ def start_session(
         builder = builder.config(f"spark.executorEnv.{key}", value)
     if (chosen or "local[*]").startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
-    with _quiet() as said:
+    with _quiet() as said, _own_interruption():
         try:
             session = builder.getOrCreate()
         except PySparkRuntimeError as error:
@@ -177,6 +179,15 @@ def start_session(
     keep_secret(dict(session.sparkContext.getConf().getAll()))
     sys.excepthook = tell_crash
     return session
+
+
+@contextmanager
+def _own_interruption() -> Iterator[None]:
+    """Keep what Ctrl-C does: Spark would put a handler of its own in its place."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if before is not None and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
