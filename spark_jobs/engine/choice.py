@@ -21,6 +21,13 @@ PROCESSES_FROM = 3_000_000
 """Events and rows from which the local engine starts a process a core: each has to import what tasks need."""
 
 
+RUNS = 1_000
+"""Runs after which a live session starts another application of Spark: the event log grows by some 20 KB a run."""
+
+GROWTH = 2 << 30
+"""Bytes by which the processes of an application may grow before that, since its first run."""
+
+
 class Decision(NamedTuple):
     """An engine, `spark` or `local`, and why it was taken."""
 
@@ -54,6 +61,7 @@ class Engine:
         self._requested, self._default, self._given = requested, default, given
         self._session: SparkSession | None = None
         self._workers = given
+        self._runs, self._first_memory = 0, 0
         self.choice = Decision("local", "")
 
     # ---------------------------------------------------------------------------------------------- decision
@@ -96,6 +104,7 @@ class Engine:
         if self.choice.name == "spark":
             self._close_workers()
             self._workers = spark_workers(self._start(), group)
+            self._runs += 1
             return self._workers
         processes = len(os.sched_getaffinity(0)) if amount >= PROCESSES_FROM else 1
         if not isinstance(self._workers, LocalWorkers) or self._workers.processes != processes:
@@ -148,6 +157,16 @@ class Engine:
         """Of the stages that Spark works on: how many tasks are done, and how many there are; none of Connect."""
         return self._workers.tasks_done() if self._workers is not None else (0, 0)
 
+    def recycle(self) -> None:
+        """Between two runs: end an application of Spark that has done :data:`RUNS`, or has grown by :data:`GROWTH`, so
+        that the next run starts another. That of a ``spark-submit`` ends with its process."""
+        if self._session is None or "PYSPARK_GATEWAY_PORT" in os.environ:
+            return
+        memory = memory_of_processes()
+        self._first_memory = self._first_memory or memory
+        if self._runs >= RUNS or memory > self._first_memory + GROWTH:
+            self.stop()
+
     def stop(self) -> None:
         """End what was started: local processes and the session."""
         if self._given is None:
@@ -157,6 +176,7 @@ class Engine:
             with suppress(Exception):
                 self._session.stop()
             self._session = None
+            self._runs, self._first_memory = 0, 0
 
     def _close_workers(self) -> None:
         if self._workers is not None:
@@ -176,6 +196,17 @@ def _by_amount(amount: float) -> Decision:
     if not has_java():
         return Decision("local", f"{amount:,.0f} events and rows, but there is no Java to start Spark with")
     return Decision("spark", f"{amount:,.0f} events and rows, more than {most:,}")
+
+
+def memory_of_processes() -> int:
+    """Bytes that this process and those that it started have in memory."""
+    import psutil
+
+    total, here = 0, psutil.Process()
+    for process in [here, *here.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
 
 
 def has_java() -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, NoReturn
 
@@ -61,8 +61,9 @@ def engine_of_job(name: str = "heddle") -> Engine:
 
 
 def log(line: str) -> None:
-    """A line of the log of a job."""
-    print(f"heddle: {line}", flush=True)
+    """A line of the log of a job. It is lost if nobody reads any more: the job still has to end well."""
+    with suppress(OSError):
+        print(f"heddle: {line}", flush=True)
 
 
 def _started(session: SparkSession) -> None:
