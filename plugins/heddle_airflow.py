@@ -300,12 +300,12 @@ class SparkLink(BaseOperatorLink):
 
 def application_of(run_id: str) -> str:
     """The id of Spark's application that computed for a run of ``aggregate_windows``; "" if none is on record."""
-    from spark_jobs.operations.seen import newest_of
+    from spark_jobs.operations.seen import newest_row_of
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
 
     house = settings().warehouse
-    found = newest_of(Warehouse.open(house, create=False), run_id) if Warehouse.stands(house) else None
+    found = newest_row_of(Warehouse.open(house, create=False), run_id) if Warehouse.stands(house) else None
     return found.record.application if found is not None else ""
 
 

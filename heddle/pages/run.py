@@ -28,8 +28,8 @@ GROUPS_SHOWN = 20
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job. Numbers are texts, "" where they are not known. ``held``: seconds that its tasks held a core; ``python``:
-    CPU seconds of its tasks in Python; ``kind``: "ill" if it failed, "warn" if some of its tasks did."""
+    """A job. Numbers are texts, "" where they are not known. ``task_seconds``: how long its tasks took a core; ``python``:
+    CPU seconds of its tasks in Python; ``kind``: "ill" if it failed, "warn" if tasks did."""
 
     id: str
     description: str
@@ -38,7 +38,7 @@ class JobRow:
     seconds: str
     tasks: str
     failed: str
-    held: str
+    task_seconds: str
     python: str
     kind: str = ""
 
@@ -160,8 +160,8 @@ def _tiles(jobs: Sequence[SeenJob], recorded: Sequence[Job], application: SeenAp
     if application is not None and jobs:
         lost = len(application.lost)
         note = f"{count(application.executors, 'executor')}{f', {lost} lost' if lost else ''}"
-        held = sum(job.run_seconds for job in jobs)
-        tiles.insert(2, Tile("executor seconds", seconds(held), note, "ill" if lost else ""))
+        taken = sum(job.run_seconds for job in jobs)
+        tiles.insert(2, Tile("executor seconds", seconds(taken), note, "ill" if lost else ""))
     return tiles
 
 

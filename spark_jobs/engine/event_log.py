@@ -238,12 +238,12 @@ class _Reader:
         self.application.lost[_text(event["Executor ID"], 60)] = _reason(reason if isinstance(reason, str) else "")
 
     def _job_began(self, event: dict[str, Any]) -> None:
-        told = event.get("Properties") or {}
-        group = _raw(told.get("spark.jobGroup.id"))
+        properties = event.get("Properties") or {}
+        group = _raw(properties.get("spark.jobGroup.id"))
         self.application.groups[group] = self.application.groups.get(group, 0) + 1
         if self._group is not None and group != self._group:
             return
-        description = _text(told.get("spark.job.description"), MOST_REASON)
+        description = _text(properties.get("spark.job.description"), MOST_REASON)
         job = SeenJob(_whole(event["Job ID"]), group, description, _whole(event["Submission Time"]))
         self.application.jobs[job.id] = job
         for stage in event["Stage Infos"]:
@@ -263,10 +263,10 @@ class _Reader:
             job.reason = _reason(_raw((result.get("Exception") or {}).get("Message")))
 
     def _stage_ended(self, event: dict[str, Any]) -> None:
-        told = event["Stage Info"]
-        stage = self._stages.get(_whole(told["Stage ID"]))
-        if stage is not None and "Submission Time" in told and "Completion Time" in told:
-            seconds = _span(_whole(told["Submission Time"]), told["Completion Time"])
+        info = event["Stage Info"]
+        stage = self._stages.get(_whole(info["Stage ID"]))
+        if stage is not None and "Submission Time" in info and "Completion Time" in info:
+            seconds = _span(_whole(info["Submission Time"]), info["Completion Time"])
             stage.seconds = round((stage.seconds or 0.0) + seconds, 3)
 
     def _task_ended(self, event: dict[str, Any]) -> None:
@@ -281,8 +281,10 @@ class _Reader:
             stage.killed += 1
         else:
             stage.failed += 1
-            told = next((ending[name] for name in ("Description", "Loss Reason", "Message") if ending.get(name)), kind)
-            reason = _reason(_raw(told)) or kind
+            description = next(
+                (ending[name] for name in ("Description", "Loss Reason", "Message") if ending.get(name)), kind
+            )
+            reason = _reason(_raw(description)) or kind
             stage.reasons[reason] = stage.reasons.get(reason, 0) + 1
         measured = event.get("Task Metrics") or {}
         stage.run_millis += _whole(measured.get("Executor Run Time", 0))
@@ -320,10 +322,10 @@ def _text(value: Any, most: int) -> str:
     return printable(redacted(_raw(value)), most)
 
 
-def _reason(told: str) -> str:
+def _reason(text: str) -> str:
     """Why something failed, in a line: of an error of Python the line below its traceback."""
-    lines = [line for line in told[-20_000:].splitlines() if line.strip()] if "Traceback" in told else []
+    lines = [line for line in text[-20_000:].splitlines() if line.strip()] if "Traceback" in text else []
     traces = [at for at, line in enumerate(lines) if "Traceback (most recent call last)" in line]
-    after = lines[traces[-1] + 1 :] if traces else told.strip().splitlines()
+    after = lines[traces[-1] + 1 :] if traces else text.strip().splitlines()
     line = next((line for line in after if not line.startswith(" ")), after[0] if after else "")
     return _text(line.strip(), MOST_REASON)

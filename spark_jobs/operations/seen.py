@@ -30,7 +30,7 @@ class SeenRun:
         return self.row.event != "allocated"
 
 
-def newest_of(warehouse: Warehouse, run_id: str, revision: int | None = None) -> LogRow | None:
+def newest_row_of(warehouse: Warehouse, run_id: str, revision: int | None = None) -> LogRow | None:
     """The newest row of the log of a run, or of the newest run of a session; None if there is none.
 
     ``run_id``: of the run, or the id that Airflow gives to the run that is a session; ``revision``: of its interval.
@@ -46,7 +46,7 @@ def newest_of(warehouse: Warehouse, run_id: str, revision: int | None = None) ->
 def read_run(warehouse: Warehouse, run_id: str, revision: int | None = None) -> SeenRun | None:
     """One run, with what Spark did for it; None if there is no such run. Raises HDL-120 for a setting."""
     configured = settings()
-    history, row = configured.spark_history, newest_of(warehouse, run_id, revision)
+    history, row = configured.spark_history, newest_row_of(warehouse, run_id, revision)
     if row is None:
         return None
     application, folder = row.record.application, configured.event_log

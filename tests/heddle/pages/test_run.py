@@ -16,7 +16,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY
 from spark_jobs.engine.event_log import SeenApplication, SeenJob, SeenStage
 from spark_jobs.engine.workers import Job
-from spark_jobs.operations.seen import SeenRun, newest_of
+from spark_jobs.operations.seen import SeenRun, newest_row_of
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -117,7 +117,7 @@ def test_the_newest_row_of_a_run_or_a_session_is_found(tmp_path: Path, monkeypat
         publish_log.log_event(house, record, "failed", "hash", None)
 
     def found(run_id: str, revision: int | None = None) -> tuple[str, str] | None:
-        row = newest_of(house, run_id, revision)
+        row = newest_row_of(house, run_id, revision)
         return None if row is None else (row.run_id, row.event)
 
     assert found("one") == ("one", "failed") and found("one", 1) == ("one", "failed") and found("one", 2) is None
