@@ -15,15 +15,18 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
 if TYPE_CHECKING:
+    import psutil
     from airflow.sdk.types import TaskInstanceKey
 
     from spark_jobs.operations.announcements import Announcement
@@ -280,6 +283,32 @@ def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     return announce(context, of_others(Warehouse.open(house, create=False), micros(datetime.now(UTC))))
 
 
+class SparkLink(BaseOperatorLink):
+    """A button on the task's page: what Spark did for the run of this task, in the history server that the setting
+    ``spark_history`` names, else on Heddle's own page."""
+
+    name = "Spark"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """The address of the page. Airflow asks in the task's own process, once it has ended."""
+        from spark_jobs.settings import settings
+
+        server = settings().spark_history
+        application = application_of(ti_key.run_id) if server is not None else ""
+        return f"{server}/history/{application}/" if application else f"/sharing-plan/run?id={quote(ti_key.run_id, '')}"
+
+
+def application_of(run_id: str) -> str:
+    """The id of Spark's application that computed for a run of ``aggregate_windows``; "" if none is on record."""
+    from spark_jobs.operations.seen import newest_row_of
+    from spark_jobs.settings import settings
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    house = settings().warehouse
+    found = newest_row_of(Warehouse.open(house, create=False), run_id) if Warehouse.stands(house) else None
+    return found.record.application if found is not None else ""
+
+
 class SharingPlanLink(BaseOperatorLink):
     """A button on the task's page: the plan version that this run is pinned to."""
 
@@ -298,6 +327,9 @@ def _is_local(connection: Any) -> bool:
         and connection.extra_dejson.get("deploy-mode") != "cluster"
     )
 
+
+PATIENCE_SECONDS = 4.0
+"""For a job to end that is told to: a second later Airflow kills the task's process."""
 
 LAST_LINES = 5
 """What a job said last, which stands in the error of its task."""
@@ -402,11 +434,31 @@ class SubmitOperator(SparkSubmitOperator):
             raise AirflowException("\n".join([ended, *last]))
 
     def on_kill(self) -> None:
-        """End the job."""
+        """End the job: it cancels what Spark does for it, and its record has an end. What has not ended after
+        :data:`PATIENCE_SECONDS`, or is a driver elsewhere, the provider kills."""
         if self._process is not None:
             self._process.terminate()
             return
+        submitted = getattr(self._hook, "_submit_sp", None)
+        if submitted is not None and submitted.poll() is None:
+            # spark-submit itself would end without a word of the job
+            for driver in _drivers(submitted.pid, str(self.application)):
+                driver.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    submitted.wait(PATIENCE_SECONDS)
         super().on_kill()
+
+
+def _drivers(submitted: int, job: str) -> list[psutil.Process]:
+    """The processes of a job that a ``spark-submit`` started on this machine."""
+    import psutil
+
+    found = []
+    with suppress(psutil.Error):
+        for child in psutil.Process(submitted).children(recursive=True):
+            with suppress(psutil.Error):
+                found += [child] if job in child.cmdline() else []
+    return found
 
 
 class AggregateOperator(SubmitOperator):
@@ -416,7 +468,7 @@ class AggregateOperator(SubmitOperator):
     (``{"plan_version", "from", "to"}``, perhaps with ``live`` and ``late``).
     """
 
-    operator_extra_links = (SharingPlanLink(),)
+    operator_extra_links = (SharingPlanLink(), SparkLink())
 
     def __init__(self, *, pinned: Any, **arguments: Any) -> None:
         super().__init__(job="aggregate_windows", given=pinned, **arguments)
@@ -558,4 +610,4 @@ class HeddlePlugin(AirflowPlugin):
     """Registers the link, so that the api-server knows it."""
 
     name = "heddle"
-    operator_extra_links = [SharingPlanLink()]
+    operator_extra_links = [SharingPlanLink(), SparkLink()]

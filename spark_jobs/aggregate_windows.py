@@ -15,8 +15,8 @@ from pathlib import Path
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic
+from spark_jobs.engine.submitted import engine_of_job, log, run_job
 from spark_jobs.light_imports import arrow_alone, set_aside
 
 
@@ -34,15 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
-    from spark_jobs.engine.choice import Engine
-    from spark_jobs.engine.workers import Job
     from spark_jobs.planning.project_streams import of_project
     from spark_jobs.run.interval import run
     from spark_jobs.settings import settings
     from spark_jobs.sources.decoding import parse_instant
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    engine = Engine("heddle", lambda: print("heddle: starting Spark", flush=True), default="spark")
+    engine = engine_of_job()
     try:
         record = run(
             engine,
@@ -54,13 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recompute=given.recompute,
             live=given.live,
             late=given.late,
-            report=lambda line: print(f"heddle: {line}", flush=True),
+            report=log,
         )
     finally:
         engine.stop()
-    print(f"heddle: computed on {record.engine}: {record.engine_because}", flush=True)
-    for job in record.jobs:
-        print(f"heddle: {Job(**job).line}", flush=True)
+    log(f"computed on {record.engine}: {record.engine_because}")
     print(json.dumps(record.to_json()), flush=True)
     # last, where a task's log ends
     for found in record.diagnostics:
@@ -69,4 +65,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(run_job(main))

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import HeddleError, count
 from spark_jobs.engine.session import start_session
+from spark_jobs.engine.submitted import run_job
 from spark_jobs.results.catalogue import create_views
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -57,4 +57,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(run_job(main))

@@ -14,8 +14,8 @@ from pathlib import Path
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from optimizer.errors.crashes import exit_code_of
 from spark_jobs.engine.session import start_session
+from spark_jobs.engine.submitted import log, run_job
 from spark_jobs.landing.kafka import session_settings
 from spark_jobs.landing.land import STARTS, land, topic_of
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     topic = topic_of(given.pop("topic"), given.pop("servers"), given.pop("streams"), **given)
     spark = start_session("heddle land", settings=session_settings())
     try:
-        landed = land(spark, topic, report=lambda line: print(f"heddle: {line}", flush=True))
+        landed = land(spark, topic, report=log)
     finally:
         spark.stop()
     print(json.dumps(landed.to_json()), flush=True)
@@ -45,4 +45,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(run_job(main))

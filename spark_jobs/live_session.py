@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from spark_jobs.checks import suite
+from spark_jobs.engine.submitted import engine_of_job, log, run_job
 from spark_jobs.light_imports import arrow_alone, numba_alone
 
 if TYPE_CHECKING:
@@ -43,15 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     suite.begin(None)
     arrow_alone()
     numba_alone()
-    from spark_jobs.engine.choice import Engine
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession, wait_for
     from spark_jobs.sources.decoding import parse_instant
 
-    engine = Engine("heddle", lambda: _say("starting Spark"), default="spark", quick=False)
+    engine = engine_of_job(quick=False)
     until = parse_instant(given.until)
     try:
-        warehouse = wait_for(given.warehouse, until, _say)
+        warehouse = wait_for(given.warehouse, until, log)
         if warehouse is None:
             return 0
         parent = os.getppid()
@@ -59,15 +58,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warehouse,
             engine,
             until,
-            report=_say,
+            report=log,
             name=given.name,
             overloaded=_overloaded,
-            meanwhile=partial(merge_logs, warehouse, _say),
+            meanwhile=partial(merge_logs, warehouse, log),
             # whoever takes over from a task that is gone starts a session of its own
             abandoned=lambda: os.getppid() != parent,
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: session.stop())
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def end(number: int, _: object) -> None:
+            session.stop()
+            # told again, it ends at once
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+        for number in before:
+            signal.signal(number, end)
         session.make_ready()
         return _answer(session)
     finally:
@@ -86,7 +93,7 @@ def _answer(session: LiveSession) -> int:
         for problem in found.diagnostics:
             print(Diagnostic(**problem), file=sys.stderr, flush=True)
     if session.was_stopped:
-        _say("told to end before its time")
+        log("told to end before its time")
         return STOPPED
     return int(failed)
 
@@ -96,9 +103,5 @@ def _overloaded(record: RunRecord, at: int) -> None:
     print(f"heddle: overloaded: {message}: the next stands for all that are missed", file=sys.stderr, flush=True)
 
 
-def _say(line: str) -> None:
-    print(f"heddle: {line}", flush=True)
-
-
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(run_job(main))

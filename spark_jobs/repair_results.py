@@ -17,9 +17,9 @@ from typing import Any
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY
+from spark_jobs.engine.submitted import engine_of_job, log, run_job
 from spark_jobs.light_imports import arrow_alone, set_aside
 
 
@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
-    from spark_jobs.engine.choice import Engine
     from spark_jobs.planning.project_streams import of_project
     from spark_jobs.results.tables import follow
     from spark_jobs.run.history import outdated
@@ -53,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     intervals |= {(one.begin, one.end): str(one.radius) for one in found}
     if not intervals:
         return 0
-    engine = Engine("heddle repair", lambda: print("heddle: starting Spark", flush=True), default="spark")
+    engine = engine_of_job("heddle repair")
     try:
         for (begin, end), reason in sorted(intervals.items()):
-            print(f"heddle: {reason}", flush=True)
+            log(reason)
             record = run(engine, warehouse, given.plan_version, begin, end, f"repair/{begin}/{end}")
             problems += [Diagnostic(**found) for found in record.diagnostics if found["severity"] == "error"]
             print(json.dumps(record.to_json()), flush=True)
@@ -71,4 +70,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(run_job(main))

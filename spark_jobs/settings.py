@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors.crashes import is_debugging
-from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, printable
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
 from spark_jobs.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
@@ -145,6 +145,8 @@ class Settings:
         See :attr:`local_events`.
     event_log
         The folder or URL of Spark's event log; None: there is none.
+    spark_history_text
+        See :attr:`spark_history`.
     driver_memory
         Of the JVM of Spark's driver, as Spark writes it.
     task_memory_text
@@ -308,6 +310,15 @@ class Settings:
         "not written if it cannot be made",
         "path",
     )
+    spark_history_text: str = _setting(
+        "HEDDLE_SPARK_HISTORY",
+        "URL",
+        "none",
+        "where Spark's history server is, as `http://history:18080`: the link *Spark* of Airflow's tasks and the page "
+        "of a run lead there",
+        "HDL-120 when the page of a run is read; the task has no link",
+        "text",
+    )
     driver_memory: str = _setting(
         "HEDDLE_DRIVER_MEMORY",
         "size",
@@ -449,6 +460,7 @@ class Settings:
             local_events_text=text("local_events") or "",
             in_process_text=text("in_process") or "",
             event_log=_none(text("event_log") or str(home / EVENTS)),
+            spark_history_text=text("spark_history") or "",
             driver_memory=DRIVER_MEMORY if memory is None else memory,
             task_memory_text=text("task_memory") or "2g",
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
@@ -478,6 +490,15 @@ class Settings:
         if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
             raise HeddleError("HDL-120", f"HEDDLE_OWNER_QUOTA is {text!r}", "a whole number of queries, 0 or more")
         return int(text)
+
+    @property
+    def spark_history(self) -> str | None:
+        """The address of Spark's history server, without a slash at its end; None: there is none. Raises HDL-120."""
+        text = self.spark_history_text.strip().rstrip("/")
+        if text and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", text):
+            hint = "the address of its first page, as http://history:18080"
+            raise HeddleError("HDL-120", f"HEDDLE_SPARK_HISTORY is {printable(redacted(text), 128)!r}", hint)
+        return text or None
 
     @property
     def engine(self) -> str | None:

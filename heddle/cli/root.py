@@ -21,7 +21,7 @@ from typer.models import CommandInfo
 from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
 from heddle.cli.progress import Form, choose
-from optimizer.errors.crashes import crash, interrupted, is_failure
+from optimizer.errors.crashes import crash, interrupted, interrupted_code, is_failure
 from spark_jobs.light_imports import arrow_alone, numba_alone, set_aside
 
 
@@ -88,7 +88,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt as error:
             publishes = ctx.invoked_subcommand in ("run", "tick", "backfill", "repair")
             terminal.errors.print(interrupted(error, "nothing was published" if publishes else ""), highlight=False)
-            raise typer.Exit(130) from None
+            raise typer.Exit(interrupted_code(error)) from None
         except BaseException as error:
             if not is_failure(error) or is_an_end(error):
                 raise

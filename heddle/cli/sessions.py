@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stages]]:
     """The engine of one command, and the stages that it reports."""
     from spark_jobs.engine.choice import Engine
+    from spark_jobs.engine.submitted import terminable
 
-    with stages("starting") as report, ExitStack() as watching:
+    with terminable(), stages("starting") as report, ExitStack() as watching:
         engine = Engine(
             name,
             lambda: report("starting Spark"),
-            lambda: watching.enter_context(watched(report, engine.tasks_done)),
+            lambda spark: watching.enter_context(watched(report, engine.tasks_done)),
             **options,
         )
         try:

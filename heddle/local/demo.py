@@ -154,7 +154,9 @@ def show_applications(warehouse: str) -> None:
     for row in sorted(rows, key=lambda row: row.begin):
         record = row.record
         tasks, seconds = sum(job["tasks"] for job in record.jobs), sum(job["seconds"] for job in record.jobs)
-        ran = f"application {record.application or 'none'}, {len(record.jobs)} jobs, {tasks} tasks, {seconds:.1f} s"
+        spent = sum(job.get("cpu_seconds", 0.0) for job in record.jobs)
+        ran = f"application {record.application or 'none'}, {len(record.jobs)} jobs, {tasks} tasks, {seconds:.1f} s, "
+        ran += f"{spent:.1f} CPU-s of executors"
         print(f"    {row.interval}: {record.engine}, {ran}", flush=True)
 
 

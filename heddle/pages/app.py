@@ -28,6 +28,9 @@ HEADERS = {
 MOST_TEXT = 200
 """Characters of a text that is searched for, or of a name."""
 
+MOST_RUN = 600
+"""Characters of the id of a run."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -134,6 +137,15 @@ def _add_runs(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) ->
         from heddle.pages import served
 
         return html(served.operations_html(warehouse(), look == "1"))
+
+    @app.get("/run", dependencies=may)
+    def run(id: str = "", revision: str | None = None) -> HTMLResponse:
+        from heddle.pages import served
+
+        number = _number(revision)
+        if revision is not None and number is None:
+            raise HTTPException(404, "there is no such run")
+        return html(served.run_html(warehouse(), id[:MOST_RUN], number))
 
     @app.get("/streams", dependencies=may)
     def streams(span: str = "") -> HTMLResponse:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 
-from heddle.pages import answers, data_docs, history, operations, plan, query, streams, trends
+from heddle.pages import answers, data_docs, history, operations, plan, query, run, streams, trends
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.checks.data_docs import FOLDER, document_file, read_document
 from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.read import change_of, opened, read_operations, read_radius, read_versions
+from spark_jobs.operations.seen import read_run
 from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
 from spark_jobs.operations.snapshots import books_of, first_planned, newest_plan
 from spark_jobs.operations.trends import read_streams, read_trends
@@ -66,6 +67,13 @@ def operations_html(root: str, look: bool) -> str:
         return operations.page(read_operations(warehouse, look=True))
     finally:
         _looking.release()
+
+
+def run_html(root: str, run_id: str, revision: int | None) -> str | None:
+    """One run; None if there is none of that id. ``revision``: of its interval, None: the newest."""
+    warehouse = opened(root)
+    seen = read_run(warehouse, run_id, revision) if warehouse is not None else None
+    return run.page(seen) if seen is not None else None
 
 
 def radius_html(root: str, begin: int, end: int, revision: int) -> str:

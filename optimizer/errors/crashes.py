@@ -26,6 +26,10 @@ EXTRAS = {
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class Terminated(KeyboardInterrupt):
+    """An interruption by SIGTERM."""
+
+
 def is_debugging(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether tracebacks, and what the JVM logs, are to be printed: ``HEDDLE_DEBUG``."""
     return environment.get("HEDDLE_DEBUG", "") not in ("", "0")
@@ -41,7 +45,7 @@ def finding(error: BaseException) -> Diagnostic:
     if isinstance(error, HeddleError):
         return error.diagnostic
     if isinstance(error, KeyboardInterrupt):
-        return Diagnostic("HDL-903", "interrupted", "run it again")
+        return Diagnostic("HDL-903", interrupted(error), "run it again")
     if isinstance(error, ModuleNotFoundError) and error.name and (extra := EXTRAS.get(error.name.partition(".")[0])):
         hint = f"pip install 'heddle[{extra}]'"
         return Diagnostic("HDL-904", f"{error.name} is not installed, which this needs", hint)
@@ -88,12 +92,13 @@ def tell_crash(kind: type[BaseException], error: BaseException, trace: Traceback
 
 
 def exit_code_of(job: Callable[[], int]) -> int:
-    """Run a job to its exit code: 1 with what is told of whatever it raises, 130 if it is interrupted."""
+    """Run a job to its exit code: 1 with what is told of whatever it raises, :func:`interrupted_code` if it is
+    interrupted."""
     try:
         return job()
     except KeyboardInterrupt as error:
         sys.stderr.write(interrupted(error) + "\n")
-        return 130
+        return interrupted_code(error)
     except BaseException as error:
         if not is_failure(error):
             raise
@@ -106,5 +111,10 @@ def exit_code_of(job: Callable[[], int]) -> int:
 
 def interrupted(error: KeyboardInterrupt, outcome: str = "") -> str:
     """What is told of an interruption: what was and was not done, as the error says it, else as ``outcome``."""
-    what = str(error) or outcome
-    return f"interrupted: {what}" if what else "interrupted"
+    what, how = str(error) or outcome, "ended by SIGTERM" if isinstance(error, Terminated) else "interrupted"
+    return f"{how}: {what}" if what else how
+
+
+def interrupted_code(error: KeyboardInterrupt) -> int:
+    """The exit code of an interruption, as shells have it."""
+    return 143 if isinstance(error, Terminated) else 130

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.configuration import has_java, is_here
 from spark_jobs.engine.local import LocalWorkers
-from spark_jobs.engine.workers import Workers
+from spark_jobs.engine.workers import Job, Workers
 from spark_jobs.settings import ENGINES, settings
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 PROCESSES_FROM = 3_000_000
 """Events and rows from which the local engine starts a process a core: each has to import what tasks need."""
+
+
+RUNS = 1_000
+"""Runs after which a live session starts another application of Spark: the event log grows by some 20 KB a run."""
+
+GROWTH = 2 << 30
+"""Bytes by which the processes of an application may grow before that, since its first run."""
 
 
 class Decision(NamedTuple):
@@ -32,27 +40,29 @@ class Engine:
 
     ``requested``: one of :data:`spark_jobs.settings.ENGINES`; None is what the setting says, and where that says
     nothing, ``default``. ``given``: workers that are used whatever there is to do, and not ended. ``starting`` is
-    called before Spark starts, ``started`` after it. ``options``: of
-    :func:`spark_jobs.engine.session.start_context`.
+    called before Spark starts, ``started`` with its context or session, ``finished`` with what Spark did for a stage,
+    once it has ended. ``options``: of :func:`spark_jobs.engine.session.start_context`.
     """
 
     def __init__(
         self,
         name: str,
         starting: Callable[[], None] = lambda: None,
-        started: Callable[[], object] = lambda: None,
+        started: Callable[[Any], object] = lambda spark: None,
         *,
         requested: str | None = None,
         default: str = "auto",
         given: Workers | None = None,
+        finished: Callable[[Job], None] = lambda job: None,
         **options: Any,
     ) -> None:
         self._name, self._options = name, options
-        self._starting, self._started = starting, started
+        self._starting, self._started, self.finished = starting, started, finished
         self._requested, self._default, self._given = requested, default, given
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
         self._workers = given
+        self._runs, self._first_memory = 0, 0
         self.choice = Decision("local", "")
 
     # ---------------------------------------------------------------------------------------------- decision
@@ -96,6 +106,7 @@ class Engine:
             self._close_workers()
             self._start()
             self._workers = spark_workers(self._context or self._session, group)
+            self._runs += 1
             return self._workers
         processes = len(os.sched_getaffinity(0)) if amount >= PROCESSES_FROM else 1
         if not isinstance(self._workers, LocalWorkers) or self._workers.processes != processes:
@@ -108,6 +119,11 @@ class Engine:
         """Those of the run that was decided last."""
         assert self._workers is not None, "no run was decided"
         return self._workers
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What Spark did for the run that was decided last."""
+        return self._workers.jobs if self._workers is not None else []
 
     @property
     def is_cold(self) -> bool:
@@ -149,11 +165,21 @@ class Engine:
             self._context = session.start_context(self._name, **self._options)
         else:
             self._session = session.start_session(self._name, **self._options)
-        self._started()
+        self._started(self._context or self._session)
 
     def tasks_done(self) -> tuple[int, int]:
         """Of the stages that Spark works on: how many tasks are done, and how many there are; none of Connect."""
         return self._workers.tasks_done() if self._workers is not None else (0, 0)
+
+    def recycle(self) -> None:
+        """Between two runs: end an application of Spark that has done :data:`RUNS`, or has grown by :data:`GROWTH`, so
+        that the next run starts another. That of a ``spark-submit`` ends with its process."""
+        if not self.is_started or "PYSPARK_GATEWAY_PORT" in os.environ:
+            return
+        memory = memory_of_processes()
+        self._first_memory = self._first_memory or memory
+        if self._runs >= RUNS or memory > self._first_memory + GROWTH:
+            self.stop()
 
     def stop(self) -> None:
         """End what was started: local processes and the session."""
@@ -161,8 +187,11 @@ class Engine:
             self._close_workers()
         for started in (self._session, self._context):
             if started is not None:
-                started.stop()
+                # a JVM that was killed has ended already
+                with suppress(Exception):
+                    started.stop()
         self._session = self._context = None
+        self._runs, self._first_memory = 0, 0
 
     def _close_workers(self) -> None:
         if self._workers is not None:
@@ -182,6 +211,17 @@ def _by_amount(amount: float) -> Decision:
     if not has_java():
         return Decision("local", f"{amount:,.0f} events and rows, but there is no Java to start Spark with")
     return Decision("spark", f"{amount:,.0f} events and rows, more than {most:,}")
+
+
+def memory_of_processes() -> int:
+    """Bytes that this process and those that it started have in memory."""
+    import psutil
+
+    total, here = 0, psutil.Process()
+    for process in [here, *here.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
 
 
 def spark_workers(spark: Any, group: str) -> Workers:

@@ -22,7 +22,7 @@ from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import keep_secret, redacted
 from spark_jobs.engine.configuration import PATIENCE
 from spark_jobs.engine.shipping import archive
-from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
+from spark_jobs.engine.workers import EVENTS, Job, StageOutcome, Task, counting, outcome_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,10 +69,10 @@ class ConnectWorkers:
         finally:
             self._session.removeTag(self._tag)
         found = sorted(rows.to_pylist(), key=lambda row: (row["first"], row["place"]))
-        yielded = [cloudpickle.loads(row["content"]) for row in found]
-        seconds = round(time.perf_counter() - begun, 3)
-        self.jobs.append(Job(description, (), min(pieces, most), 0, seconds))
-        return outcome_of(yielded)
+        outcome = outcome_of([cloudpickle.loads(row["content"]) for row in found])
+        seconds, events = round(time.perf_counter() - begun, 3), outcome.counts[EVENTS]
+        self.jobs.append(Job(description, (), min(pieces, most), 0, seconds, events, outcome.cpu_seconds))
+        return outcome
 
     def tasks_done(self) -> tuple[int, int]:
         """Nothing is known of them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
@@ -95,7 +97,7 @@ def start_context(
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = master or heddle_settings().spark_master
-    with _quiet() as said:
+    with _quiet() as said, _own_interruption():
         try:
             conf = SparkConf()
             if is_submitted:
@@ -150,6 +152,15 @@ def sql_session(context: SparkContext) -> SparkSession:
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = not heddle_settings().debug
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _own_interruption() -> Iterator[None]:
+    """Keep what Ctrl-C does: Spark would put a handler of its own in its place."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if before is not None and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

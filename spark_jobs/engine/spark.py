@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.shipping import PACKAGES
-from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of
+from spark_jobs.engine.workers import EVENTS, Job, StageOutcome, Task, counting, outcome_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -63,24 +65,32 @@ class SparkWorkers:
         if pieces == 0:
             return StageOutcome([])
         _used.add(self._context)
-        begun, tracker = time.perf_counter(), self._context.statusTracker()
-        before = set(tracker.getJobIdsForGroup(self._group))
+        begun, tasks = time.perf_counter(), min(pieces, most)
+        before = set(self._context.statusTracker().getJobIdsForGroup(self._group))
         self._context.setJobGroup(self._group, description)
-        work = self._context.parallelize(range(pieces), min(pieces, most)).mapPartitions(counting(task))
+        work = self._context.parallelize(range(pieces), tasks).mapPartitions(counting(task))
         try:
-            yielded = work.collect()
-        except KeyboardInterrupt:
-            self._context.cancelJobGroup(self._group)
-            raise
-        except Exception as error:
-            raise _of_executors(str(error)) or error from error
-        seconds = time.perf_counter() - begun
-        ids = tuple(sorted(set(tracker.getJobIdsForGroup(self._group)) - before))
+            outcome = outcome_of(work.collect())
+        except BaseException as error:
+            # Spark itself may be gone
+            with suppress(Exception):
+                if isinstance(error, KeyboardInterrupt):
+                    self._context.cancelJobGroup(self._group)
+                self.jobs.append(self._job(description, before, begun, tasks, StageOutcome([])))
+            coded = _of_executors(str(error)) if isinstance(error, Exception) else None
+            raise coded or error from error
+        self.jobs.append(self._job(description, before, begun, tasks, outcome))
+        return outcome
+
+    def _job(self, description: str, before: Collection[int], begun: float, least: int, outcome: StageOutcome) -> Job:
+        """What Spark did since ``begun``, in jobs that are not among those ``before``."""
+        seconds, tracker = time.perf_counter() - begun, self._context.statusTracker()
+        ids = tuple(sorted(set(tracker.getJobIdsForGroup(self._group)) - set(before)))
         jobs = [job for job in map(tracker.getJobInfo, ids) if job is not None]
         stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
         tasks, failed = (sum(getattr(stage, name) for stage in stages) for name in ("numTasks", "numFailedTasks"))
-        self.jobs.append(Job(description, ids, tasks or min(pieces, most), failed, round(seconds, 3)))
-        return outcome_of(yielded)
+        events, spent = outcome.counts[EVENTS], outcome.cpu_seconds
+        return Job(description, ids, tasks or least, failed, round(seconds, 3), events, spent)
 
     def tasks_done(self) -> tuple[int, int]:
         """Of the stages that Spark works on: how many tasks are done, and how many there are."""

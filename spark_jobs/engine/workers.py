@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,37 +20,51 @@ Task = Callable[..., Iterator[Any]]
 """The work of a stage: given numbers of pieces and a :data:`Count`, it yields outcomes."""
 
 
+EVENTS = "events"
+"""What tasks that read events count of them, for people."""
+
+
 def uncounted(name: str, amount: int) -> None:
     """The :data:`Count` that counts nothing."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What Spark did for one stage of a run: a line for people, the ids of its jobs, its tasks and how many attempts of
-    them failed, and the wall seconds that it took."""
+    """What Spark did for one stage of a run.
+
+    ``description``: a line for people; ``ids``: of its jobs; ``tasks``, and how many attempts of them ``failed``;
+    ``seconds``: wall time; ``events`` that its tasks read; ``cpu_seconds``: of its tasks, in Python.
+    """
 
     description: str
     ids: tuple[int, ...]
     tasks: int
     failed: int
     seconds: float
+    events: int = 0
+    cpu_seconds: float = 0.0
 
     @property
     def line(self) -> str:
         """For people."""
+        events = f"{number_of(self.events, 'event')}, " if self.events else ""
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.description}: {number_of(self.tasks, 'task')}{failed}, {self.seconds:.1f} s"
+        spent = f", {self.cpu_seconds:.1f} CPU-s" if self.cpu_seconds else ""
+        tasks = f"{number_of(self.tasks, 'task')}{failed}"
+        return f"{self.description}: {events}{tasks}, {self.seconds:.1f} s{spent}"
 
 
 @dataclass(frozen=True)
 class StageOutcome:
     """What the tasks of a stage yielded, in the order of their pieces, and what they counted.
 
-    A task that is tried again counts once: counts come back with the outcomes of one attempt.
+    A task that is tried again counts once: counts come back with the outcomes of one attempt, and so do its
+    ``cpu_seconds``.
     """
 
     results: list[Any]
     counts: Counter[str] = field(default_factory=Counter)
+    cpu_seconds: float = 0.0
 
 
 LEAST_A_TASK = 100_000
@@ -99,6 +114,7 @@ class Workers(Protocol):
 @dataclass(frozen=True)
 class _Counts:
     amounts: Counter[str]
+    cpu_seconds: float
 
 
 def counting(task: Task) -> Callable[[Iterable[int]], Iterator[Any]]:
@@ -106,12 +122,13 @@ def counting(task: Task) -> Callable[[Iterable[int]], Iterator[Any]]:
 
     def counted(numbers: Iterable[int]) -> Iterator[Any]:
         amounts: Counter[str] = Counter()
+        begun = time.process_time()
 
         def count(name: str, amount: int) -> None:
             amounts[name] += amount
 
         yield from task(numbers, count)
-        yield _Counts(amounts)
+        yield _Counts(amounts, time.process_time() - begun)
 
     return counted
 
@@ -119,13 +136,14 @@ def counting(task: Task) -> Callable[[Iterable[int]], Iterator[Any]]:
 def outcome_of(yielded: Sequence[Any]) -> StageOutcome:
     """What tasks made by :func:`counting` yielded, in order."""
     counts: Counter[str] = Counter()
-    results = []
+    results, cpu_seconds = [], 0.0
     for one in yielded:
         if isinstance(one, _Counts):
             counts.update(one.amounts)
+            cpu_seconds += one.cpu_seconds
         else:
             results.append(one)
-    return StageOutcome(results, counts)
+    return StageOutcome(results, counts, round(cpu_seconds, 3))
 
 
 def each_number(task: Callable[[int], Iterable[Any]]) -> Task:

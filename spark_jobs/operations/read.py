@@ -163,7 +163,7 @@ def _run(row: LogRow, pages: Collection[str]) -> Run:
     record = row.record
     page = docs_page(row.run_id, row.revision)
     ended = row.event != "allocated"
-    diagnostics = [_diagnostic(stored) for stored in record.diagnostics] if ended else []
+    diagnostics = [diagnostic_of(stored) for stored in record.diagnostics] if ended else []
     return Run(
         row.run_id,
         row.event if row.event in ("published", "failed") else "no end",
@@ -195,7 +195,8 @@ def _run(row: LogRow, pages: Collection[str]) -> Run:
     )
 
 
-def _diagnostic(stored: Mapping[str, Any]) -> Diagnostic:
+def diagnostic_of(stored: Mapping[str, Any]) -> Diagnostic:
+    """A finding of a run, as its record has it; what an earlier Heddle did not record is empty."""
     known = {name: stored[name] for name in ("code", "message", "hint", "query", "severity") if stored.get(name)}
     return Diagnostic(**({"code": "", "message": ""} | known))
 

@@ -13,7 +13,7 @@ from optimizer.synopses.synopsis import DAILY, POSITION, Synopsis
 from optimizer.windows.alignment import Fragments, Progression, day_label
 from optimizer.workload.values import LONG, Stream
 from spark_jobs.arrays.numbering import Longs, distinct_rows
-from spark_jobs.engine.workers import Count, Task, uncounted
+from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
 from spark_jobs.finals.passes import TOO_LARGE
 from spark_jobs.partials.cells import Cells, fragments_of
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
@@ -155,7 +155,7 @@ def rows_task(
             wanted = [split for split in splits if split.may_hold(begin, end)]
             writing.write(cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end))
             yield from writing.taken()
-        count("rows", lifting.inside)
+        count(EVENTS, lifting.inside)
         yield from lifting.failed.values()
 
     return task

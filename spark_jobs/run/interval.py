@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.diagnostics import HeddleError
@@ -102,9 +101,12 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     # whoever finds nothing to do compiles no kernels
     from spark_jobs.run import checks_stage, finals_stage, partials_stage, publication
 
-    allocated = _allocated(run, prepared, table_version)
     with run.stage("partials", "scanning events"):
-        _decide(run, prepared)
+        try:
+            _decide(run, prepared)
+        finally:
+            # what is logged now says where a run that goes on is seen; one that cannot begin has an end in the log, too
+            allocated = _allocated(run, prepared, table_version)
         filled = partials_stage.fill(run, allocated)
         if filled.content != prepared.content:
             # a revision says what it is a revision of, also if this process dies before it logs it
@@ -227,7 +229,6 @@ def _log(run: Run, published: PublishedRun) -> None:
 
     record, filled = run.record, published.checked.answered.filled
     record.status = "published"
-    record.jobs = [asdict(job) for job in run.workers.jobs]
     if run.engine.is_started and not run.was_started:
         record.features["sessions"] = 1
     record.features["spark_runs"] = int(run.engine.choice.name == "spark")

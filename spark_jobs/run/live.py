@@ -119,6 +119,7 @@ class LiveSession:
                 record = None if found is None else self._answered(found, clock)
                 if record is not None:
                     self._tell_overload(record)
+                    self.engine.recycle()
             except HeddleError as error:
                 if found is not None and self._came_second(found, error):
                     self.report("another session was first")

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from optimizer.workload.values import Stream
-from spark_jobs.engine.workers import Count, Task, uncounted
+from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
 from spark_jobs.partials import fill_request
 from spark_jobs.partials.fill_request import columns_of_synopsis
 from spark_jobs.partials.slabs import Slab, span_of_slab
@@ -90,7 +90,9 @@ def lift_task(
                 yield from writing.taken()
                 yield from lifting.failed.values()
             # each saw all events: those that only one covers are counted where more are
-            count(events_of_slab(at), max(lifting.inside for lifting in of_slab))
+            inside = max(lifting.inside for lifting in of_slab)
+            count(events_of_slab(at), inside)
+            count(EVENTS, inside)
         if is_counted:
             yield counts
         yield from (WithoutTime(path, events) for path, events in without_time.items())

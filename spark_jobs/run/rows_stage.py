@@ -13,6 +13,7 @@ from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream, WindowKind
+from spark_jobs.engine.workers import EVENTS
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
@@ -105,7 +106,7 @@ def _lifted(
     blocks = [block for block in blocks if requests_within(requests, *block)]
     task = rows_task(stream, splits, blocks, requests, counts, run.warehouse.path("partials"), memory)
     outcome = partials_stage.done(run, task, len(blocks), run.workers.width, f"rows {stream.name}")
-    run.record.features["events"] += outcome.counts["rows"]
+    run.record.features["events"] += outcome.counts[EVENTS]
     return partials_stage.of_outcomes(outcome.results)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,8 +87,10 @@ class Run:
 
     @contextmanager
     def stage(self, name: str, saying: str) -> Iterator[None]:
-        """Report the start of a stage, and measure its CPU and wall seconds; what ends the run in it is logged."""
+        """Report the start of a stage, and what Spark did in it at its end. Measure its CPU and wall seconds; what ends
+        the run in it is logged."""
         self.report(saying)
+        before = len(self.record.jobs)
         cpu, wall = CpuSeconds(), time.perf_counter()
         ending: BaseException | None = None
         try:
@@ -102,13 +104,18 @@ class Run:
                 (self.record.wall_seconds, time.perf_counter() - wall),
             ):
                 book[name] = round(book.get(name, 0.0) + spent, 3)
+            # before a run has an engine, those are the jobs of another
+            if self.record.engine:
+                self.record.jobs = [asdict(job) for job in self.engine.jobs]
+                for job in self.engine.jobs[before:]:
+                    self.engine.finished(job)
             if ending is not None:
                 self._log_end(ending, name)
 
     def _log_end(self, error: BaseException, stage: str) -> None:
         stands = self.record.revision > 0 and publish_log.log_end(self.warehouse, self.record, error, stage)
         if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"{'it' if stands else 'nothing'} was published") from None
+            raise type(error)(f"{'it' if stands else 'nothing'} was published") from None
 
 
 @dataclass(frozen=True)

@@ -678,6 +678,7 @@ SETTINGS: dict[str, Set] = {
     "spark_code_text": variable("HEDDLE_SPARK_CODE", "archive"),
     "engine_text": variable("HEDDLE_ENGINE", "local"),
     "event_log": variable("HEDDLE_EVENT_LOG", "none"),
+    "spark_history_text": variable("HEDDLE_SPARK_HISTORY", "http://127.0.0.1:18080"),
     "local_events_text": variable("HEDDLE_LOCAL_EVENTS", "1000000"),
     "in_process_text": variable("HEDDLE_IN_PROCESS", "1000000"),
     "driver_memory": variable("HEDDLE_DRIVER_MEMORY", "1g"),

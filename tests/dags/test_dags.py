@@ -141,4 +141,4 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
         *("algorithm", "allow_removals", "cost_model", "dry_run", "expected_plan", "expected_version"),
         *("rates", "reason", "tolerance"),
     ]
-    assert aggregate["links"]["aggregate"] == ["Sharing plan"]
+    assert aggregate["links"]["aggregate"] == ["Sharing plan", "Spark"]

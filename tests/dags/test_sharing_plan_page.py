@@ -131,6 +131,48 @@ def test_one_looks_at_a_time_and_what_is_not_published_has_no_record(tmp_path: P
     assert json.loads(lines[-1].removeprefix("RESULT")) == ["HDL-555", "HDL-596"]
 
 
+LINKED = """
+import json, os
+from types import SimpleNamespace
+from heddle_airflow import AggregateOperator, SparkLink
+from heddle.pages import served
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.publish_log import RunRecord
+from spark_jobs.warehouse.warehouse import Warehouse
+task = AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned={})
+(link,) = (link for link in task.operator_extra_links if isinstance(link, SparkLink))
+key = SimpleNamespace(run_id="backfill__2013-07-01T00:00:00+00:00")
+found = [link.get_link(task, ti_key=key)]
+os.environ["HEDDLE_SPARK_HISTORY"] = "http://history:18080/"
+found.append(link.get_link(task, ti_key=key))
+house = Warehouse.open(os.environ["HEDDLE_WAREHOUSE"])
+found.append(link.get_link(task, ti_key=key))
+record = RunRecord(key.run_id, 1, 0, 60_000_000, 1, engine="spark yarn", application="application_1_2")
+publish_log.log_event(house, record, "allocated", "hash", None)
+found.append(link.get_link(task, ti_key=key))
+page = served.run_html(os.environ["HEDDLE_WAREHOUSE"], key.run_id, None)
+print("RESULT" + json.dumps([found, found[-1] in page]))
+"""
+
+
+def test_a_task_links_what_spark_did_for_its_run(tmp_path: Path) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "HEDDLE_HOME": str(tmp_path),
+        "HEDDLE_WAREHOUSE": str(tmp_path / "house"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    done = subprocess.run([sys.executable, "-c", LINKED], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout + done.stderr
+    found, is_linked = json.loads(lines[-1].removeprefix("RESULT"))
+    own = "/sharing-plan/run?id=backfill__2013-07-01T00%3A00%3A00%2B00%3A00"
+    # a run that is on record nowhere has no page in a history server
+    assert found == [own, own, own, "http://history:18080/history/application_1_2/"] and is_linked
+
+
 # ------------------------------------------------------------------------------- with users, and a refresh
 SERVED = """
 import json, os, re, sys

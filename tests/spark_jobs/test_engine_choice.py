@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +23,15 @@ from spark_jobs.engine import session as session_module
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.spark import SparkWorkers
+from spark_jobs.run.live import LiveSession
 from spark_jobs.settings import PROJECT
 from spark_jobs.unshared import duckdb_windows
 from spark_jobs.unshared.duckdb_expressions import CannotTell
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
-from tests.spark_jobs.laboratory import Laboratory, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
+from tests.spark_jobs.test_live_sessions import Clock
+from tests.spark_jobs.test_refreshes import BOUND, made, scheduled
 
 
 @pytest.fixture
@@ -319,3 +323,29 @@ def test_what_duckdb_cannot_tell_spark_does(monkeypatch: pytest.MonkeyPatch) -> 
     assert not verdict(monkeypatch, unable, [2], SPARK)["success"]
     with pytest.raises(CannotTell):
         verdict(monkeypatch, unable, [1], ALONE)
+
+
+# ------------------------------------------------------------------------------------------ live sessions
+@pytest.mark.parametrize("by", ["runs", "memory"])
+@pytest.mark.parametrize("is_submitted", [False, True])
+def test_a_live_session_starts_another_application_in_time(
+    by: str, is_submitted: bool, tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many runs, or once processes have grown; what was submitted ends with its process instead."""
+    monkeypatch.setenv("HEDDLE_LOCAL_EVENTS", "0")
+    monkeypatch.setattr(choice, "RUNS", 2 if by == "runs" else 1_000)
+    # grows by more than it may in its second run
+    memory = (number * (choice.GROWTH + 1) for number in range(1, 100)) if by == "memory" else repeat(1)
+    monkeypatch.setattr(choice, "memory_of_processes", lambda: next(memory))
+    if is_submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    laboratory, clock = made(in_process(), tmp_path), Clock(41)
+    version, engine = laboratory.plan(BOUND), Engine("live")
+    first, last = (round(DAY + minute * MINUTE) for minute in (30, 60))
+    live = LiveSession(laboratory.warehouse, engine, last, first, clock=clock, wait=clock.wait)
+    with without_audit():
+        runs = sum(not isinstance(found, HeddleError) for found in live.refreshes())
+    assert runs > 4 and len(started) == (1 if is_submitted else -(-runs // 2))
+    end = max(row["interval_end"].timestamp() for row in laboratory.log("published"))
+    until = int(end * 1e6 - DAY) // MINUTE
+    assert laboratory.wrong(version, 30, until, scheduled(laboratory, version, 30, until)) == []

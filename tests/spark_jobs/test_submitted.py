@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from heddle.pages.served import run_html
 from spark_jobs.engine.configuration import spark_settings
+from spark_jobs.operations.seen import read_run
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse import publish_log
 from tests.chaos.orders import in_process
@@ -38,6 +41,10 @@ def test_an_interval_is_an_application_with_named_jobs(tmp_path: Path, monkeypat
     told = [line.removeprefix("heddle: ") for line in lines if " task" in line]
     assert [line.split(" 2013-07-01T")[0] for line in told] == ["partials trades", "finals of 2 queries", told[2]]
     assert told[2].startswith("inspect ")
+    # as it happens, a line a stage, before the record
+    assert re.search(r"Z: \d+ events, 1 task, \d+\.\d s, \d+\.\d CPU-s$", told[0]), told[0]
+    assert lines.index(f"heddle: {told[0]}") < lines.index("heddle: answering queries")
+    assert "heddle: Spark application {application}: {ui}".format(**json.loads(lines[-1])) in lines
     record = json.loads(next(line for line in lines if line.startswith("{")))
     assert record["status"] == "published" and record["answers"] and record["features"]["spark_runs"] == 1
     assert [job["failed"] for job in record["jobs"]] == [0, 0, 0] and all(job["ids"] for job in record["jobs"])
@@ -48,6 +55,42 @@ def test_an_interval_is_an_application_with_named_jobs(tmp_path: Path, monkeypat
     assert laboratory.wrong(version, 30, 90) == []
     (row,) = publish_log.publications(laboratory.warehouse)
     assert row.record.application == record["application"]
+    # its page has what Spark logged
+    seen = read_run(laboratory.warehouse, "a run")
+    assert seen is not None and seen.application is not None and seen.application.ended
+    jobs = seen.application.of_group("a run")
+    kept = [(job["ids"], job["description"], job["tasks"]) for job in record["jobs"]]
+    assert [([job.id], job.description, job.tasks) for job in jobs] == kept
+    assert all(job.run_seconds > 0 for job in jobs) and all(job["cpu_seconds"] > 0 for job in record["jobs"])
+    page = run_html(str(laboratory.warehouse.root), "a run", None)
+    assert page is not None and told[0].partition(":")[0].partition(" 2013")[0] in page and "succeeded" in page
+    assert record["ui"] not in page
+
+
+@pytest.mark.spark
+def test_all_runs_of_a_session_are_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady(180))
+    laboratory.write([], "quotes")
+    laboratory.plan()
+    monkeypatch.setenv("HEDDLE_EVENT_LOG", str(tmp_path / "events"))
+    monkeypatch.setenv("HEDDLE_DRIVER_MEMORY", "1g")
+    house = str(laboratory.warehouse.root)
+    command = [str(Path(sys.executable).parent / "heddle"), "backfill", "--warehouse", house, "--engine", "spark"]
+    command += ["--from", "2013-07-01T00:30", "--to", "2013-07-01T01:30", "--every", "30 minutes"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    first, second = publish_log.publications(laboratory.warehouse)
+    assert first.record.application == second.record.application != ""
+    seen = [read_run(laboratory.warehouse, row.run_id) for row in (first, second)]
+    for one in seen:
+        assert one is not None and one.application is not None
+        jobs = one.application.of_group(one.row.run_id)
+        # its own jobs and no others, though both are in one log
+        assert [[job.id] for job in jobs] == [job["ids"] for job in one.row.record.jobs] and jobs
+        assert set(one.application.groups) == {first.run_id, second.run_id} and set(one.application.jobs) == {
+            job.id for job in jobs
+        }
 
 
 ELSEWHERE = """
