@@ -39,7 +39,7 @@ def fails(failures):
 for line in sys.stdin:
     counted = []
     for group, stages in json.loads(line):
-        workers = SparkWorkers(session, group)
+        workers = SparkWorkers(session.sparkContext, group)
         for description, pieces, failures in stages:
             try:
                 workers.run(fails({int(key): value for key, value in failures.items()}), pieces, pieces, description)
