@@ -28,8 +28,8 @@ GROUPS_SHOWN = 20
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job. Numbers are texts, "" where they are not known. ``task_seconds``: how long its tasks took a core; ``python``:
-    CPU seconds of its tasks in Python; ``kind``: "ill" if it failed, "warn" if tasks did."""
+    """A job. Numbers are texts, "" where they are not known. ``task_seconds``: how long its tasks took a core;
+    ``python``: CPU seconds of its tasks in Python; ``kind``: "ill" if it failed, "warn" if tasks did."""
 
     id: str
     description: str

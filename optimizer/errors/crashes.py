@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
@@ -97,15 +98,20 @@ def exit_code_of(job: Callable[[], int]) -> int:
     try:
         return job()
     except KeyboardInterrupt as error:
-        sys.stderr.write(interrupted(error) + "\n")
+        _tell(interrupted(error))
         return interrupted_code(error)
     except BaseException as error:
         if not is_failure(error):
             raise
         causes = error.causes if isinstance(error, HeddleError) else ()
-        sys.stderr.write("\n".join(map(str, (crash(error), *causes))) + "\n")
+        _tell("\n".join(map(str, (crash(error), *causes))))
         return 1
-    finally:
+
+
+def _tell(text: str) -> None:
+    """Print to standard error, if anybody still reads it."""
+    with suppress(OSError):
+        sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
 

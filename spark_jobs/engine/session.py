@@ -16,7 +16,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -229,13 +229,16 @@ class CpuSeconds:
 
 def _processes() -> dict[tuple[int, float], _Used]:
     """This process, the JVM and the Python workers, by number and start."""
-    here = psutil.Process()
-    parent = here.parent()
-    # under spark-submit the JVM is the parent of this process, in local mode its child
-    top = parent if parent is not None and "java" in parent.name() else here
+    here, everyone = psutil.Process(), list[psutil.Process]()
+    # what ends meanwhile, as the JVM of a job that is killed, is not counted
+    with suppress(psutil.NoSuchProcess):
+        parent = here.parent()
+        # under spark-submit the JVM is the parent of this process, in local mode its child
+        top = parent if parent is not None and "java" in parent.name() else here
+        everyone = [top, *top.children(recursive=True)]
     found: dict[tuple[int, float], _Used] = {}
     by_number: dict[int, tuple[int, float]] = {}
-    for process in [top, *top.children(recursive=True)]:  # parents first
+    for process in everyone or [here]:  # parents first
         try:
             times, key = process.cpu_times(), (process.pid, process.create_time())
             above = by_number.get(process.ppid())

@@ -48,7 +48,8 @@ def _end_with_parent(stdin: int) -> None:
     compute any more would fail, but what is computed would still be published."""
     while os.read(stdin, 4096):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    # to the main thread, which may wait for something: a signal to another one would not wake it
+    signal.pthread_kill(main_thread().ident or 0, signal.SIGTERM)
 
 
 def engine_of_job(name: str = "heddle", **options: Any) -> Engine:
