@@ -129,15 +129,20 @@ def test_what_is_read_is_what_spark_counted(counted: Counted) -> None:
     seen = counted.seen()
     assert seen.ended and seen.executors == 1 and not seen.lost
     for group, jobs in known.items():
-        assert [(job.id, job.tasks, job.failed) for job in seen.of_group(group)] == [
-            (at, *rest) for at, _, *rest in jobs
-        ]
+        same_counts(seen.of_group(group), jobs)
+
+
+def same_counts(found: list[SeenJob], jobs: Jobs) -> None:
+    assert [(job.id, job.tasks) for job in found] == [(at, tasks) for at, _, tasks, _ in jobs]
+    for job, (*_, failed) in zip(found, jobs, strict=True):
+        # of a job that was given up, attempts still fail after it is counted
+        assert job.failed >= failed if job.status == "failed" else job.failed == failed
 
 
 def check(seen: SeenApplication, group: str, planned: Stages, jobs: Jobs) -> None:
     found = seen.of_group(group)
     assert len(found) == len(seen.jobs) and len(found) == len(planned)
-    assert [(job.id, job.tasks, job.failed) for job in found] == [(at, *rest) for at, _, *rest in jobs]
+    same_counts(found, jobs)
     for job, (description, pieces, failures) in zip(found, planned, strict=True):
         # what is not printable is shown by its code point
         assert not description.isprintable() or job.description == description

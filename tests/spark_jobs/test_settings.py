@@ -42,6 +42,7 @@ OF_OTHERS = {
     "spark_jobs/light_imports.py": "the threads of BLAS",
     "spark_jobs/engine/session.py": "what Spark and Python read",
     "spark_jobs/engine/configuration.py": "where Java is, and what a user has set for Spark",
+    "spark_jobs/engine/choice.py": "whether spark-submit started the process",
     "spark_jobs/engine/submitted.py": "whether spark-submit started the process",
     "spark_jobs/engine/local.py": "the path of the modules that worker processes import",
 }
