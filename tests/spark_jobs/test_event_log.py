@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.engine.event_log import MOST_LINE, SeenApplication, read_event_log
+from spark_jobs.engine.event_log import MOST_LINE, SeenApplication, SeenJob, read_event_log
 from tests.sizes import examples
 
 SERVED = """
