@@ -42,7 +42,8 @@ FIXED = ("runs", "processes", "suites", "sessions", "spark_runs", "queries_recom
 class BreakEven:
     """CPU seconds: ``fixed`` of a shared run of so many ``events`` whatever it is asked, of it ``per_event``;
     ``per_query`` more of each query; ``plain_job`` of one query alone, of it ``plain_event`` an event. ``queries``: how
-    many there are; ``is_measured``: whether plain jobs were measured here, or where Heddle was developed."""
+    many there are; ``is_measured``: whether plain jobs were measured here, or where Heddle was developed.
+    ``spark_start``: what the run takes more as an application of Spark of its own, 0 if it is one already."""
 
     queries: int
     events: float
@@ -52,12 +53,21 @@ class BreakEven:
     plain_job: float
     plain_event: float
     is_measured: bool
+    spark_start: float = 0.0
 
     @property
     def from_queries(self) -> int | None:
         """The fewest queries with which sharing wins; None: it never does, over so many events."""
+        return self._from_queries(self.fixed)
+
+    @property
+    def from_queries_on_spark(self) -> int | None:
+        """The same of a run that is an application of Spark of its own, as the DAGs start it."""
+        return self._from_queries(self.fixed + self.spark_start)
+
+    def _from_queries(self, fixed: float) -> int | None:
         gain = self.plain_job - self.per_query
-        return math.floor(self.fixed / gain) + 1 if gain > 0 else None
+        return math.floor(fixed / gain) + 1 if gain > 0 else None
 
     @property
     def from_events(self) -> int | None:
@@ -79,6 +89,8 @@ class BreakEven:
         if self.from_queries is None:
             return f"sharing does not win over so few events, however many queries: {of_what}"
         told = f"sharing wins from {count(self.from_queries, 'query')} on"
+        if self.spark_start:
+            told += f" (from {self.from_queries_on_spark} as a Spark application of its own)"
         if self.from_events is not None and self.queries > 1:
             where = "however few the events" if self.from_events == 0 else f"from {self.from_events:,} events on"
             told += f", and with these {self.queries:,} {where}"
@@ -88,6 +100,7 @@ class BreakEven:
         """As ``heddle plan --json`` and ``heddle compare --json`` have it."""
         return {
             "from_queries": self.from_queries,
+            "from_queries_on_spark": self.from_queries_on_spark,
             "from_events": self.from_events,
             "queries": self.queries,
             "events": round(self.events),
@@ -167,7 +180,7 @@ def _of(
         read = sum(sample["rows_scanned"] for sample in samples) / len(samples)
         # of another interval: what of it grows with the events does so
         plain = max(plain + PLAIN_EVENT * (events - read), 0.0)
-    per_event = scale * costs.costs["events"]
-    return BreakEven(
-        queries, events, fixed, per_event, max(rest, 0.0) / max(queries, 1), plain, PLAIN_EVENT, bool(samples)
-    )
+    per_event, per_query = scale * costs.costs["events"], max(rest, 0.0) / max(queries, 1)
+    missing = {name: 1 - min(1, features.get(name, 0)) for name in ("sessions", "spark_runs")}
+    start = scale * costs.seconds(missing)
+    return BreakEven(queries, events, fixed, per_event, per_query, plain, PLAIN_EVENT, bool(samples), start)

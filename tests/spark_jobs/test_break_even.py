@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -68,15 +69,22 @@ def test_a_plan_says_from_how_many_queries_on_sharing_wins() -> None:
     known = {"runs": 1, "processes": 1, "suites": 1, "queries_recomputed": SAMPLED_QUERIES, "events": 86_400}
     assert found.fixed == pytest.approx(Fit(SHIPPED).seconds(known))
     assert 0 < found.per_query < 0.1 and found.from_queries and found.from_queries < 12
+    # an application of Spark pays for its start as well
+    started = Fit(SHIPPED).seconds({"sessions": 1, "spark_runs": 1})
+    assert found.spark_start == pytest.approx(started)
+    on_spark = replace(found, fixed=found.fixed + started).from_queries
+    assert on_spark == found.from_queries_on_spark and on_spark is not None and on_spark > found.from_queries
+    assert f"(from {on_spark} as a Spark application of its own)" in found.sentence()
     dearer = of_plan(Fit(SHIPPED), plan, [{"cpu_seconds": 10.0, "rows_scanned": 86_400}])
     assert dearer is not None and dearer.is_measured and dearer.from_queries == 1
-    assert "sharing wins from 1 query on" in dearer.sentence() and "measured here" in dearer.sentence()
+    assert "sharing wins from 1 query on (from 1 as" in dearer.sentence() and "measured here" in dearer.sentence()
     never = of_plan(Fit(SHIPPED), plan, [{"cpu_seconds": 0.0, "rows_scanned": 86_400}])
     assert never is not None and never.from_queries is None and "does not win" in never.sentence()
     many = build_plan(workload, {"trades": Fraction(1000)}, "shared")
     more = of_plan(Fit(SHIPPED), many)
     # beyond what a process does alone Spark is started
     assert more is not None and more.fixed > found.fixed + SHIPPED["sessions"]
+    assert more.spark_start == 0 and "application" not in more.sentence()
 
 
 def test_a_comparison_divides_what_the_run_took() -> None:
