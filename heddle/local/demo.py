@@ -180,7 +180,7 @@ def consume(place: Place, environment: dict[str, str], warehouse: str) -> None:
 def delta_settings(session: dict[str, str]) -> dict[str, str]:
     """What any Spark needs to read Delta, of the settings of a session of ours."""
     names = ("spark.jars", "spark.driver.extraClassPath", "spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-    return {name: session[name] for name in (*names, "spark.sql.session.timeZone")}
+    return {name: session[name] for name in (*names, "spark.sql.session.timeZone") if name in session}
 
 
 def heddle(place: Place, environment: dict[str, str], *arguments: str) -> None:
