@@ -73,6 +73,7 @@ $(STORE): $(PROJECT) heddle/local/object_store.py
 # Changed ones are compiled again where they are used.
 $(KERNELS): | $(PROJECT)
 	@$(PY) -m optimizer.plan.compiling
+	@$(PY) -m spark_jobs.run.compiling
 	@mkdir -p .cache && touch $@
 
 # Not in setup: 125 MB that only `heddle land` needs, and a broker that only its tests do.
