@@ -101,8 +101,15 @@ def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, lis
     return {name: sorted(every, key=lambda each: each.plan_versions[-1]) for name, every in by_name.items()}
 
 
+def _state(warehouse: Warehouse) -> str:
+    """Which state of the table of plans a warehouse has. Its version is not enough: a folder may be removed and made
+    again, or be put back as it was and go on otherwise."""
+    table = warehouse.table("sharing_plans")
+    return f"{table.metadata().id} {table.version()} {table.history(1)}"
+
+
 @lru_cache(64)
-def _former_streams(warehouse: Warehouse, version: int, stream: str) -> tuple[Stream, ...]:
+def _former_streams(warehouse: Warehouse, state: str, stream: str) -> tuple[Stream, ...]:
     where = ds.field("stream") == stream
     with reading(warehouse.path("sharing_plans")):
         table = warehouse.dataset("sharing_plans", where=where)
@@ -116,7 +123,7 @@ def _former_streams(warehouse: Warehouse, version: int, stream: str) -> tuple[St
 
 def former_streams(warehouse: Warehouse, stream: str) -> tuple[Stream, ...]:
     """How the plans from before there were declaration digests declare a stream, without repetition."""
-    return _former_streams(warehouse, warehouse.version("sharing_plans"), stream)
+    return _former_streams(warehouse, _state(warehouse), stream)
 
 
 def current_version(warehouse: Warehouse) -> int | None:
@@ -126,7 +133,7 @@ def current_version(warehouse: Warehouse) -> int | None:
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan, with its streams where they lie now. Raises HDL-506 if there is no such version."""
-    found = _stored_plan(warehouse, warehouse.version("sharing_plans"), version)
+    found = _stored_plan(warehouse, _state(warehouse), version)
     if found is None:
         newest = current_version(warehouse)
         hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
@@ -135,8 +142,8 @@ def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
 
 
 @lru_cache(4)
-def _stored_plan(warehouse: Warehouse, table_version: int, version: int) -> SharingPlan | None:
-    """A plan as a version of the table has it; a run asks for the same one several times."""
+def _stored_plan(warehouse: Warehouse, state: str, version: int) -> SharingPlan | None:
+    """A plan as a state of the table has it; a run asks for the same one several times."""
     mine = ds.field("plan_version") == version
     with reading(warehouse.path("sharing_plans")):
         stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]

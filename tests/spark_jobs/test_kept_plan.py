@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,8 +28,11 @@ from optimizer.plan.reuse import Searched, reused
 from spark_jobs.planning import kept_plan
 from spark_jobs.planning.changes import pause_or_resume
 from spark_jobs.planning.requested import TOLERANCE
+from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.chaos.orders import in_process
 from tests.sizes import examples
+from tests.spark_jobs.laboratory import Laboratory, steady
 
 MINUTE = 60_000_000
 FIRST = 1_704_067_200_000_000  # 2024-01-01
@@ -326,3 +330,22 @@ def test_a_damaged_published_file_is_noticed_while_the_plan_holds() -> None:
             path.write_bytes(content)
         done = CliRunner().invoke(app, ["read", "long", "--warehouse", at.house])
         assert done.exit_code == 1 and "HDL-5" in done.output
+
+
+def test_a_warehouse_that_is_put_back_has_the_plans_that_follow(tmp_path: Path) -> None:
+    """In one process, at the same version of the same table."""
+    lab = Laboratory(in_process(), tmp_path)
+    lab.write(steady(60))
+    lab.plan()
+    house, kept = lab.warehouse.root, tmp_path / "kept"
+    shutil.copytree(house, kept)
+    found = []
+    for slide in (7, 9):
+        window = f"WINDOW RANGE '{slide} minutes' SLIDE '{slide} minutes' ON ts"
+        text = f"-- name: x\nSELECT count(*) AS n FROM trades {window};"
+        version = lab.plan(text)
+        (query,) = load_plan(lab.warehouse, version).workload.queries
+        found.append((version, query.window.slide // 60_000_000))
+        shutil.rmtree(house)
+        shutil.copytree(kept, house)
+    assert found == [(2, 7), (2, 9)]
