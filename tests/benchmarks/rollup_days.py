@@ -45,7 +45,8 @@ from tests.benchmarks.rollup import ROLLUPS, TYPES, Day, Family, Rollup, Tuning,
 from tests.benchmarks.trades import Kind, generate
 
 HOPELESS = 3.0
-"""A way that took this many times the cheapest for :data:`PATIENCE` statements in a row is tried no longer."""
+"""A way that took this many times the cheapest for :data:`PATIENCE` statements in a row is tried no longer, nor are the
+finest granules once what they lost is this many times what levels cost."""
 PATIENCE = 5
 
 
@@ -83,19 +84,25 @@ def tune(rollup: Rollup, family: Family, day: Day, folder: Path, ours: Ours, var
         first = once()
         for query in unit.queries:
             compare(query, ours(query.name, day.interval), folder, rollup.title)
-        return min(first, once()) if first < HOPELESS * min(spent[unit].values(), default=math.inf) else first
+        return min(first, once()) if first < HOPELESS / 2 * min(spent[unit].values(), default=math.inf) else first
 
-    for is_finest in (True, False):
-        lost = dict.fromkeys(rollup.ways, 0)
-        for unit, tried in spent.items():
-            ways = [Way(family.granule if is_finest else unit.granule, how) for how in rollup.ways]
-            for way in ways:
-                if way not in tried and lost[way.how] < PATIENCE:
-                    tried[way] = attempt(unit, way)
-            least = min(tried[way] for way in ways if way in tried)
-            for way in ways:
-                if way in tried and lost[way.how] < PATIENCE:
-                    lost[way.how] = lost[way.how] + 1 if tried[way] > HOPELESS * least else 0
+    def try_all(unit: Unit, granule: int, lost: dict[str, int]) -> float:
+        """The least CPU seconds from a granule; ``lost``: how often each way was hopeless in a row, renewed."""
+        ways = [Way(granule, how) for how in rollup.ways if lost[how] < PATIENCE]
+        for way in ways:
+            if way not in spent[unit]:
+                spent[unit][way] = attempt(unit, way)
+        least = min(spent[unit][way] for way in ways)
+        for way in ways:
+            lost[way.how] = lost[way.how] + 1 if spent[unit][way] > HOPELESS * least else 0
+        return least
+
+    lost = dict.fromkeys(rollup.ways, 0)
+    from_levels = {unit: try_all(unit, unit.granule, lost) for unit in spent}
+    lost, excess = dict.fromkeys(rollup.ways, 0), 0.0
+    for unit in spent:
+        if excess <= HOPELESS * levels:  # else it does not get cheaper any more than levels are with what makes them
+            excess += try_all(unit, family.granule, lost) - from_levels[unit]
     rollup.run(rollup.forget(family))
     found: dict[str, tuple[float, Tuning]] = {}
     subsets = [(how,) for how in rollup.ways] + ([rollup.ways] if len(rollup.ways) > 1 else [])
@@ -325,19 +332,17 @@ def measure(
     rounds: int,
     rollups: Mapping[str, Rollup],
     report: Callable[[str], None],
-) -> list[Size]:
+) -> Iterator[Size]:
     """Measure Heddle and rollups over two days, a number of queries after another.
 
     What fails, or answers otherwise than Heddle, is reported and from then on left out.
     """
-    found = []
     for queries in sorted(sizes):
         comparison = Comparison(ground, kind, queries, rollups, report)
         comparison.warm_up()
         for number in range(1, rounds + 1):
             comparison.measure(number, rounds)
-        found.append(comparison.size)
-    return found
+        yield comparison.size
 
 
 def tables(kind: str, events: int, found: Sequence[Size]) -> list[Table]:

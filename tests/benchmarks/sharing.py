@@ -433,10 +433,13 @@ def _rollups(
             for name in names:
                 rollups[name] = ROLLUPS[name](Setting(spark, ground.stream))
                 rollups[name].begin()
-            found = rollup_days.measure(ground, kind, options.queries, options.rounds, rollups, report)
-            measurements = {"kind": kind.name, "events": options.events, "sizes": [size.to_json() for size in found]}
-            runs = [spent for size in found for days in size.ours.values() for spent in days]
-            yield "rollups", [measurements], rollup_days.tables(kind.name, options.events, found), runs
+            found: list[rollup_days.Size] = []
+            for size in rollup_days.measure(ground, kind, options.queries, options.rounds, rollups, report):
+                found.append(size)
+                measured = {"kind": kind.name, "events": options.events} | size.to_json()
+                shown = rollup_days.tables(kind.name, options.events, found)
+                runs = [spent for days in size.ours.values() for spent in days]
+                yield "rollups", [measured], shown if len(found) == len(options.queries) else [], runs
             while rollups:
                 rollups.popitem()[1].close()
     finally:
