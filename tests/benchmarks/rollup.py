@@ -194,6 +194,8 @@ class Rollup(Engine):
     prelude: tuple[str, ...] = ()
     null_columns: frozenset[str] = frozenset()
     """Columns of the stream that may be null; group columns are not."""
+    cold_trials = 0
+    """Trials that only warm it up."""
 
     @abstractmethod
     def build(self, family: Family, day: Day) -> list[str]:
@@ -429,6 +431,7 @@ class SparkRollup(SqlRollup):
 
     title = "Spark over its rollup"
     engine = "spark"
+    cold_trials = 1
     dialect = Dialect(
         "parquet.`{}`",
         "unix_micros({})",

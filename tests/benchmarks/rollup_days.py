@@ -285,12 +285,14 @@ class Comparison:
         return noted(spending[0], f"{self.title}, {saying}", self.report)
 
     def _tune(self, name: str, ours: Ours) -> None:
-        variants = self.size.variants.setdefault(name, {})
-        self.ground.clear_store(self.families)
-        day = self.ground.day(0)
-        self.tunings[name] = [
-            tune(self.rollups[name], family, day, self.ground.folder, ours, variants) for family in self.families
-        ]
+        rollup, day = self.rollups[name], self.ground.day(0)
+        trials, rollup.cold_trials = rollup.cold_trials + 1, 0
+        for _ in range(trials):
+            variants = self.size.variants[name] = {}
+            self.ground.clear_store(self.families)
+            self.tunings[name] = [
+                tune(rollup, family, day, self.ground.folder, ours, variants) for family in self.families
+            ]
 
     def _refresh(self, name: str, warming: bool, ours: Ours | None = None) -> None:
         """Both days by an engine."""
@@ -301,8 +303,9 @@ class Comparison:
             day = self.ground.day(number)
             action = partial(rollup.refresh, self.tunings[name], day, self.ground.folder)
             self.size.peers[name][number].add(spent_by(action, rollup.processes)[0], warming)
-            for query in self.workload.queries if ours is not None else ():
-                compare(query, ours(query.name, day.interval), self.ground.folder, rollup.title)
+            if ours is not None:
+                for query in self.workload.queries:
+                    compare(query, ours(query.name, day.interval), self.ground.folder, rollup.title)
 
     @contextmanager
     def _heddle(self, checks: str, warming: bool) -> Iterator[Warehouse]:
