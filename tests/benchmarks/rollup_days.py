@@ -260,7 +260,7 @@ class Comparison:
         """Tune each engine, compare all of its answers of both days with Heddle's, and warm everything up."""
         with self._noted(self.size.ours["all"], "warming up: Heddle") as _, self._heddle("all", True) as warehouse:
 
-            @lru_cache(128)
+            @lru_cache(512)
             def ours(query: str, interval: Interval) -> pa.Table:
                 return read(warehouse, query, *interval)
 
