@@ -43,6 +43,15 @@ def polars(threads: int) -> Run:
     return run
 
 
+def polars_scripts(threads: int) -> Run:
+    """A statement is Python over ``pl``; what it assigns stays for the next one."""
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
+    import polars
+
+    names = {"pl": polars}
+    return lambda statement: exec(statement, names)  # noqa: S102 - the benchmark's own statements
+
+
 def clickhouse(threads: int) -> Run:
     import pyarrow.ipc
     from chdb import session
@@ -51,13 +60,18 @@ def clickhouse(threads: int) -> Run:
     kept = ("prefer_column_name_to_alias = 1", "cast_keep_nullable = 1", "query_plan_optimize_join_order_limit = 0")
     for name in (*kept, f"max_threads = {threads}"):
         made.query(f"SET {name}")
-    return lambda statement: pyarrow.ipc.open_stream(made.query(statement, "ArrowStream").bytes()).read_all()
+
+    def run(statement: str) -> Any:
+        rows = made.query(statement, "ArrowStream").bytes()  # none of what is no query
+        return pyarrow.ipc.open_stream(rows).read_all() if rows else None
+
+    return run
 
 
 def datafusion(threads: int) -> Run:
     from datafusion import SessionConfig, SessionContext
 
-    context = SessionContext(SessionConfig().with_target_partitions(threads))
+    context = SessionContext(SessionConfig().with_target_partitions(threads)).enable_url_table()
     return lambda statement: context.sql(statement).to_arrow_table()
 
 
@@ -100,6 +114,7 @@ def flink(threads: int) -> Callable[[str, str | None], None]:
 ENGINES: dict[str, Callable[[int], Run]] = {
     "duckdb": duckdb,
     "polars": polars,
+    "polars_scripts": polars_scripts,
     "clickhouse": clickhouse,
     "datafusion": datafusion,
 }

@@ -46,7 +46,11 @@ class Engine(Peer):
         self.best: dict[str, str] = {}
         self.spent: dict[str, dict[str, float]] = {}
         self._given_up: dict[str, int] = {}
-        self.worker = Worker(self.engine, THREADS)
+        self.worker = self.start(setting)
+
+    def start(self, setting: Setting) -> Worker:
+        """What runs its statements."""
+        return Worker(self.engine, THREADS)
 
     @abstractmethod
     def statement(self, query: ACQ, way: str) -> str:
@@ -130,7 +134,7 @@ class Statements(Engine):
     dense grid of fragments under SQL window frames; ``direct``: each event repeated for its windows. Event
     sequences are counted in the ways of :mod:`tests.benchmarks.counting`."""
 
-    ways = ("expanded", "framed", "direct")
+    ways: tuple[str, ...] = ("expanded", "framed", "direct")
     counts_sequences = True
     dialect: Dialect
 
@@ -140,7 +144,7 @@ class Statements(Engine):
         return {"expanded": self._expanded, "framed": self._framed, "direct": self._direct}[way](query)
 
     def _counting(self, query: ACQ) -> Counting:
-        events, divide = self._events(query), self.dialect.divide
+        events, divide = self.events(query), self.dialect.divide
         return Counting(query, self.interval, events, self._moment, divide, self._repeat)
 
     def _repeat(self, rows: str, first: str, last: str, most: int) -> str:
@@ -148,7 +152,7 @@ class Statements(Engine):
         many."""
         return f"SELECT *, {self.dialect.numbers.format(first, last)} AS k FROM ({rows}) AS repeated"
 
-    def _events(self, query: ACQ) -> str:
+    def events(self, query: ACQ) -> str:
         where = f" WHERE {sql(query.filter)}" if query.filter is not None else ""
         return self.dialect.events.format(self.stream.source.path) + where
 
@@ -156,10 +160,10 @@ class Statements(Engine):
     def _moment(self) -> str:
         return self.dialect.moment.format(self.stream.time)
 
-    def _named(self, name: str) -> str:
+    def named(self, name: str) -> str:
         return f"{self.dialect.quote}{name}{self.dialect.quote}"
 
-    def _inside(self, query: ACQ) -> str:
+    def inside(self, query: ACQ) -> str:
         """The condition on the number of a window, k."""
         end = f"k * {query.window.slide} + {query.window.range}"
         return f"{end} > {self.interval[0]} AND {end} <= {self.interval[1]}"
@@ -169,14 +173,14 @@ class Statements(Engine):
         columns = sorted({self.stream.time, *query.columns()} - {self.stream.time})
         first, last = f"({self._moment} - {range_}) {divide} {slide} + 1", f"{self._moment} {divide} {slide} + 1"
         held = f"{self.dialect.numbers.format(first, last)} AS k"
-        outputs = ", ".join(f"{plain(output)} AS {self._named(output.name)}" for output in query.outputs)
+        outputs = ", ".join(f"{plain(output)} AS {self.named(output.name)}" for output in query.outputs)
         return (
             f"SELECT k * {slide} AS window_start, {', '.join([*groups_of(query), outputs])} "
-            f"FROM (SELECT {', '.join([*columns, held])} FROM {self._events(query)}) AS repeated "
-            f"WHERE {self._inside(query)} GROUP BY {', '.join(['k', *groups_of(query)])}"
+            f"FROM (SELECT {', '.join([*columns, held])} FROM {self.events(query)}) AS repeated "
+            f"WHERE {self.inside(query)} GROUP BY {', '.join(['k', *groups_of(query)])}"
         )
 
-    def _fragments(self, query: ACQ, cuts: Fragments) -> tuple[str, dict[str, str], dict[str, str]]:
+    def fragments(self, query: ACQ, cuts: Fragments) -> tuple[str, dict[str, str], dict[str, str]]:
         """SQL of the fragments' states, the states' names, and how those combine."""
         states = states_of([query])
         names = {lift: f"state{number}" for number, lift in enumerate(states)}
@@ -184,12 +188,12 @@ class Statements(Engine):
         columns = sorted({self.stream.time, *query.columns()} - {self.stream.time})
         numbered = ", ".join([f"{cuts.number(self._moment, self.dialect.divide)} AS fragment", *columns])
         lifted = ", ".join(f"{lift} AS {name}" for lift, name in names.items())
-        grouped = f"SELECT {keys}, {lifted} FROM (SELECT {numbered} FROM {self._events(query)}) AS numbered"
+        grouped = f"SELECT {keys}, {lifted} FROM (SELECT {numbered} FROM {self.events(query)}) AS numbered"
         return f"{grouped} GROUP BY {keys}", names, {names[lift]: combine for lift, combine in states.items()}
 
     def _outputs(self, query: ACQ, names: Mapping[str, str]) -> str:
         answers = [
-            f"CAST({answer_of(output, names)} AS DOUBLE) AS {self._named(output.name)}" for output in query.outputs
+            f"CAST({answer_of(output, names)} AS DOUBLE) AS {self.named(output.name)}" for output in query.outputs
         ]
         return ", ".join([f"k * {query.window.slide} AS window_start", *groups_of(query), *answers])
 
@@ -203,34 +207,51 @@ class Statements(Engine):
 
     def _expanded(self, query: ACQ) -> str:
         cuts = Fragments.of(query.window)
-        grouped, names, combine = self._fragments(query, cuts)
+        grouped, names, combine = self.fragments(query, cuts)
+        windows = self.expanded_windows(query, cuts, combine)
+        return f"WITH grouped AS ({grouped}), {windows} SELECT {self._outputs(query, names)} FROM combined"
+
+    def expanded_windows(self, query: ACQ, cuts: Fragments, combine: Mapping[str, str]) -> str:
+        """Tables of a statement up to ``combined``, the windows' states, out of its table ``grouped``: each fragment
+        repeated."""
         combined = ", ".join(f"{how}({name}) AS {name}" for name, how in combine.items())
         windows = ", ".join(["k", *groups_of(query)])
         return (
-            f"WITH grouped AS ({grouped}), expanded AS ({self._repeated(cuts)}), "
-            f"combined AS (SELECT {windows}, {combined} FROM expanded WHERE {self._inside(query)} GROUP BY {windows}) "
-            f"SELECT {self._outputs(query, names)} FROM combined"
+            f"expanded AS ({self._repeated(cuts)}), "
+            f"combined AS (SELECT {windows}, {combined} FROM expanded WHERE {self.inside(query)} GROUP BY {windows})"
         )
 
     def _framed(self, query: ACQ) -> str:
-        cuts, groups, divide = Fragments.of(query.window), groups_of(query), self.dialect.divide
-        grouped, names, combine = self._fragments(query, cuts)
+        cuts = Fragments.of(query.window)
+        grouped, names, combine = self.fragments(query, cuts)
         slide = query.window.slide
         first, last = (self.interval[0] - query.window.range) // slide + 1, self.interval[1] // slide
-        grid = f"SELECT {self.dialect.numbers.format(first * cuts.a_slide, (last + 1) * cuts.a_slide)} AS fragment"
+        dense = self.dense(query, first * cuts.a_slide, (last + 1) * cuts.a_slide)
+        return (
+            f"WITH grouped AS {self.dialect.once}({grouped}), dense AS ({dense}), "
+            f"{self.framed_windows(query, cuts, combine)} SELECT {self._outputs(query, names)} FROM combined"
+        )
+
+    def dense(self, query: ACQ, first: int, last: int) -> str:
+        """The table ``grouped`` with a row for each fragment and group, ``present`` where it had one."""
+        groups = groups_of(query)
+        grid = f"(SELECT {self.dialect.numbers.format(first, last)} AS fragment) AS grid"
+        keys = f" CROSS JOIN (SELECT DISTINCT {', '.join(groups)} FROM grouped) AS every_key" if groups else ""
+        known = "(SELECT *, 1 AS present FROM grouped) AS known"
+        return f"SELECT * FROM {grid}{keys} LEFT JOIN {known} USING ({', '.join(['fragment', *groups])})"
+
+    def framed_windows(self, query: ACQ, cuts: Fragments, combine: Mapping[str, str]) -> str:
+        """As :meth:`expanded_windows`, out of a table ``dense``: window frames over it."""
+        groups, divide = groups_of(query), self.dialect.divide
         frames = ", ".join(f"{how}({name}) OVER frames AS {name}" for name, how in combine.items())
-        # a window that holds no event of its group has no state that counts
-        held = f"count({next(iter(combine))}) OVER frames AS held"
-        keys = f"CROSS JOIN (SELECT DISTINCT {', '.join(groups)} FROM grouped) AS every" if groups else ""
         apart = f"PARTITION BY {', '.join(groups)} " if groups else ""
         return (
-            f"WITH grouped AS {self.dialect.once}({grouped}), grid AS ({grid}), "
-            f"dense AS (SELECT * FROM grid {keys} LEFT JOIN grouped USING ({', '.join(['fragment', *groups])})), "
-            f"framed AS (SELECT {', '.join(['fragment', *groups])}, {frames}, {held} FROM dense WINDOW frames AS "
+            # a window that holds no event of its group has no state that counts
+            f"framed AS (SELECT {', '.join(['fragment', *groups])}, {frames}, count(present) OVER frames AS filled "
+            f"FROM dense WINDOW frames AS "
             f"({apart}ORDER BY fragment ROWS BETWEEN CURRENT ROW AND {cuts.a_window - 1} FOLLOWING)), "
-            f"combined AS (SELECT *, fragment {divide} {cuts.a_slide} AS k FROM framed "
-            f"WHERE fragment % {cuts.a_slide} = 0 AND held > 0) "
-            f"SELECT {self._outputs(query, names)} FROM combined WHERE {self._inside(query)}"
+            f"combined AS (SELECT * FROM (SELECT *, fragment {divide} {cuts.a_slide} AS k FROM framed "
+            f"WHERE fragment % {cuts.a_slide} = 0 AND filled > 0) AS numbered WHERE {self.inside(query)})"
         )
 
 
@@ -247,7 +268,7 @@ class ClickHouse(Statements):
 
     title = "ClickHouse, one statement a query"
     engine = "clickhouse"
-    ways = ("expanded", "direct")
+    ways: tuple[str, ...] = ("expanded", "direct")
 
     def __init__(self, setting: Setting) -> None:
         # told that nothing is null and that strings are few it groups by them in less
@@ -341,7 +362,7 @@ class Flink(Statements):
             f"ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN ({between}) WITHIN {whole} "
             f"DEFINE {', '.join(defined)}"
         )
-        return {"match_recognize": f"SELECT count(*) AS begun FROM {self._events(query)} MATCH_RECOGNIZE ({matches})"}
+        return {"match_recognize": f"SELECT count(*) AS begun FROM {self.events(query)} MATCH_RECOGNIZE ({matches})"}
 
     def _repeated(self, cuts: Fragments) -> str:
         before = ", ".join(f"({number})" for number in range(-(-cuts.a_window // cuts.a_slide)))
@@ -373,7 +394,7 @@ class Flink(Statements):
             aggregate = plain(output)
             if output.function == "avg":  # of integers it would be an integer
                 aggregate = f"avg(CAST({aggregate[4:-1]} AS DOUBLE))"
-            columns.append(f"{aggregate} AS {self._named(output.name)}")
+            columns.append(f"{aggregate} AS {self.named(output.name)}")
         windows = f"HOP(TABLE events, DESCRIPTOR(moment), {_seconds(slide)}, {_seconds(whole)})"
         return (
             f"SELECT {', '.join(columns)} FROM {windows} WHERE {' AND '.join(inside)} "

@@ -35,7 +35,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pyarrow as pa
@@ -48,6 +48,7 @@ from optimizer.workload.values import Workload
 from spark_jobs.engine import choice
 from spark_jobs.engine.session import start_session
 from spark_jobs.results.read import read
+from tests.benchmarks import rollup_days
 from tests.benchmarks.charts import draw
 from tests.benchmarks.counting import WAYS as COUNTING
 from tests.benchmarks.engines import PEERS, Engine, installed
@@ -66,6 +67,7 @@ from tests.benchmarks.peers import (
 )
 from tests.benchmarks.peers import shared_run as shared_run
 from tests.benchmarks.purchases import PATTERNS, Patterns
+from tests.benchmarks.rollup import ROLLUPS, Rollup
 from tests.benchmarks.trades import KINDS, Kind
 from tests.benchmarks.workers import versions
 
@@ -353,6 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="CURVE",
         help=f"instead, how runs grow: of {', '.join(CURVES)} (all)",
     )
+    add("--rollup", action="store_true", help="instead, Heddle next to the rollups that engines can build")
     add("--data", type=Path, default=Path("var/bench"), help="where the streams are kept (var/bench)")
     add("--json", type=Path, help="also write the measurements to this file")
     add("--charts", type=Path, metavar="FOLDER", help="also draw them, a few SVG files for each kind of workload")
@@ -364,8 +367,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document["machine"] = machine()
     failed = False
     options.data.mkdir(parents=True, exist_ok=True)
-    spark = start_session("bench", quick=False)
-    measuring = _workloads if options.growth is None else _curves
+    if options.rollup:
+        measuring, needs_spark = _rollups, "spark" in options.peers
+    else:
+        measuring, needs_spark = _workloads if options.growth is None else _curves, True
+    spark = start_session("bench", quick=False) if needs_spark else cast("SparkSession", None)
     with tempfile.TemporaryDirectory(dir=options.data) as scratch:
         # what is measured is shown and kept at once: a whole run takes hours
         for section, measurements, shown, runs in measuring(spark, options, Path(scratch), report):
@@ -413,6 +419,33 @@ def _workloads(
         finally:
             for peer in peers.values():
                 peer.close()
+
+
+def _rollups(
+    spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
+) -> Iterator[Part]:
+    names = [name for name in options.peers if name in ROLLUPS and installed(name)]
+    engine = choice.Engine("bench", quick=False)
+    rollups: dict[str, Rollup] = {}
+    try:
+        for kind in (KINDS[name] for name in options.workloads if name in KINDS):
+            ground = rollup_days.Ground.of(options.data, options.events, scratch, engine)
+            for name in names:
+                rollups[name] = ROLLUPS[name](Setting(spark, ground.stream))
+                rollups[name].begin()
+            found: list[rollup_days.Size] = []
+            for size in rollup_days.measure(ground, kind, options.queries, options.rounds, rollups, report):
+                found.append(size)
+                measured = {"kind": kind.name, "events": options.events} | size.to_json()
+                shown = rollup_days.tables(kind.name, options.events, found)
+                runs = [spent for days in size.ours.values() for spent in days]
+                yield "rollups", [measured], shown if len(found) == len(options.queries) else [], runs
+            while rollups:
+                rollups.popitem()[1].close()
+    finally:
+        for each in rollups.values():
+            each.close()
+        engine.stop()
 
 
 def _curves(

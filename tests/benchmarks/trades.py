@@ -44,19 +44,20 @@ SCHEMA = (
 
 
 # ------------------------------------------------------------------------------------------ the stream
-def generate(folder: Path, events: int, keys: int = KEYS, seed: int = 7) -> Stream:
+def generate(folder: Path, events: int, keys: int = KEYS, seed: int = 7, day: int = 0) -> Stream:
     """``events`` events of ``keys`` symbols over one day in Parquet files of a million rows, in order of time;
-    kept if already there."""
-    done = folder / f"trades-{events}-{keys}"
+    kept if already there. ``day``: days after the first."""
+    done = folder / (f"trades-{events}-{keys}" + (f"-day{day}" if day else ""))
     if not done.exists():
         partial = done.with_name(f"{done.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        chance = np.random.default_rng(seed)
+        chance = np.random.default_rng((seed, day) if day else seed)
+        begin = DAY_START + day * DAY
         files = -(-events // ROWS_PER_FILE)
         for number in range(files):
             rows = min(ROWS_PER_FILE, events - number * ROWS_PER_FILE)
-            span = (DAY_START + DAY * number // files, DAY_START + DAY * (number + 1) // files)
+            span = (begin + DAY * number // files, begin + DAY * (number + 1) // files)
             pq.write_table(_trades(chance, rows, span, keys), partial / f"part-{number:04d}.parquet")
         partial.rename(done)
     return Stream("trades", Source("parquet", str(done.resolve())), SCHEMA, "ts")
