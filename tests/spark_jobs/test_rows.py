@@ -364,7 +364,9 @@ def staged(folder: Path, format: str = "parquet", texts: Sequence[str] = TEXTS) 
     )
     outcome = LocalWorkers().run(task, 5, 1, "rows")
     files = [one for one in outcome.results if isinstance(one, DataFile)]
-    assert outcome.counts["events"] == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
+    assert outcome.counts["events"] == 150 and {file.day for file in files} == {
+        f"1970-01-0{day}" for day in range(1, 6)
+    }
 
     paths = [str(folder / "partials" / file.path) for file in files]
     parts = [SynopsisWork(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]
