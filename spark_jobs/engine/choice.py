@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-PROCESSES_FROM = 3_000_000
-"""Events and rows from which the local engine starts a process a core: each has to import what tasks need."""
-
+PROCESSES_FROM = 12_000_000
+"""Events and rows that one process does in about the time in which others start: each imports what tasks need."""
 
 RUNS = 1_000
 """Runs after which a live session starts another application of Spark: the event log grows by some 20 KB a run."""
@@ -108,7 +107,7 @@ class Engine:
             self._workers = spark_workers(self._context or self._session, group)
             self._runs += 1
             return self._workers
-        processes = len(os.sched_getaffinity(0)) if amount >= PROCESSES_FROM else 1
+        processes = worthwhile_processes(amount)
         if not isinstance(self._workers, LocalWorkers) or self._workers.processes != processes:
             self._close_workers()
             self._workers = LocalWorkers(processes)
@@ -197,6 +196,12 @@ class Engine:
         if self._workers is not None:
             self._workers.close()
             self._workers = None
+
+
+def worthwhile_processes(amount: float) -> int:
+    """How many processes of this machine do an amount of events and rows the soonest: all cores, or one."""
+    cores = len(os.sched_getaffinity(0))
+    return cores if amount * (1 - 1 / cores) >= PROCESSES_FROM else 1
 
 
 def engine_of(engine: Engine | SparkSession, group: str) -> Engine:

@@ -349,3 +349,11 @@ def test_a_live_session_starts_another_application_in_time(
     end = max(row["interval_end"].timestamp() for row in laboratory.log("published"))
     until = int(end * 1e6 - DAY) // MINUTE
     assert laboratory.wrong(version, 30, until, scheduled(laboratory, version, 30, until)) == []
+
+
+@pytest.mark.parametrize(("cores", "first"), [(1, 0), (2, 24_000_000), (4, 16_000_000), (64, 12_190_477)])
+def test_other_processes_start_where_they_pay(cores: int, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    assert choice.worthwhile_processes(first) == cores
+    if first:
+        assert choice.worthwhile_processes(first - 1) == choice.worthwhile_processes(0) == 1
