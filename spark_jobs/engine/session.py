@@ -86,7 +86,6 @@ def start_context(
 
     Raises HDL-520 without Delta's jar, HDL-536 if the JVM does not start, HDL-537 if the master does not answer.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
 
@@ -133,8 +132,11 @@ def start_context(
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
             raise HeddleError("HDL-536", f"Spark's JVM did not start: {said()}", JVM_HINT) from error
-        except Py4JJavaError as error:
-            reason = printable(redacted(str(error.java_exception)), 300)
+        except Exception as error:
+            raised = getattr(error, "java_exception", None)
+            if raised is None:
+                raise
+            reason = printable(redacted(str(raised)), 300)
             hint = "check the master, and the settings of memory and cores"
             raise HeddleError("HDL-537", f"Spark did not start with the master {chosen}: {reason}", hint) from error
     # errors are reported by Heddle, in a line; with debugging Spark logs all that it knows of them

@@ -14,6 +14,14 @@ from spark_jobs.engine import configuration
 from spark_jobs.engine.configuration import JOINED, REQUIRED, archive_of, spark_settings, user_settings
 from spark_jobs.engine.workers import FILES_A_TASK, LEAST_A_TASK, tasks_for
 
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Heddle's own settings say would hold over a user's."""
+    for name in ("HEDDLE_DRIVER_MEMORY", "HEDDLE_SPARK_CODE", "HEDDLE_TASK_MEMORY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 OURS = spark_settings(theirs={})
 
 TEXTS = st.text("abc/.-D=", min_size=1, max_size=8)
