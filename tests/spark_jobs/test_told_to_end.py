@@ -201,7 +201,7 @@ def test_airflow_kills_a_task_that_submitted(world: World) -> None:
     }
     with world.working([sys.executable, "-c", TASK, json.dumps(pinned)], **environment) as (process, told):
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(300)
         said = told.read()
     assert "ended by SIGTERM: nothing was published" in said, said[-3000:]
     assert "RESULT AirflowException" in said and "Error code is: 143" in said, said[-3000:]
@@ -234,7 +234,7 @@ def test_a_command_that_is_told_to_end(number: signal.Signals, code: int, said: 
     command = [sys.executable, str(script), "backfill", "--warehouse", world.house, "--engine", "spark"]
     with world.working([*command, "--from", SPAN[0], "--to", SPAN[1]]) as (process, told):
         process.send_signal(number)
-        assert process.wait(60) == code
+        assert process.wait(300) == code
         assert said in told.read()
     world.check()
 
@@ -244,7 +244,7 @@ def test_a_server_of_spark_connect_is_told_to_stop(world: World) -> None:
     command = [sys.executable, str(world.script(held_in("connect") + JOB)), *world.arguments()]
     with connect_server(world.folder) as url, world.working(command, HEDDLE_SPARK_REMOTE=url) as (process, told):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+        assert process.wait(300) == 143
         assert "ended by SIGTERM: nothing was published" in told.read()
         # the server goes on, its worker does not
     world.check()
