@@ -109,13 +109,22 @@ def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"n": [1]})
 
 
+def check_version(theirs: str, place: str) -> None:
+    """Raise HDL-529 for a server of another minor version than PySpark here."""
+    import pyspark
+
+    ours = pyspark.__version__
+    if ours.split(".")[:2] != theirs.split(".")[:2]:
+        message = f"the server of Spark Connect at {place} is Spark {printable(theirs, 40)}, PySpark here is {ours}"
+        raise HeddleError("HDL-529", message, "use a server of the same minor version")
+
+
 def remote_session(url: str, name: str, project: Path) -> SparkSession:
     """A session of the Spark Connect server at a URL (``sc://host:port``), to which this project is sent.
 
     Raises HDL-529 if the URL is none, or nothing listens there within some seconds: the client itself would try again
     for many minutes, and say nothing.
     """
-    import pyspark
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -134,13 +143,11 @@ def remote_session(url: str, name: str, project: Path) -> SparkSession:
     except PySparkException as error:
         told = printable(redacted(str(error)), 300)
         raise HeddleError("HDL-529", f"the server of Spark Connect at {host}:{port} refuses: {told}", hint) from error
-    ours, theirs = pyspark.__version__, session.version
-    if ours.split(".")[:2] != theirs.split(".")[:2]:
+    try:
+        check_version(session.version, f"{host}:{port}")
+    except HeddleError:
         session.stop()
-        message = (
-            f"the server of Spark Connect at {host}:{port} is Spark {printable(theirs, 40)}, PySpark here is {ours}"
-        )
-        raise HeddleError("HDL-529", message, "use a server of the same minor version")
+        raise
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

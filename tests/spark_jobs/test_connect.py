@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.engine.connect import ConnectWorkers, archive, remote_session
+from spark_jobs.engine.connect import ConnectWorkers, archive, check_version, remote_session
 from spark_jobs.results.read import read
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -129,6 +129,17 @@ def test_a_server_that_is_not_there_is_told_at_once(url: str) -> None:
     with pytest.raises(HeddleError, match="HDL-529") as caught:
         remote_session(url, "x", PROJECT)
     assert "token=abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"), [("3.5.1", True), ("4.1.0", True), ("5.2.0", True), ("4.2.9", False)]
+)
+def test_a_server_of_another_version_is_refused(version: str, is_refused: bool) -> None:
+    if not is_refused:
+        check_version(version, "host:15002")
+        return
+    with pytest.raises(HeddleError, match=f"HDL-529 .*host:15002 is Spark {version}"):
+        check_version(version, "host:15002")
 
 
 @pytest.fixture(scope="module")
