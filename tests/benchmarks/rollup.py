@@ -222,7 +222,7 @@ class Rollup(Engine):
         self.run(self.prelude)
 
     def statement(self, query: ACQ, way: str) -> str:
-        raise NotImplementedError("a rollup answers a workload")
+        raise TypeError(f"{self.name} answers all queries of a workload, not {query.name} alone")
 
     def run(self, statements: Sequence[str]) -> None:
         for statement in statements:
