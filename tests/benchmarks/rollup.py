@@ -222,7 +222,7 @@ class Rollup(Engine):
         self.run(self.prelude)
 
     def statement(self, query: ACQ, way: str) -> str:
-        raise TypeError(f"{self.name} answers all queries of a workload, not {query.name} alone")
+        raise TypeError(f"a rollup answers all queries of a workload, not only {query.name}")
 
     def run(self, statements: Sequence[str]) -> None:
         for statement in statements:
