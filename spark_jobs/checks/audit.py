@@ -7,16 +7,18 @@ a sample of the answers unshared, from raw events, and compares: answers, and wh
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from spark_jobs.checks import suite
 from spark_jobs.checks.data_docs import page_name, write_document
-from spark_jobs.checks.inspection import inspected
 from spark_jobs.checks.recompute import recomputed
 from spark_jobs.checks.row_windows import recomputed_rows
 from spark_jobs.checks.sampling import Past
+from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.engine.choice import Engine
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
@@ -24,6 +26,7 @@ from spark_jobs.storage import Place
 
 def audit(
     engine: Engine,
+    findings: Sequence[Mapping[str, Any]] | None,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
@@ -35,24 +38,26 @@ def audit(
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
-    Without ``docs`` the sample is recomputed alone. ``staged``: the files that hold the answers of the windows that end
-    in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
+    ``findings``: what the inspection counted of each query (:func:`spark_jobs.checks.inspection.summed`); None: only
+    the sample is recomputed. ``staged``: the files that hold the answers of the windows that end in
+    (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
     the folder of the Data Docs; ``past``: what earlier runs audited.
     """
+    answers = Staged(staged, None if findings is None else Counter({row["query"]: row["answers"] for row in findings}))
 
     def recomputed_too() -> list[dict[str, Any]]:
-        given = staged, plan, sources, begin, ends, seed, past
+        given = answers, plan, sources, begin, ends, seed, past
         return recomputed(engine, *given) + recomputed_rows(engine, *given)
 
-    if docs is None:
+    if findings is None:
         return recomputed_too()
     facts = {
         "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
         "files": str(len(staged)),
     }
-    with suite.judging(inspected(engine.workers, staged, plan, begin, ends), facts) as judgement:
+    with suite.judging(findings, facts) as judgement:
         again = recomputed_too()
         checks, kept = judgement()
-    if kept is not None:
+    if kept is not None and docs is not None:
         write_document(docs, page_name(seed), kept)
     return checks + again

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
@@ -15,13 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import CARRIERS, synopses_of
 from optimizer.windows.alignment import newest_instants, starts_of
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.checks.suite import COLUMNS, FINDINGS
-from spark_jobs.engine.workers import Workers, each_number
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
@@ -34,28 +33,40 @@ _GRAIN = ("stream", "query", "window_start", "window_end", "instant", "key")
 DICTIONARIES = ["stream", "query", "key", "error"]
 
 
-def inspected(
-    workers: Workers, staged: list[str], plan: SharingPlan, begin: int, ends: dict[str, int]
-) -> list[dict[str, Any]]:
-    """Look at every staged answer once: a row a query, of :data:`spark_jobs.checks.suite.COLUMNS`.
+Rows = list[dict[str, Any]]
+"""Findings: a row a query, of :data:`spark_jobs.checks.suite.COLUMNS`, and one of the buckets of groups in a file."""
 
-    Every row of every file is checked; only counts leave the tasks. All answers of a query and a bucket of groups lie
-    in one file of a day (queries may be answered apart), so an answer that stands twice does so in one file, unless a
-    bucket is found in two that have answers of the same query.
+
+def inspection_of(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> Callable[[str], Rows]:
+    """A function that inspects one staged file of the answers of a plan, given its path.
+
+    The task that writes a file inspects it: it reads back what lies on the disk, every row of it, and only counts leave
+    the task.
     """
-    rows: list[dict[str, Any]] = []
-    if staged:
-        queries, bucket_by = _asked(plan, ends)
-        task = each_number(lambda number: inspect(staged[number], queries, begin, ends, bucket_by).to_pylist())
-        rows = workers.run(task, len(staged), 4 * workers.width, f"inspect {number_of(len(staged), 'file')}").results
+    queries, bucket_by = _asked(plan, ends)
+    return partial(_findings, queries=queries, begin=begin, ends=ends, bucket_by=bucket_by)
+
+
+def _findings(path: str, **given: Any) -> Rows:
+    return inspect(path, **given).to_pylist()
+
+
+def summed(files: Iterable[Rows]) -> Rows:
+    """The findings of all staged files as a row a query.
+
+    All answers of a query and a bucket of groups lie in one file of a day (queries may be answered apart), so an answer
+    that stands twice does so in one file, unless a bucket is found in two that have answers of the same query.
+    """
     found: dict[str, dict[str, Any]] = {}
     seen: dict[tuple[str, int], list[set[str]]] = {}
-    for row in rows:
+    for row in itertools.chain.from_iterable(files):
         if row["query"] == BUCKETS_OF:
             told = json.loads(row["examples"])
             for bucket in told["buckets"]:
                 seen.setdefault((told["day"], bucket), []).append(set(told["queries"]))
-        elif (known := found.setdefault(row["query"], row)) is not row:
+        elif (known := found.get(row["query"])) is None:
+            found[row["query"]] = dict(row)
+        else:
             for name in ("answers", *FINDINGS):
                 known[name] += row[name]
             known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))

@@ -230,7 +230,7 @@ class EventsHeld:
 # ------------------------------------------------------------------------------------------------ recomputing
 def recomputed(
     engine: Engine,
-    staged: list[str],
+    staged: Staged,
     plan: SharingPlan,
     sources: dict[str, list[Split]],
     begin: int,
@@ -240,9 +240,8 @@ def recomputed(
 ) -> list[dict[str, Any]]:
     """Recompute sampled windows of time from raw events and compare: one check a query."""
     queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
-    answers = Staged(staged)
-    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
-    return [recorded(check) for check in compared(engine, answers, plan, sources, sample)]
+    sample = drawn(staged, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
+    return [recorded(check) for check in compared(engine, staged, plan, sources, sample)]
 
 
 def recorded(check: Mapping[str, Any]) -> dict[str, Any]:

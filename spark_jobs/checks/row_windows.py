@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -51,7 +52,7 @@ class RowWindow(NamedTuple):
 
 def recomputed_rows(
     engine: Engine,
-    staged: list[str],
+    staged: Staged,
     plan: SharingPlan,
     sources: dict[str, list[Split]],
     begin: int,
@@ -69,15 +70,14 @@ def recomputed_rows(
     past = past or Past()
     edges = {} if past.repaired else {name: (begin, end) for name, end in ends.items()}
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
-    answers = Staged(staged)
-    sample = drawn(answers, queries, sources, begin, ends, seed, past, len(plan.workload.queries))
-    counts = answers.counts()
+    sample = drawn(staged, queries, sources, begin, ends, seed, past, len(plan.workload.queries))
+    counts = staged.counts() if queries else Counter[str]()
     silences = [
         _Silence.of(query, sources[query.stream], *edges[query.stream])
         for query in queries
         if query.stream in edges and not counts[query.name] and _answers_all(query)
     ]
-    return [recorded(check) for check in compared_rows(engine, answers, plan, sources, sample, edges, silences)]
+    return [recorded(check) for check in compared_rows(engine, staged, plan, sources, sample, edges, silences)]
 
 
 def compared_rows(

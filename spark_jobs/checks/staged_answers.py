@@ -32,15 +32,21 @@ KEPT_ROWS = 2_000_000
 
 
 class Staged:
-    """The files of a run's staged answers."""
+    """The files of a run's staged answers. ``counts``: the number of answers of each query, where it is known."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], counts: Counter[str] | None = None) -> None:
         content = (Place.of(path).open_unchanging(True, WHOLE) for path in paths)
         self.files = [pq.ParquetFile(file, read_dictionary=DICTIONARIES) for file in content]
         self._frames: list[dict[str, pa.Array]] | None = None
+        self._counts = counts
 
     def counts(self) -> Counter[str]:
         """The number of answers of each query."""
+        if self._counts is None:
+            self._counts = self._counted()
+        return self._counts
+
+    def _counted(self) -> Counter[str]:
         found: Counter[str] = Counter()
         if sum(file.metadata.num_rows for file in self.files) <= KEPT_ROWS:
             self._frames = list(self._rows(lambda names: True, _FRAME))

@@ -146,16 +146,6 @@ def outcome_of(yielded: Sequence[Any]) -> StageOutcome:
     return StageOutcome(results, counts, round(cpu_seconds, 3))
 
 
-def each_number(task: Callable[[int], Iterable[Any]]) -> Task:
-    """The task that does something for each number, and counts nothing."""
-
-    def done(numbers: Iterable[int], count: Count) -> Iterator[Any]:
-        for number in numbers:
-            yield from task(number)
-
-    return done
-
-
 def shares(pieces: int, most: int) -> list[range]:
     """The numbers 0 .. ``pieces`` - 1 as at most ``most`` runs of about the same length."""
     tasks = min(pieces, most)

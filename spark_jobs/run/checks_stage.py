@@ -6,6 +6,7 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import digest
 from spark_jobs.checks.audit import audit
 from spark_jobs.checks.data_docs import FOLDER
+from spark_jobs.checks.inspection import summed
 from spark_jobs.checks.sampling import Past
 from spark_jobs.run import publication
 from spark_jobs.run.values import AnsweredRun, CheckedRun, Run
@@ -30,14 +31,14 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
     paths = [root / "results" / file.path for file in answered.staged]
     staged = [str(path) for path in paths]
     try:
-        docs = root / FOLDER if record.checked == "all" else None
         if record.checked == "none":
             record.diagnostics.append(UNCHECKED.to_json())
         else:
             told = filled.narrowed, filled.sources, record.begin, filled.ends
             is_repaired = filled.instants is not None or record.revision > 1
             past = Past.of(checks_log.audits(run.warehouse), is_repaired)
-            record.checks = audit(run.engine, staged, *told, seed, docs, past)
+            findings = None if answered.findings is None else summed(answered.findings)
+            record.checks = audit(run.engine, findings, staged, *told, seed, root / FOLDER, past)
             sampled = [check for check in record.checks if "audited" in check]
             record.features["queries_recomputed"] = len(sampled)
             record.features["events_recomputed"] = sum(check.pop("events", 0) for check in sampled)

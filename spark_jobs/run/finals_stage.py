@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -19,7 +20,8 @@ from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants_between
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
-from spark_jobs.engine.workers import Count, tasks_for
+from spark_jobs.checks.inspection import Rows, inspection_of
+from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
@@ -33,7 +35,7 @@ from spark_jobs.sequences.answers import Rolled
 from spark_jobs.sequences.stage import write_joined
 from spark_jobs.settings import settings
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
-from spark_jobs.warehouse.publish_log import refuse
+from spark_jobs.warehouse.publish_log import RunRecord, refuse
 from spark_jobs.warehouse.warehouse import Warehouse
 
 ANSWERS_A_TASK = 1_000_000
@@ -62,13 +64,63 @@ def answer(run: Run, filled: FilledRun) -> AnsweredRun:
     once than a task may take is reported, and all others are answered anew without it."""
     while True:
         try:
-            staged = write_finals(run, filled)
+            files = write_finals(run, filled)
             break
         except QueriesTooLarge as error:
             filled = _without(run, filled, error.queries)
-    run.record.answers = sum(file.rows for file in staged)
+    run.record.answers = sum(written.file.rows for written in files)
     run.record.features |= {"queries": sum(len(part.queries) for part in filled.work), "answers": run.record.answers}
-    return AnsweredRun(filled, tuple(staged))
+    is_inspected = run.record.checked == "all"
+    findings = tuple(written.findings for written in files if written.findings is not None)
+    return AnsweredRun(filled, tuple(written.file for written in files), findings if is_inspected else None)
+
+
+class Written(NamedTuple):
+    """A file of answers, and what its inspection found; None: it was not inspected."""
+
+    file: DataFile
+    findings: Rows | None = None
+
+
+Inspection = Callable[[DataFile], Written]
+"""What is done with a file of answers where it was written."""
+
+
+def _inspection(run: Run, filled: FilledRun) -> Inspection:
+    """The :data:`Inspection` of a run."""
+    if run.record.checked != "all":
+        return Written
+    return partial(
+        _inspected, run.warehouse.path("results"), inspection_of(filled.narrowed, run.record.begin, filled.ends)
+    )
+
+
+def _inspected(root: str, inspect: Callable[[str], Rows], file: DataFile) -> Written:
+    return Written(file, inspect(f"{root}/{file.path}"))
+
+
+INSPECTED = "inspected"
+"""What tasks count of their CPU time (microseconds): the inspection is part of the audit."""
+
+
+def inspecting(task: Task, inspection: Inspection) -> Task:
+    """The task that also inspects each file of answers that another one has written."""
+
+    def done(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+        for outcome in task(numbers, count):
+            if isinstance(outcome, DataFile):
+                begun = time.process_time_ns()
+                outcome = inspection(outcome)
+                count(INSPECTED, (time.process_time_ns() - begun) // 1000)
+            yield outcome
+
+    return done
+
+
+def _charge(record: RunRecord, inspected: int) -> None:
+    """Charge the audit for microseconds of the final tasks."""
+    seconds, spent = round(inspected / 1e6, 3), record.cpu_seconds
+    spent["finals"], spent["audit"] = spent.get("finals", 0.0) - seconds, spent.get("audit", 0.0) + seconds
 
 
 class QueriesTooLarge(Exception):
@@ -166,9 +218,11 @@ def windows_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> int:
     )
 
 
-def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
-    """The files of all answers. Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile, and
-    QueriesTooLarge."""
+def write_finals(run: Run, filled: FilledRun) -> list[Written]:
+    """The files of all answers, inspected if the run asks for it.
+
+    Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile, and QueriesTooLarge.
+    """
     warehouse, record = run.warehouse, run.record
     if not filled.work:
         return []
@@ -185,7 +239,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
     counts: Counter[str] = Counter()
     slices = slices_of(filled.work, record.begin, width, rows)
     memory, too_large = settings().task_memory, dict[str, TooLarge]()
-    staged: list[DataFile] = []
+    staged: list[Written] = []
+    inspection = _inspection(run, filled)
     results = warehouse.path("results")
     for kind, answers in KINDS.items():
         work = [part for part in filled.work if part.synopsis.kind is kind]
@@ -194,18 +249,20 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
             answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, memory)
             task, pieces = _answering(made, answering)
             queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
-            outcome = partials_stage.done(run, task, pieces, width, f"finals of {number_of(len(queries), 'query')}")
+            description = f"finals of {number_of(len(queries), 'query')}"
+            outcome = partials_stage.done(run, inspecting(task, inspection), pieces, width, description)
             outcomes, counts = outcome.results, counts + outcome.counts
-            staged += [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+            staged += [outcome for outcome in outcomes if isinstance(outcome, Written)]
             too_large |= {outcome.query: outcome for outcome in outcomes if isinstance(outcome, TooLarge)}
             scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
             first = [outcome for outcome in outcomes if isinstance(outcome, TopRows)]
-            staged += write_top(queries, first, results, stamp)
-            staged += write_joined(work, scattered, results, stamp) if scattered else ()
+            staged += map(inspection, write_top(queries, first, results, stamp))
+            staged += map(inspection, write_joined(work, scattered, results, stamp) if scattered else ())
     if too_large:
         raise QueriesTooLarge(too_large)
     for name in COUNTED:
         record.features[name] += counts[name]
+    _charge(record, counts[INSPECTED])
     return staged
 
 

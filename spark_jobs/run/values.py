@@ -198,10 +198,14 @@ class FilledRun:
 
 @dataclass(frozen=True)
 class AnsweredRun:
-    """A run whose answers stand in files that no commit names yet."""
+    """A run whose answers stand in files that no commit names yet.
+
+    ``findings``: what the inspection found in each file; None: this run does not inspect its answers.
+    """
 
     filled: FilledRun
     staged: tuple[DataFile, ...]
+    findings: tuple[list[dict[str, Any]], ...] | None = None
 
 
 @dataclass(frozen=True)

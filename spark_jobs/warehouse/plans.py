@@ -101,13 +101,6 @@ def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, lis
     return {name: sorted(every, key=lambda each: each.plan_versions[-1]) for name, every in by_name.items()}
 
 
-def _state(warehouse: Warehouse) -> str:
-    """Which state of the table of plans a warehouse has. Its version is not enough: a folder may be removed and made
-    again, or be put back as it was and go on otherwise."""
-    table = warehouse.table("sharing_plans")
-    return f"{table.metadata().id} {table.version()} {table.history(1)}"
-
-
 @lru_cache(64)
 def _former_streams(warehouse: Warehouse, state: str, stream: str) -> tuple[Stream, ...]:
     where = ds.field("stream") == stream
@@ -123,7 +116,7 @@ def _former_streams(warehouse: Warehouse, state: str, stream: str) -> tuple[Stre
 
 def former_streams(warehouse: Warehouse, stream: str) -> tuple[Stream, ...]:
     """How the plans from before there were declaration digests declare a stream, without repetition."""
-    return _former_streams(warehouse, _state(warehouse), stream)
+    return _former_streams(warehouse, warehouse.state("sharing_plans"), stream)
 
 
 def current_version(warehouse: Warehouse) -> int | None:
@@ -133,7 +126,7 @@ def current_version(warehouse: Warehouse) -> int | None:
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan, with its streams where they lie now. Raises HDL-506 if there is no such version."""
-    found = _stored_plan(warehouse, _state(warehouse), version)
+    found = _stored_plan(warehouse, warehouse.state("sharing_plans"), version)
     if found is None:
         newest = current_version(warehouse)
         hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"

@@ -382,6 +382,12 @@ class Warehouse:
         """The newest version of a table."""
         return int(self.table(table).version())
 
+    def state(self, table: str) -> str:
+        """A name for the state of a table: its id, version and newest commit. The version is not enough: a folder can
+        be removed and created again, or restored and continued otherwise."""
+        found = self.table(table)
+        return f"{found.metadata().id} {found.version()} {found.history(1)}"
+
     def append(
         self,
         table: str,

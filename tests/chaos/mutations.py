@@ -228,7 +228,7 @@ def staged_files_visible(patch: Patch) -> None:
     def write(run: Any, filled: Any) -> Any:
         staged, house = held(run, filled), run.warehouse
         with house.lease() as token:
-            actions = [warehouse_module.added(file) for file in staged]
+            actions = [warehouse_module.added(written.file) for written in staged]
             house.commit("results", DeltaTable(house.path("results")), actions, token)
         return staged
 

@@ -36,7 +36,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def note(what: str) -> Any:
         return lambda *given, **named: found.append(what) or [{"check": what, "success": True, "detail": ""}]
 
-    monkeypatch.setattr(audit_module, "inspected", lambda *given: None)
     monkeypatch.setattr(audit_module.suite, "expectations", note("inspected"))
     monkeypatch.setattr(audit_module, "recomputed", note("recomputed"))
     monkeypatch.setattr(audit_module, "recomputed_rows", lambda *given: [])

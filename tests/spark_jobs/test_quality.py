@@ -31,6 +31,7 @@ from optimizer.workload.values import (
 from spark_jobs.checks import recompute
 from spark_jobs.checks.inspection import BUCKETS_OF, inspect
 from spark_jobs.checks.recompute import compare
+from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.checks.suite import FINDINGS, expectations
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import bucket_of
@@ -321,7 +322,7 @@ def test_samples_are_recomputed_wherever_they_are_read(
     sources = {"trades": splits_of(plan.workload.stream("trades"))}
 
     def checked() -> tuple[bool, str]:
-        (check,) = recompute.recomputed(spark, paths, plan, sources, begin, {"trades": end}, "seed")
+        (check,) = recompute.recomputed(spark, Staged(paths), plan, sources, begin, {"trades": end}, "seed")
         assert ("recomputed by Spark" in check["detail"]) is (check["success"] and not local)
         return check["success"], check["detail"]
 

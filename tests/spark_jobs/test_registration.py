@@ -143,6 +143,9 @@ class Memory(Warehouse):
     def version(self, table: str) -> int:
         return len(self.tables[table])
 
+    def state(self, table: str) -> str:
+        return str(self.version(table))
+
     def dataset(self, table: str, current: Any = None, where: Any = None) -> ds.Dataset:
         return ds.dataset(pa.Table.from_pylist(self.tables[table], TABLES[table][0]))
 

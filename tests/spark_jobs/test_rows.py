@@ -42,6 +42,7 @@ from optimizer.workload.values import (
 )
 from spark_jobs.checks import inspection, recompute, row_windows
 from spark_jobs.checks.inspection import inspect
+from spark_jobs.checks.staged_answers import Staged as Answers
 from spark_jobs.checks.suite import FINDINGS
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.workers import Task
@@ -459,10 +460,12 @@ def test_sampled_windows_are_recomputed_from_raw_events(tmp_path: Path, monkeypa
     sources, engine = {"trades": splits_of(made.workload.streams[0])}, in_process()
 
     def checked(plan: SharingPlan) -> dict[str, str]:
-        checks = row_windows.recomputed_rows(engine, made.paths, plan, sources, DAY, {"trades": 4 * DAY}, "seed")
+        checks = row_windows.recomputed_rows(
+            engine, Answers(made.paths), plan, sources, DAY, {"trades": 4 * DAY}, "seed"
+        )
         return {check["check"][-3:-1]: check["success"] * "right" or check["detail"] for check in checks}
 
-    found = inspection.inspected(engine.workers, made.paths, plan, DAY, {"trades": 4 * DAY})
+    found = inspection.summed(map(inspection.inspection_of(plan, DAY, {"trades": 4 * DAY}), made.paths))
     assert not any(row[name] for row in found for name in FINDINGS)
     assert checked(plan) == dict.fromkeys(("q0", "q1", "q2"), "right")
     path = next(path for path in made.paths if "q2" in pq.read_table(path)["query"].to_pylist())
@@ -491,7 +494,7 @@ def test_a_window_that_is_missing_is_noticed_whichever_is_sampled(text: str, tmp
 
     def is_right(left: pa.Table) -> bool:
         pq.write_table(left, tmp_path / "left" / "answers.parquet")
-        given = [str(tmp_path / "left" / "answers.parquet")], plan, sources, DAY, {"trades": 4 * DAY}
+        given = Answers([str(tmp_path / "left" / "answers.parquet")]), plan, sources, DAY, {"trades": 4 * DAY}
         (check,) = row_windows.recomputed_rows(engine, *given, "seed")
         return bool(check["success"])
 
@@ -524,7 +527,7 @@ def test_rows_that_make_a_window_are_noticed_where_there_is_none(case: Case, mos
         plan = build_plan(workload, {stream.name: Fraction(1)}, "weave-share")
         sources = {stream.name: splits_of(workload.streams[0])}
         found = row_windows.recomputed_rows(
-            in_process(), [], plan, sources, case.begin, {stream.name: case.end}, "seed"
+            in_process(), Answers([]), plan, sources, case.begin, {stream.name: case.end}, "seed"
         )
     is_right = all(check["success"] for check in found)
     assert is_right or len(answers(query, case.events, "ts", case.begin, case.end))

@@ -154,8 +154,8 @@ def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, m
 
     def corrupted(*given: Any) -> Any:
         staged = write(*given)
-        for file in staged:
-            path = lab.warehouse.root / "results" / file.path
+        for written in staged:
+            path = lab.warehouse.root / "results" / written.file.path
             rows = pq.ParquetFile(path).read()
             wrong = [row | {"longs": [row["longs"][0], row["longs"][1] + 1]} for row in rows.to_pylist()]
             pq.write_table(pa.Table.from_pylist(wrong, rows.schema), path)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.spark import SparkWorkers
-from spark_jobs.engine.workers import Workers, each_number, shares
+from spark_jobs.engine.workers import Workers, shares
 from tests.sizes import examples
 
 
@@ -99,8 +99,3 @@ def test_a_process_that_is_killed_fails_its_stage(processes: LocalWorkers) -> No
     with pytest.raises(RuntimeError, match="a worker process of this machine ended"):
         processes.run(dying, 6, 6, "dying")
     check(processes, 5, 5)
-
-
-def test_each_number_counts_nothing() -> None:
-    found = LocalWorkers().run(each_number(lambda number: [number] * number), 3, 2, "numbers")
-    assert found.results == [1, 2, 2] and not found.counts
