@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import isfinite
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Choice, starts_of
 from optimizer.workload.instants import format_instant
@@ -35,6 +36,7 @@ from spark_jobs.checks.sampling import (
 )
 from spark_jobs.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.workers import EVENTS, Count, Workers
 from spark_jobs.results.rows import places
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
@@ -69,8 +71,12 @@ Measured."""
 FEW_EVENTS = 1_000_000
 """Runs over no more events than this read the windows of each query wherever they lie; larger ones at one place."""
 
+TASKS_A_CORE = 4
+"""Most tasks a core that read raw events."""
+
 LOCAL_EVENTS = 4_000_000
-"""Events of the windows of a query that the driver holds; Spark's tasks read what is more."""
+"""Events of the windows of a query that the driver reads itself. If there are more, tasks read them, each some files,
+and hand back the events of the groups that are recomputed."""
 
 WITHOUT_ANSWERS = 0.25
 """How much less a query weighs that has no answers in the run."""
@@ -265,7 +271,7 @@ def compared(
     for row in staged.rows(ends) if wanted else ():
         stored.setdefault(row["query"], []).append(row)
     found = []
-    for events in raw_events(plan, sources, wanted):
+    for events in raw_events(engine, plan, sources, wanted):
         one = events.wanted
         ours = stored.get(one.query.name, [])
         read = [row for row in ours if one.has(row["key"])]
@@ -366,9 +372,12 @@ class Judge(NamedTuple):
 
 @dataclass(frozen=True)
 class RawEvents:
-    """The raw events that a query is recomputed from, of the splits of its stream; ``table``: those that count, with
-    the source's own columns, None if they are too many to be read here; ``noted``: what is particular about them;
-    ``rows``: the query's part of them, for what they cost."""
+    """The raw events that a query is recomputed from, of the splits of its stream.
+
+    ``table``: those that count, with the source's own columns; None if they are too many to be held here. ``noted``:
+    what is particular about them; ``rows``: the query's part of those that were read, for what they cost;
+    ``has_others``: whether events of groups that are not recomputed are in the table.
+    """
 
     wanted: RecomputedQuery
     stream: Stream
@@ -376,6 +385,7 @@ class RawEvents:
     table: pa.Table | None
     noted: str = ""
     rows: int = 0
+    has_others: bool = True
 
     def check(self, engine: Engine, differences: Callable[[Judge], list[Difference]]) -> dict[str, Any]:
         """A check of what differs from the answers, as its dict.
@@ -389,7 +399,7 @@ class RawEvents:
         try:
             if self.table is None:
                 raise CannotTell("there is too much to read")
-            found = differences(Judge(self._by_duckdb, True))
+            found = differences(Judge(self._by_duckdb, self.has_others))
         except CannotTell as error:
             session = engine.session()
             if session is None:
@@ -403,7 +413,8 @@ class RawEvents:
     def _by_duckdb(self, query: ACQ) -> list[dict[str, Any]]:
         from spark_jobs.unshared.duckdb_windows import recompute_here
 
-        chosen = None if self.wanted.buckets is None else partial(self.wanted.has_group, query)
+        is_whole = self.wanted.buckets is None or not self.has_others
+        chosen = None if is_whole else partial(self.wanted.has_group, query)
         assert self.table is not None
         return recompute_here(self.table, query, self.stream.time, self.wanted.windows, chosen)
 
@@ -428,26 +439,63 @@ class RawEvents:
 
 
 def raw_events(
-    plan: SharingPlan, sources: Mapping[str, Sequence[Split]], wanted: Sequence[RecomputedQuery]
+    engine: Engine, plan: SharingPlan, sources: Mapping[str, Sequence[Split]], wanted: Sequence[RecomputedQuery]
 ) -> Iterator[RawEvents]:
     """The raw events that are to be recomputed, query by query.
 
-    The driver reads those of each stream once for all its queries; of a query whose windows hold too many for that
-    Spark's tasks read them.
+    The driver reads those of each stream once for all its queries. If the windows of a query hold too many for that,
+    tasks read them: those of its groups that are recomputed, or, if all are, by a plan of Spark's.
     """
     for name in dict.fromkeys(one.query.stream for one in wanted):
         stream, splits = plan.workload.stream(name), sources[name]
         mine = [one for one in wanted if one.query.stream == name]
         held = EventsHeld(splits)
         large = [one for one in mine if held.events(merged_spans(one.windows)) > LOCAL_EVENTS]
-        yield from (RawEvents(one, stream, splits, None) for one in large)
+        yield from (RawEvents(one, stream, splits, None) for one in large if one.buckets is None)
+        yield from _read_by_tasks(engine.workers, stream, splits, [one for one in large if one.buckets is not None])
         here = [one for one in mine if one not in large]
         if here:
-            columns = list(dict.fromkeys(column for one in here for column in one.columns(stream)))
-            table, noted = _events(
-                stream, splits, columns, merged_spans([span for one in here for span in one.windows])
-            )
+            table, noted = _events(stream, splits, _columns(stream, here), _spans(here))
             yield from (RawEvents(one, stream, splits, table, noted, len(table) // len(here)) for one in here)
+
+
+def _columns(stream: Stream, wanted: Sequence[RecomputedQuery]) -> list[str]:
+    return list(dict.fromkeys(column for one in wanted for column in one.columns(stream)))
+
+
+def _spans(wanted: Sequence[RecomputedQuery]) -> list[tuple[int, int]]:
+    return merged_spans([span for one in wanted for span in one.windows])
+
+
+def _read_by_tasks(
+    workers: Workers, stream: Stream, splits: Sequence[Split], wanted: Sequence[RecomputedQuery]
+) -> Iterator[RawEvents]:
+    """Raw events of queries of which some groups are recomputed, which tasks read file by file."""
+    spans, columns = _spans(wanted), _columns(stream, wanted)
+    files: dict[str, list[Split]] = {}
+    for split in splits:
+        if any(split.may_hold(*span) for span in spans):
+            files.setdefault(split.path, []).append(split)
+    of_files = list(files.values())
+
+    def task(numbers: Iterable[int], count: Count) -> Iterator[tuple[int, pa.Table, str]]:
+        for number in numbers:
+            events, noted = _events(stream, of_files[number], columns, spans)
+            count(EVENTS, len(events))
+            for at, one in enumerate(wanted):
+                chosen = [one.of_batch(batch, stream) for batch in events.to_batches()]
+                yield at, pa.Table.from_batches(chosen, _schema(one, stream)).combine_chunks(), noted
+
+    if not wanted:
+        return
+    description = f"sample of {number_of(len(wanted), 'query')} of {stream.name}"
+    outcome = workers.run(task, len(of_files), TASKS_A_CORE * workers.width, description)
+    rows = outcome.counts[EVENTS] // len(wanted)
+    for at, one in enumerate(wanted):
+        mine = [(table, noted) for number, table, noted in outcome.results if number == at]
+        chosen = pa.concat_tables([_schema(one, stream).empty_table(), *(table for table, _ in mine)])
+        notes = dict.fromkeys(noted for _, noted in mine if noted)
+        yield RawEvents(one, stream, splits, chosen.combine_chunks(), "; ".join(notes), rows, has_others=False)
 
 
 def _events(

@@ -106,7 +106,7 @@ def compared_rows(
     silent = {silence.query.name: silence for silence in silences if silence.span[0] < silence.span[1]}
     wanted += [RecomputedQuery(silence.query, (silence.span,), None) for silence in silent.values()]
     found = []
-    for events in raw_events(plan, sources, wanted):
+    for events in raw_events(engine, plan, sources, wanted):
         query = events.wanted.query
         if query.name in silent:
             check = events.check(engine, silent[query.name].differences)

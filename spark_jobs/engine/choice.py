@@ -115,8 +115,9 @@ class Engine:
 
     @property
     def workers(self) -> Workers:
-        """Those of the run that was decided last."""
-        assert self._workers is not None, "no run was decided"
+        """Those of the run that was decided last; this process until one was."""
+        if self._workers is None:
+            self._workers = LocalWorkers()
         return self._workers
 
     @property

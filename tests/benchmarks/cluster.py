@@ -6,11 +6,11 @@
 ``workers``: a standalone master and two workers on loopback; the same run with one core and with two, in turns.
 
 ``simulate``: measures what each task of a run takes, one after the other on one core, and what the driver does alone,
-once with few splits and once with many; prints for 16, 64 and 256 cores how long the run over a day of 1 and of 10
-billion events would take, which stage takes how much of that, and what share of the cores' time is work. Tasks go to
-the core that is free first. What a split costs is taken from those measured; what grows with splits (files that the
-final stage opens, the driver's lists) by the line through both measurements; what Spark takes to start a task, and a
-worker to begin one, is that of empty tasks.
+once with few splits and once with many, and prints what the driver does alone in each stage. Then prints for 16, 64 and
+256 cores how long the run over a day of 1 and of 10 billion events would take, which stage takes how much of that, and
+what share of the cores' time is work. Tasks go to the core that is free first. What a split costs is taken from those
+measured; what grows with splits (files that the final stage opens, the driver's lists) by the line through both
+measurements; what Spark takes to start a task, and a worker to begin one, is that of empty tasks.
 """
 
 from __future__ import annotations
@@ -133,12 +133,21 @@ def workers(events: int, rounds: int, queries: int, console: Console) -> None:
 
 
 # ------------------------------------------------------------------------------------------- simulation
+STAGES = ("partials", "finals")
+"""The stages that have tasks."""
+
+
 @dataclass
 class Measured:
-    """Seconds of each task by stage, and of the driver alone between them, by the stage before."""
+    """Seconds of each task by stage, and of the driver alone by stage."""
 
     tasks: dict[str, list[float]] = field(default_factory=dict)
-    driver: float = 0.0
+    alone: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def driver(self) -> float:
+        """Seconds of the driver alone."""
+        return sum(self.alone.values())
 
 
 class Timing(LocalWorkers):
@@ -172,11 +181,11 @@ def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
     house = Warehouse.open(root)
     version, _ = publish_plan(house, replace(plan, workload=replace(plan.workload, streams=(stream,))))
     begun = time.perf_counter()
-    shared_run(Engine("simulated", given=timing), house, version)
+    record = shared_run(Engine("simulated", given=timing), house, version)
     wall = time.perf_counter() - begun
-    names = ("partials", "finals", "inspection")
-    tasks = dict(zip(names, timing.measured, strict=True))
-    return Measured(tasks, wall - sum(map(sum, timing.measured)))
+    tasks = dict(zip(STAGES, timing.measured, strict=True))
+    alone = {name: seconds - sum(tasks.get(name, ())) for name, seconds in record.wall_seconds.items()}
+    return Measured(tasks, alone | {"rest": wall - sum(record.wall_seconds.values())})
 
 
 def makespan(times: list[float], cores: int, launch: float, begin: float) -> float:
@@ -218,14 +227,14 @@ def simulate(events: int, queries: int, console: Console) -> None:
         return float(low + max(0.0, high - low) * (splits - few) / (many - few))
 
     told = Table("", "few splits", "many splits")
-    for name in ("partials", "finals", "inspection"):
+    for name in STAGES:
         cells = (f"{len(of.tasks[name])} x {sum(of.tasks[name]) / len(of.tasks[name]):.3f} s" for of in found.values())
         told.add_row(f"{name}, tasks", *cells)
+    for name in found[few].alone:
+        told.add_row(f"driver alone, {name}", *(f"{of.alone[name]:.2f} s" for of in found.values()))
     told.add_row("driver alone", *(f"{of.driver:.2f} s" for of in found.values()))
     console.print(told, f"a task takes {launch * 1000:.1f} ms to start and {begin * 1000:.1f} ms to begin")
-    table = Table(
-        "events a day", "cores", "list, commits, audit, publish", "partials", "finals", "inspection", "wall", "work"
-    )
+    table = Table("events a day", "cores", "list, commits, audit, publish", "partials", "finals", "wall", "work")
     for day in (10**9, 10**10):
         splits = day * few // events
         lifted = [chance.choice(found[few].tasks["partials"]) for _ in range(splits)]
@@ -236,12 +245,10 @@ def simulate(events: int, queries: int, console: Console) -> None:
             final = line(lambda of: sum(of.tasks["finals"]) / BUCKETS, files) / slices
             read = line(lambda of: max(of.tasks["finals"]) / max(sum(of.tasks["finals"]) / BUCKETS, 1e-9), files)
             finals = [final * (1 + (read - 1) * chance.random() / 2) for _ in range(BUCKETS * slices)]
-            looked = sum(found[few].tasks["inspection"])
-            inspection = [looked / cores] * cores
             # the run's own lists grow with files; what is audited is a sample
             driver = line(lambda of: of.driver, files)
-            spans = [makespan(times, cores, launch, begin) for times in (lifted, finals, inspection)]
-            wall, work = driver + sum(spans), sum(map(sum, (lifted, finals, inspection)))
+            spans = [makespan(times, cores, launch, begin) for times in (lifted, finals)]
+            wall, work = driver + sum(spans), sum(map(sum, (lifted, finals)))
             share = work / (cores * wall)
             cells = (f"{seconds:.1f}" for seconds in (driver, *spans, wall))
             table.add_row(f"{day:.0e}", str(cores), *cells, f"{share:.0%}")

@@ -33,6 +33,7 @@ from spark_jobs.checks.inspection import BUCKETS_OF, inspect
 from spark_jobs.checks.recompute import compare
 from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.checks.suite import FINDINGS, expectations
+from spark_jobs.engine.choice import engine_of
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.plans import load_plan
@@ -299,13 +300,13 @@ def test_answers_are_compared_as_having_lets_them_be() -> None:
 
 @pytest.mark.longer
 @pytest.mark.spark
-@pytest.mark.parametrize("local, few", [(True, False), (True, True), (False, True)])
+@pytest.mark.parametrize("local, few", [(True, False), (True, True), (False, True), (False, False)])
 def test_samples_are_recomputed_wherever_they_are_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool, few: bool
 ) -> None:
     """By the driver or by tasks, all groups or some: the staged answers agree, and damage is told."""
     monkeypatch.setattr(recompute, "LOCAL_EVENTS", 10**9 if local else -1)
-    monkeypatch.setattr(recompute, "SAMPLED_EVENTS", 200 if few else 10**9)
+    monkeypatch.setattr(recompute, "SAMPLED_EVENTS", 4000 if few else 10**9)
     monkeypatch.setattr(recompute, "DRAWS", 100)
     laboratory = Laboratory(spark, tmp_path)
     laboratory.write([(minute, f"S{minute % 50}", price, volume) for minute, _, price, volume in steady(300)])
@@ -322,8 +323,9 @@ def test_samples_are_recomputed_wherever_they_are_read(
     sources = {"trades": splits_of(plan.workload.stream("trades"))}
 
     def checked() -> tuple[bool, str]:
-        (check,) = recompute.recomputed(spark, Staged(paths), plan, sources, begin, {"trades": end}, "seed")
-        assert ("recomputed by Spark" in check["detail"]) is (check["success"] and not local)
+        given = Staged(paths), plan, sources, begin, {"trades": end}, "seed"
+        (check,) = recompute.recomputed(engine_of(spark, "tests"), *given)
+        assert ("recomputed by Spark" in check["detail"]) is (check["success"] and not local and not few)
         return check["success"], check["detail"]
 
     success, detail = checked()
@@ -355,6 +357,6 @@ def test_events_of_a_late_window_are_recomputed_beside_those_of_early_ones(spark
         recompute.RecomputedQuery(late, ((at[2], at[3]),), None),
         recompute.RecomputedQuery(early, ((at[0], at[1]),), None),
     ]
-    found = list(recompute.raw_events(plan, {"trades": splits}, wanted))
+    found = list(recompute.raw_events(engine_of(spark, "tests"), plan, {"trades": splits}, wanted))
     held = {events.wanted.query.name: events.frame(spark).count() for events in found}
     assert held == {"late": 20, "early": 160}
