@@ -43,7 +43,8 @@ def audit(
     (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
     the folder of the Data Docs; ``past``: what earlier runs audited.
     """
-    answers = Staged(staged, None if findings is None else Counter({row["query"]: row["answers"] for row in findings}))
+    counts = None if findings is None else Counter({row["query"]: row["answers"] for row in findings})
+    answers = Staged(staged, counts, engine.workers)
 
     def recomputed_too() -> list[dict[str, Any]]:
         given = answers, plan, sources, begin, ends, seed, past

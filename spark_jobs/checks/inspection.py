@@ -21,6 +21,7 @@ from optimizer.synopses.synopsis import CARRIERS, synopses_of
 from optimizer.windows.alignment import newest_instants, starts_of
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.checks.suite import COLUMNS, FINDINGS
+from spark_jobs.results.revisions import Answered
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
@@ -34,32 +35,35 @@ DICTIONARIES = ["stream", "query", "key", "error"]
 
 
 Rows = list[dict[str, Any]]
-"""Findings: a row a query, of :data:`spark_jobs.checks.suite.COLUMNS`, and one of the buckets of groups in a file."""
+"""A row a query, of :data:`spark_jobs.checks.suite.COLUMNS`, and one of the buckets of groups in a file."""
 
 
-def inspection_of(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> Callable[[str], Rows]:
+class Findings(NamedTuple):
+    """What the inspection of a staged file counted: ``rows`` of what is wrong, and what is ``answered``."""
+
+    rows: Rows
+    answered: Answered
+
+
+def inspection_of(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> Callable[[str], Findings]:
     """A function that inspects one staged file of the answers of a plan, given its path.
 
     The task that writes a file inspects it: it reads back what lies on the disk, every row of it, and only counts leave
     the task.
     """
     queries, bucket_by = _asked(plan, ends)
-    return partial(_findings, queries=queries, begin=begin, ends=ends, bucket_by=bucket_by)
+    return partial(inspect, queries=queries, begin=begin, ends=ends, bucket_by=bucket_by)
 
 
-def _findings(path: str, **given: Any) -> Rows:
-    return inspect(path, **given).to_pylist()
-
-
-def summed(files: Iterable[Rows]) -> Rows:
-    """The findings of all staged files as a row a query.
+def summed(files: Iterable[Findings]) -> Rows:
+    """The findings in all staged files as a row a query.
 
     All answers of a query and a bucket of groups lie in one file of a day (queries may be answered apart), so an answer
     that stands twice does so in one file, unless a bucket is found in two that have answers of the same query.
     """
     found: dict[str, dict[str, Any]] = {}
     seen: dict[tuple[str, int], list[set[str]]] = {}
-    for row in itertools.chain.from_iterable(files):
+    for row in itertools.chain.from_iterable(file.rows for file in files):
         if row["query"] == BUCKETS_OF:
             told = json.loads(row["examples"])
             for bucket in told["buckets"]:
@@ -99,7 +103,7 @@ def inspect(
     begin: int,
     ends: Mapping[str, int],
     bucket_by: Mapping[str, tuple[str, ...]] | None = None,
-) -> pa.Table:
+) -> Findings:
     """What one staged file holds of each query, and which buckets of groups.
 
     ``bucket_by``: by query, the group columns that decide an answer's bucket (default: all). Row group by row group:
@@ -241,6 +245,7 @@ class _Inspection:
         self.buckets: set[int] = set()
         self.last: dict[str, tuple[str, int]] = {}
         self.unordered = False
+        self.answered = Answered()
 
     def look(self, rows: pa.Table, errors: Callable[[], pa.Table]) -> None:
         """Check the rows of a row group; ``errors`` reads their errors."""
@@ -259,6 +264,14 @@ class _Inspection:
         # a null is numbered behind the others
         names, streams, texts = [*names, None], [*streams, None], [*texts, ""]
         ranks = np.append(pc.rank(columns["key"].dictionary, tiebreaker="dense").to_numpy().astype(np.int64), 0)
+        positions = columns.get("position")
+        has_positions = positions is not None and positions.null_count < len(rows)
+        self.answered.add(
+            [name or "(null)" for name in names],
+            named,
+            instants,
+            instants_as_numbers(positions) if has_positions else None,
+        )
         lists = {carrier: _Lists(columns[carrier]) for carrier in CARRIERS if carrier in columns}
         wrong, heads = np.zeros(len(rows), dtype=bool), np.empty(len(rows), dtype=np.int64)
         cuts = [0, *(np.flatnonzero((named[1:] != named[:-1]) | (stream[1:] != stream[:-1])) + 1).tolist(), len(rows)]
@@ -429,8 +442,8 @@ class _Inspection:
             if len(self.examples[name]) < 2:
                 self.examples[name].append(f"{name} {rows['instant'][at]} {texts[key[at]]}")
 
-    def findings(self) -> pa.Table:
-        """The findings as rows, a row a query, and one of the buckets."""
+    def findings(self) -> Findings:
+        """The findings: a row a query, and one of the buckets."""
         rows = [
             {"query": name, "answers": counts["answers"]}
             | {finding: counts[finding] for finding in FINDINGS}
@@ -439,7 +452,7 @@ class _Inspection:
         ]
         told = json.dumps({"day": self.day, "queries": sorted(self.found), "buckets": sorted(self.buckets)})
         rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
-        return pa.Table.from_pylist(rows)
+        return Findings(rows, self.answered)
 
 
 LONGEST = np.iinfo(np.int64).max

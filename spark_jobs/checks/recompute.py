@@ -34,7 +34,7 @@ from spark_jobs.checks.sampling import (
     stratum_chances,
     systematic,
 )
-from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.checks.staged_answers import TASKS_A_CORE, Staged, units_of
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.workers import EVENTS, Count, Workers
 from spark_jobs.results.rows import places
@@ -70,9 +70,6 @@ Measured."""
 
 FEW_EVENTS = 1_000_000
 """Runs over no more events than this read the windows of each query wherever they lie; larger ones at one place."""
-
-TASKS_A_CORE = 4
-"""Most tasks a core that read raw events."""
 
 LOCAL_EVENTS = 4_000_000
 """Events of the windows of a query that the driver reads itself. If there are more, tasks read them, each some files,

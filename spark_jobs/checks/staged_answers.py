@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.windows.alignment import Choice, instants, starts_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ
 from spark_jobs.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
 from spark_jobs.checks.sampling import EMPTY, Mask, Past, Units
+from spark_jobs.engine.workers import Count, Workers
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import WHOLE, Place
 
@@ -28,63 +32,103 @@ MOST_DUE = 10_000
 """Instants of a query that are looked at for windows without answers, about: a long interval may have many more."""
 
 KEPT_ROWS = 2_000_000
-"""Answers of which the windows are kept once they are read."""
+"""Answers up to which this process reads the files of a run, and keeps the windows that they are of."""
+
+TASKS_A_CORE = 4
+"""Most tasks a core that read staged or raw rows."""
+
+
+Columns = dict[str, pa.Array]
+"""Columns (n,) of some answers, by name."""
 
 
 class Staged:
-    """The files of a run's staged answers. ``counts``: the number of answers of each query, where it is known."""
+    """The files of a run's staged answers. ``counts``: the number of answers of each query, where it is known;
+    ``workers``: who reads the files if there are many answers; None: this process."""
 
-    def __init__(self, paths: Sequence[str], counts: Counter[str] | None = None) -> None:
-        content = (Place.of(path).open_unchanging(True, WHOLE) for path in paths)
-        self.files = [pq.ParquetFile(file, read_dictionary=DICTIONARIES) for file in content]
-        self._frames: list[dict[str, pa.Array]] | None = None
-        self._counts = counts
+    def __init__(
+        self, paths: Sequence[str], counts: Counter[str] | None = None, workers: Workers | None = None
+    ) -> None:
+        self._paths, self._counts, self._workers = list(paths), counts, workers
+        self._frames: list[Columns] | None = None
+        self._open: list[pq.ParquetFile] = []
+
+    def _files(self) -> list[pq.ParquetFile]:
+        """The files, which stay open: in a store opening one again reads it again."""
+        self._open = self._open or list(map(_opened, self._paths))
+        return self._open
 
     def counts(self) -> Counter[str]:
         """The number of answers of each query."""
         if self._counts is None:
-            self._counts = self._counted()
+            files = self._files()
+            if sum(file.metadata.num_rows for file in files) <= KEPT_ROWS:
+                self._frames = [rows for file in files for rows in _rows_of(file, None, _FRAME)]
+            found: Counter[str] = Counter()
+            for table in self._frames or (rows for file in files for rows in _rows_of(file, None, ["query"])):
+                column = table["query"]
+                counts = np.bincount(dictionary_codes(column), minlength=len(column.dictionary) + 1).tolist()
+                found.update(dict(zip(column.dictionary.to_pylist(), counts, strict=False)))
+            self._counts = +found
         return self._counts
 
-    def _counted(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        if sum(file.metadata.num_rows for file in self.files) <= KEPT_ROWS:
-            self._frames = list(self._rows(lambda names: True, _FRAME))
-        for table in self._frames or self._rows(lambda names: True, ["query"]):
-            column = table["query"]
-            counts = np.bincount(dictionary_codes(column), minlength=len(column.dictionary) + 1).tolist()
-            found.update(dict(zip(column.dictionary.to_pylist(), counts, strict=False)))
-        return +found
-
-    def frames(self, wanted: Set[str]) -> Iterator[dict[str, pa.Array]]:
-        """Of which windows the answers are, of the row groups that have answers of some queries."""
-        yield from self._frames or self._rows(lambda names: not wanted.isdisjoint(names), _FRAME)
+    def frames(self, wanted: Set[str]) -> Iterator[Columns]:
+        """Of which windows the answers of some queries are; answers of others may be among them."""
+        yield from self._frames if self._frames is not None else self._each(partial(_frames_of, wanted=wanted))
 
     def rows(self, windows: Mapping[str, Collection[int]]) -> list[dict[str, Any]]:
         """The answers of some windows: by query the ends of their content."""
         ends = {name: np.array(sorted(each), dtype=np.int64) for name, each in windows.items()}
-        found: list[dict[str, Any]] = []
-        for table in self._rows(lambda names: not ends.keys().isdisjoint(names), _ANSWERS):
-            codes, moments = dictionary_codes(table["query"]), instants_as_numbers(table["window_end"])
-            chosen = np.zeros(len(codes), dtype=bool)
-            for code, name in enumerate(table["query"].dictionary.to_pylist()):
-                if name in ends:
-                    chosen |= (codes == code) & np.isin(moments, ends[name])
-            if chosen.any():
-                mask = pa.array(chosen)
-                columns = {name: column.filter(mask).to_pylist() for name, column in table.items()}
-                found += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return found
+        return list(self._each(partial(_answers_of, ends=ends)))
 
-    def _rows(self, wanted: Callable[[Sequence[str]], bool], columns: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
-        """Columns of the row groups, as far as the files have them. ``wanted``: of which queries."""
-        for file in self.files:
-            present = [name for name in columns if name in file.schema_arrow.names]
-            for number in range(file.metadata.num_row_groups):
-                named = file.read_row_group(number, columns=["query"], use_threads=False)
-                if wanted(single_chunk(named["query"]).dictionary.to_pylist()):
-                    rows = named if present == ["query"] else file.read_row_group(number, present, use_threads=False)
-                    yield {name: single_chunk(rows[name]) for name in rows.schema.names}
+    def _each(self, read: Callable[[pq.ParquetFile], Iterable[Any]]) -> Iterable[Any]:
+        """What a function reads of each file."""
+        paths = self._paths
+        if self._workers is None or self.counts().total() <= KEPT_ROWS:
+            return itertools.chain.from_iterable(map(read, self._files()))
+
+        def task(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+            for number in numbers:
+                yield from read(_opened(paths[number]))
+
+        most = TASKS_A_CORE * self._workers.width
+        return self._workers.run(task, len(paths), most, f"sample of {number_of(len(paths), 'file')}").results
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(Place.of(path).open_unchanging(True, WHOLE), read_dictionary=DICTIONARIES)
+
+
+def _frames_of(file: pq.ParquetFile, wanted: Set[str]) -> Iterator[Columns]:
+    """The windows that answers of some queries in a file are of."""
+    for table in _rows_of(file, wanted, _FRAME):
+        names = table["query"].dictionary.to_pylist()
+        chosen = np.array([*(name in wanted for name in names), False])[dictionary_codes(table["query"])]
+        yield {name: column.filter(pa.array(chosen)) for name, column in table.items()}
+
+
+def _answers_of(file: pq.ParquetFile, ends: Mapping[str, Longs]) -> Iterator[dict[str, Any]]:
+    """The answers of some windows in a file: by query the ends of their content."""
+    for table in _rows_of(file, ends.keys(), _ANSWERS):
+        codes, moments = dictionary_codes(table["query"]), instants_as_numbers(table["window_end"])
+        chosen = np.zeros(len(codes), dtype=bool)
+        for code, name in enumerate(table["query"].dictionary.to_pylist()):
+            if name in ends:
+                chosen |= (codes == code) & np.isin(moments, ends[name])
+        if chosen.any():
+            mask = pa.array(chosen)
+            columns = {name: column.filter(mask).to_pylist() for name, column in table.items()}
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def _rows_of(file: pq.ParquetFile, wanted: Set[str] | None, columns: Sequence[str]) -> Iterator[Columns]:
+    """Columns of the row groups that have answers of some queries, as far as the file has them; None: of all."""
+    present = [name for name in columns if name in file.schema_arrow.names]
+    for number in range(file.metadata.num_row_groups):
+        named = file.read_row_group(number, columns=["query"], use_threads=False)
+        if wanted is None or not wanted.isdisjoint(single_chunk(named["query"]).dictionary.to_pylist()):
+            rows = named if present == ["query"] else file.read_row_group(number, present, use_threads=False)
+            yield {name: single_chunk(rows[name]) for name in rows.schema.names}
 
 
 def units_of(

@@ -121,6 +121,12 @@ class Engine:
         return self._workers
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether the tasks of the run that was decided last run on other machines, while this one waits."""
+        name, _, master = self.workers.name.partition(" ")
+        return name != "local" and not is_here(master)
+
+    @property
     def jobs(self) -> list[Job]:
         """What Spark did for the run that was decided last."""
         return self._workers.jobs if self._workers is not None else []

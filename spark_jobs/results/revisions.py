@@ -7,9 +7,9 @@ made into Python values. Windows with other answers have the same sum by chance 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,15 +54,16 @@ class Readers:
         if len(replaced):
             self.gone.append(_hashed(replaced))
 
-    def change(self, staged: Iterable[Place]) -> dict[str, Any]:
+    def change(self, staged: Iterable[Place], answered: Answered | None = None) -> dict[str, Any]:
         """The change, once the answers of the ``staged`` files have taken the place of those that are gone.
+        ``answered``: those answers, if somebody who read the files has counted them.
 
         ``before``, ``after``: answers of the interval. ``gained``, ``lost``, ``changed``: how many queries and windows
         have answers now that had none, have none any more, have others. ``fewer``: of each query that has fewer answers
         than before, how many it had and has. ``queries``: which of them lost or changed answers, the first hundred.
         """
         if not self.gone:
-            return self._first(staged)
+            return self._first(staged, answered)
         new = [_hashed(_read(path)) for path in staged]
         self.after = Counter(self.before)
         for part in self.gone:
@@ -87,14 +88,15 @@ class Readers:
             "queries": names[:NAMED],
         }
 
-    def _first(self, staged: Iterable[Place]) -> dict[str, Any]:
+    def _first(self, staged: Iterable[Place], answered: Answered | None) -> dict[str, Any]:
         """The change where nothing is replaced: every window is gained, and no answer need be compared."""
-        found = _Counted()
-        for path in staged:
-            with reading(path):
-                found.add(opened(path, most=WHOLE, read_dictionary=["query"]))
-        self.after = self.before + found.answers
-        self._windows = {"gained": found.windows(), "lost": Counter(), "changed": Counter()}
+        if answered is None:
+            answered = Answered()
+            for path in staged:
+                with reading(path):
+                    answered.add_file(opened(path, most=WHOLE, read_dictionary=["query"]))
+        self.after = self.before + answered.answers
+        self._windows = {"gained": answered.windows(), "lost": Counter(), "changed": Counter()}
         return {
             "before": self.before.total(),
             "after": self.after.total(),
@@ -125,60 +127,99 @@ BATCH = 1 << 17
 """Rows that are counted at once: few enough to stay in the cache."""
 
 
-class _Counted:
-    """Answers by query, and windows, of some files: answers repeat a window in millions, so it is not joined on.
+class _Grid(NamedTuple):
+    """Windows that lie evenly: of ``names`` queries, at ``places`` instants from ``first`` on, a ``step`` apart."""
 
-    A window is the query's number, instant and position (-1: none).
+    names: tuple[str, ...]
+    first: int
+    step: int
+    places: int
+
+
+class Answered:
+    """Answers by query, and the windows that they are of: answers repeat a window in millions, so it is not joined on.
+
+    A window is the query, the instant and the position (-1: none). What tasks count is joined by the driver: of windows
+    that lie evenly a bit each.
     """
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()
-        self.numbers: dict[str, int] = {}
-        self.found: list[NDArray[np.int64]] = []
+        self._bits: dict[_Grid, NDArray[np.uint8]] = {}
+        self._others: list[tuple[tuple[str, ...], NDArray[np.int64]]] = []
 
-    def add(self, file: pq.ParquetFile) -> None:
+    def add(
+        self,
+        names: Sequence[str],
+        codes: NDArray[np.int32],
+        instants: NDArray[np.int64],
+        positions: NDArray[np.int64] | None,
+    ) -> None:
+        """Count some answers (n,): ``codes`` number the ``names`` of their queries; ``positions``: None if none has
+        one."""
+        if not len(codes):
+            return
+        counts = np.bincount(codes, minlength=len(names)).tolist()
+        self.answers.update({name: count for name, count in zip(names, counts, strict=True) if count})
+        first, last = int(instants.min()), int(instants.max())
+        step = int(np.gcd.reduce(instants - first)) or 1
+        places = (last - first) // step + 1
+        if positions is not None or places * len(names) > MOST_PLACES:
+            every = np.full(len(codes), -1) if positions is None else positions
+            windows = np.unique(np.stack([codes.astype(np.int64), instants, every]), axis=1)
+            self._others.append((tuple(names), windows))
+            return
+        seen = np.zeros(places * len(names), dtype=bool)
+        seen[(instants - first) // step + codes * np.int64(places)] = True
+        self._note(_Grid(tuple(names), first, step, places), np.packbits(seen))
+
+    def add_file(self, file: pq.ParquetFile) -> None:
         """Count the answers of a file whose queries are read as a dictionary."""
-        names = [name for name in WINDOW if name in file.schema_arrow.names]
-        for batch in file.iter_batches(BATCH, columns=names):
-            queries = batch["query"].dictionary.to_pylist()
-            codes = batch["query"].indices.to_numpy()
-            counts = np.bincount(codes, minlength=len(queries)).tolist()
-            self.answers.update({name: count for name, count in zip(queries, counts, strict=True) if count})
-            known = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in queries], dtype=np.int64)
+        columns = [name for name in WINDOW if name in file.schema_arrow.names]
+        for batch in file.iter_batches(BATCH, columns=columns):
             positions = None
-            if "position" in names and batch["position"].null_count < len(batch):
+            if "position" in columns and batch["position"].null_count < len(batch):
                 positions = pc.fill_null(batch["position"], -1).to_numpy()
-            windows = _distinct(codes, batch["instant"].cast(pa.int64()).to_numpy(), positions)
-            windows[0] = known[windows[0]]
-            self.found.append(windows)
+            queries, instants = batch["query"], batch["instant"].cast(pa.int64()).to_numpy()
+            self.add(queries.dictionary.to_pylist(), queries.indices.to_numpy(), instants, positions)
+
+    def join(self, other: Answered) -> None:
+        """Count what another has counted, too."""
+        self.answers.update(other.answers)
+        self._others += other._others
+        for grid, bits in other._bits.items():
+            self._note(grid, bits)
+
+    def _note(self, grid: _Grid, bits: NDArray[np.uint8]) -> None:
+        known = self._bits.get(grid)
+        self._bits[grid] = bits if known is None else known | bits
 
     def windows(self) -> Counter[str]:
         """How many windows of each query the answers are of."""
-        if not self.found:
+        numbers: dict[str, int] = {}
+        found: list[NDArray[np.int64]] = []
+        for grid, bits in self._bits.items():
+            query, place = np.divmod(
+                np.flatnonzero(np.unpackbits(bits, count=grid.places * len(grid.names))), grid.places
+            )
+            found.append(
+                np.stack(
+                    [_numbered(numbers, grid.names)[query], grid.first + place * grid.step, np.full(len(query), -1)]
+                )
+            )
+        for names, windows in self._others:
+            found.append(np.stack([_numbered(numbers, names)[windows[0]], *windows[1:]]))
+        if not found:
             return Counter()
-        queries, *others = np.concatenate(self.found, axis=1)
+        queries, *others = np.concatenate(found, axis=1)
         parts = [(number, len(values)) for values, number in map(distinct_of, others)]
-        row, _ = numbered_tuples([(queries, len(self.numbers)), *parts], len(queries))
-        counts = np.bincount(queries[row], minlength=len(self.numbers)).tolist()
-        return Counter({name: counts[number] for name, number in self.numbers.items() if counts[number]})
+        row, _ = numbered_tuples([(queries, len(numbers)), *parts], len(queries))
+        counts = np.bincount(queries[row], minlength=len(numbers)).tolist()
+        return Counter({name: counts[number] for name, number in numbers.items() if counts[number]})
 
 
-def _distinct(
-    codes: NDArray[np.int32], instants: NDArray[np.int64], positions: NDArray[np.int64] | None
-) -> NDArray[np.int64]:
-    """The windows (3, w) of some answers (n,), each once."""
-    if not len(codes):
-        return np.empty((3, 0), dtype=np.int64)
-    first, last, width = int(instants.min()), int(instants.max()), int(codes.max()) + 1
-    step = int(np.gcd.reduce(instants - first)) or 1
-    places = (last - first) // step + 1
-    if positions is not None or places * width > MOST_PLACES:
-        every = np.full(len(codes), -1) if positions is None else positions
-        return np.unique(np.stack([codes.astype(np.int64), instants, every]), axis=1)
-    seen = np.zeros(places * width, dtype=bool)
-    seen[(instants - first) // step + codes * np.int64(places)] = True
-    query, place = np.divmod(np.flatnonzero(seen), places)
-    return np.stack([query, first + place * step, np.full(len(query), -1)])
+def _numbered(numbers: dict[str, int], names: Sequence[str]) -> NDArray[np.int64]:
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
 
 def _read(path: Place) -> pa.Table:

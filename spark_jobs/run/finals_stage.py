@@ -20,7 +20,7 @@ from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants_between
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
-from spark_jobs.checks.inspection import Rows, inspection_of
+from spark_jobs.checks.inspection import Findings, inspection_of
 from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.top import TopRows, write_top
@@ -79,7 +79,7 @@ class Written(NamedTuple):
     """A file of answers, and what its inspection found; None: it was not inspected."""
 
     file: DataFile
-    findings: Rows | None = None
+    findings: Findings | None = None
 
 
 Inspection = Callable[[DataFile], Written]
@@ -95,7 +95,7 @@ def _inspection(run: Run, filled: FilledRun) -> Inspection:
     )
 
 
-def _inspected(root: str, inspect: Callable[[str], Rows], file: DataFile) -> Written:
+def _inspected(root: str, inspect: Callable[[str], Findings], file: DataFile) -> Written:
     return Written(file, inspect(f"{root}/{file.path}"))
 
 

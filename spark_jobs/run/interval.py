@@ -196,6 +196,7 @@ def _others(run: Run) -> list[dict[str, Any]]:
 
 def _decide(run: Run, prepared: PreparedRun) -> None:
     """Choose what computes, as the record has it."""
+    from spark_jobs.checks import suite
     from spark_jobs.run import finals_stage
 
     fixed = run.engine.fixed()
@@ -204,6 +205,9 @@ def _decide(run: Run, prepared: PreparedRun) -> None:
     workers = run.engine.decide(amount, run.record.run_id)
     run.record.engine, run.record.engine_because = workers.name, run.engine.choice.reason
     run.record.application, run.record.ui = workers.application, workers.ui
+    if run.engine.is_elsewhere:
+        # while others work, Great Expectations is loaded here
+        suite.begin(run.request.checks)
 
 
 def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated:

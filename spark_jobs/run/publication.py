@@ -18,9 +18,9 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.costs import measurements
 from spark_jobs.costs.measurements import NO_STREAM, Measured, groups_per_fragment
-from spark_jobs.results.revisions import Readers
+from spark_jobs.results.revisions import Answered, Readers
 from spark_jobs.run import narrowing
-from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
+from spark_jobs.run.values import AnsweredRun, CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.storage import Place
@@ -55,13 +55,23 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     record.rewritten = asdict(rewritten)
     if readers.known:
         root = run.warehouse.place / "results"
-        record.readers = readers.change([root / file.path for file in answered.staged])
+        record.readers = readers.change([root / file.path for file in answered.staged], _counted(answered))
         record.assets = readers.change_of(assets)
         due = [query for query in filled.plan.workload.queries if query.name in until]
         record.empty = readers.without_answers(
             [query.name for query in due if is_due(query, record.begin, until[query.name])]
         )
     return PublishedRun(checked, table_version, readers)
+
+
+def _counted(answered: AnsweredRun) -> Answered | None:
+    """The answers as the inspection counted them."""
+    if answered.findings is None:
+        return None
+    found = Answered()
+    for findings in answered.findings:
+        found.join(findings.answered)
+    return found
 
 
 def is_due(query: ACQ, begin: int, until: int) -> bool:

@@ -31,6 +31,7 @@ from spark_jobs.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    from spark_jobs.checks.inspection import Findings
     from spark_jobs.results.revisions import Readers
 
 Instants = Mapping[str, NDArray[np.int64] | None]
@@ -205,7 +206,7 @@ class AnsweredRun:
 
     filled: FilledRun
     staged: tuple[DataFile, ...]
-    findings: tuple[list[dict[str, Any]], ...] | None = None
+    findings: tuple[Findings, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.workload.values import Stream
+from spark_jobs.checks import recompute, suite
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
@@ -133,8 +134,16 @@ def workers(events: int, rounds: int, queries: int, console: Console) -> None:
 
 
 # ------------------------------------------------------------------------------------------- simulation
-STAGES = ("partials", "finals")
-"""The stages that have tasks."""
+STAGES = ("partials", "finals", "sampled answers", "sampled events")
+"""The stages that have tasks: the audit reads its sample of answers and of events by tasks, too."""
+
+
+def stage_of(description: str) -> str:
+    """The stage that a job does."""
+    first = description.split()[0]
+    if first == "sample":
+        return STAGES[2] if "file" in description else STAGES[3]
+    return first
 
 
 @dataclass
@@ -156,7 +165,7 @@ class Timing(LocalWorkers):
     def __init__(self, spark: Any) -> None:
         super().__init__()
         self._spark = spark
-        self.measured: list[list[float]] = []
+        self.measured: dict[str, list[float]] = {}
 
     @property
     def width(self) -> int:
@@ -168,7 +177,7 @@ class Timing(LocalWorkers):
             begun = time.perf_counter()
             yielded += counted([number])
             times.append(time.perf_counter() - begun)
-        self.measured.append(times)
+        self.measured[stage_of(description)] = times
         return outcome_of(yielded)
 
     def session(self) -> Any:
@@ -183,8 +192,12 @@ def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
     begun = time.perf_counter()
     record = shared_run(Engine("simulated", given=timing), house, version)
     wall = time.perf_counter() - begun
-    tasks = dict(zip(STAGES, timing.measured, strict=True))
-    alone = {name: seconds - sum(tasks.get(name, ())) for name, seconds in record.wall_seconds.items()}
+    tasks = timing.measured
+    in_stage = {"partials": STAGES[:1], "finals": STAGES[1:2], "audit": STAGES[2:]}
+    alone = {
+        name: seconds - sum(sum(tasks.get(stage, ())) for stage in in_stage.get(name, ()))
+        for name, seconds in record.wall_seconds.items()
+    }
     return Measured(tasks, alone | {"rest": wall - sum(record.wall_seconds.values())})
 
 
@@ -207,6 +220,10 @@ def empty_tasks(job: Any, count: int) -> float:
     return (time.perf_counter() - begun) / count
 
 
+DAYS = (10**9, 10**10)
+"""Events of the days that are simulated."""
+
+
 def simulate(events: int, queries: int, console: Console) -> None:
     """Measure, and print what larger clusters would take."""
     chance = random.Random(7)
@@ -216,6 +233,9 @@ def simulate(events: int, queries: int, console: Console) -> None:
         plan = plan_of(workload_of(made, queries), events)
         few, many = max(2, events // 1_000_000), 8 * max(2, events // 1_000_000)
         streams = {files: split_up(made, Path(folder) / f"events-{files}", files) for files in (few, many)}
+        # tasks read the events of a sample where there are too many for the driver, as there would be
+        recompute.LOCAL_EVENTS = recompute.LOCAL_EVENTS * events // DAYS[0]
+        suite.begin("all")
         measured(spark, streams[few], plan, f"{folder}/warm")
         found = {files: measured(spark, streams[files], plan, f"{folder}/house-{files}") for files in (few, many)}
         launch = empty_tasks(lambda n: spark.range(0, n, 1, n).count(), 2000)
@@ -245,10 +265,14 @@ def simulate(events: int, queries: int, console: Console) -> None:
             final = line(lambda of: sum(of.tasks["finals"]) / BUCKETS, files) / slices
             read = line(lambda of: max(of.tasks["finals"]) / max(sum(of.tasks["finals"]) / BUCKETS, 1e-9), files)
             finals = [final * (1 + (read - 1) * chance.random() / 2) for _ in range(BUCKETS * slices)]
+            answers = found[few].tasks["sampled answers"]
+            drawn = found[few].tasks["sampled events"]
+            sampled = [chance.choice(drawn) for _ in range(len(drawn) * splits // few)]
             # the run's own lists grow with files; what is audited is a sample
             driver = line(lambda of: of.driver, files)
-            spans = [makespan(times, cores, launch, begin) for times in (lifted, finals)]
-            wall, work = driver + sum(spans), sum(map(sum, (lifted, finals)))
+            stages = (lifted, finals, answers, sampled)
+            spans = [makespan(times, cores, launch, begin) for times in stages]
+            wall, work = driver + sum(spans), sum(map(sum, stages))
             share = work / (cores * wall)
             cells = (f"{seconds:.1f}" for seconds in (driver, *spans, wall))
             table.add_row(f"{day:.0e}", str(cores), *cells, f"{share:.0%}")

@@ -116,7 +116,7 @@ def written(folder: Path, rows: Sequence[dict[str, Any]], size: int = 100, schem
 
 
 def found(path: str) -> list[dict[str, Any]]:
-    told = inspect(path, QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+    told = inspect(path, QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
     assert told[-1]["query"] == BUCKETS_OF
     return told
 
@@ -140,7 +140,7 @@ def test_right_answers_are_found_right(tmp_path: Path, size: int) -> None:
 def test_only_instants_that_were_asked_for_are_right(tmp_path: Path) -> None:
     path = written(tmp_path, [answer(0, "A"), answer(1, "A"), answer(2, "A")])
     asked = replace(QUERY, window=replace(QUERY.window, at=(BEGIN + 2 * HOUR, BEGIN + 4 * HOUR)))
-    (told, _) = inspect(path, [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+    (told, _) = inspect(path, [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
     assert (told["answers"], told["wrong_window"]) == (3, 1)
 
 
@@ -167,7 +167,7 @@ def test_windows_of_any_length_are_those_that_are_due(tmp_path: Path, window: Wi
     ]
     asked = replace(QUERY, window=window)
     for rows, count in ((right, 0), (wrong, len(wrong))):
-        (told, _) = inspect(written(tmp_path, rows), [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+        (told, _) = inspect(written(tmp_path, rows), [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
         assert (told["answers"], told["wrong_window"]) == (len(rows), count)
 
 
@@ -252,7 +252,7 @@ def test_buckets_are_those_that_the_tasks_spread_groups_by(tmp_path: Path) -> No
     path = written(tmp_path, [answer(0, "A", key='["A","B"]'), answer(0, "A", key='["C",null]')])
 
     def told(bucket_by: dict[str, tuple[str, ...]]) -> str:
-        return str(inspect(path, [both], BEGIN, {"trades": BEGIN + 6 * HOUR}, bucket_by).to_pylist()[-1]["examples"])
+        return str(inspect(path, [both], BEGIN, {"trades": BEGIN + 6 * HOUR}, bucket_by).rows[-1]["examples"])
 
     for bucket_by, keys in (
         ({}, ['["A","B"]', '["C",null]']),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.results import revisions
-from spark_jobs.results.revisions import Readers
+from spark_jobs.results.revisions import Answered, Readers
 from spark_jobs.warehouse.schemas import RESULTS
 from tests.sizes import examples
 
@@ -71,8 +72,11 @@ def table(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=RESULTS)
 
 
-def replaced(old: Sequence[Row], new: Sequence[Row], gone: set[str], folder: Path) -> dict[str, Any]:
-    """By :class:`Readers`: the answers of some queries of ``old`` go, in two files, those of ``new`` come."""
+def replaced(
+    old: Sequence[Row], new: Sequence[Row], gone: set[str], folder: Path, by_tasks: bool = False
+) -> dict[str, Any]:
+    """By :class:`Readers`: the answers of some queries of ``old`` go, in two files, those of ``new`` come.
+    ``by_tasks``: each file was counted by somebody else."""
     readers = Readers()
     for part in (old[: len(old) // 2], old[len(old) // 2 :]):
         stored = table(part)
@@ -85,20 +89,31 @@ def replaced(old: Sequence[Row], new: Sequence[Row], gone: set[str], folder: Pat
         kept = kept.drop_columns([name for name in ("position", *_LISTS) if kept[name].null_count == len(kept)])
         paths.append(folder / f"{number}.parquet")
         pq.write_table(kept, paths[-1])
-    return readers.change(paths) | {"none": readers.without_answers(["p", "q", "r"])}
+    answered = Answered() if by_tasks else None
+    for path in paths if answered is not None else ():
+        of_file = Answered()
+        of_file.add_file(pq.ParquetFile(path, read_dictionary=["query"]))
+        answered.join(pickle.loads(pickle.dumps(of_file)))
+    return readers.change(paths, answered) | {"none": readers.without_answers(["p", "q", "r"])}
 
 
-@given(old=answers("a"), new=answers("b"), gone=st.sets(st.sampled_from("pq")), places=st.sampled_from((0, 1 << 20)))
-@settings(max_examples=examples(40), deadline=None)
+@given(
+    old=answers("a"),
+    new=answers("b"),
+    gone=st.sets(st.sampled_from("pq")),
+    places=st.sampled_from((0, 1 << 20)),
+    by=st.booleans(),
+)
+@settings(max_examples=examples(60), deadline=None)
 def test_changes_are_those_of_comparing_every_row(
-    old: list[Row], new: list[Row], gone: set[str], places: int, tmp_path_factory: pytest.TempPathFactory
+    old: list[Row], new: list[Row], gone: set[str], places: int, by: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     new = [row for row in new if row["query"] in gone]
     if old:
         new += [row for row in old[::2] if row["query"] in gone and windows([row]).keys().isdisjoint(windows(new))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(revisions, "MOST_PLACES", places)
-        told = replaced(old, new, gone, tmp_path_factory.mktemp("staged"))
+        told = replaced(old, new, gone, tmp_path_factory.mktemp("staged"), by)
     was, now = windows([row for row in old if row["query"] in gone]), windows(new)
     expected = {
         "gained": [key for key in now if key not in was],

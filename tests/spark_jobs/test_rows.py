@@ -420,7 +420,7 @@ def test_a_day_that_takes_too_much_memory_fails_alone() -> None:
 # -------------------------------------------------------------------------------------------- the audit
 def findings(path: str, made: Staged) -> dict[str, int]:
     bucket_by = {query.name: query.window.per or () for query in made.workload.queries}
-    found = inspect(path, made.workload.queries, DAY, {"trades": 4 * DAY}, bucket_by).to_pylist()
+    found = inspect(path, made.workload.queries, DAY, {"trades": 4 * DAY}, bucket_by).rows
     totals = {finding: sum(row[finding] for row in found) for finding in FINDINGS}
     return {finding: count for finding, count in totals.items() if count}
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Output, Pattern, Window
+from spark_jobs.checks import staged_answers
 from spark_jobs.checks.recompute import Drawn, drawn
 from spark_jobs.checks.sampling import (
     EMPTY,
@@ -33,6 +34,7 @@ from spark_jobs.checks.sampling import (
     window_chances,
 )
 from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.sources.splits import Split
 from tests.sizes import examples
 from tests.spark_jobs.test_quality import BEGIN, HOUR, NOON, QUERY, answer, written
@@ -241,6 +243,30 @@ def test_queries_of_a_large_run_lie_in_the_same_files(tmp_path: Path) -> None:
     found = sampled(staged, queries, 20, 10**6, "c", Past())
     alone = sampled(staged, queries, 20, 1000, "c", Past())
     assert len(found) > 1 and len(windows_of(found)) <= 2 < 8 < len(windows_of(alone))
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_staged_answers_that_tasks_read_are_those_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    queries = [QUERY, AGO, replace(QUERY, name="long", window=DAYS)]
+    paths = []
+    for number, symbols in enumerate([["A", None], ["B"], ["C", "D"]][:files]):
+        (tmp_path / str(number)).mkdir()
+        paths += staged_file(tmp_path / str(number), 20, queries, symbols)
+    found = []
+    for workers, most in ((None, 10**6), (LocalWorkers(), -1)):
+        monkeypatch.setattr(staged_answers, "KEPT_ROWS", most)
+        staged = Staged(paths, workers=workers)
+        splits = {"trades": [Split("parquet", "a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
+        units = units_of(staged, queries[:2], splits, BEGIN, {"trades": BEGIN + 22 * HOUR}, Past())
+        rows = staged.rows({"ago": [BEGIN + 3 * HOUR], QUERY.name: [BEGIN + 4 * HOUR, BEGIN + 5 * HOUR]})
+        windows = {
+            name: [str(part) for part in (each.starts, each.ends, each.answers, each.strata)]
+            for name, each in units.items()
+        }
+        found.append((staged.counts(), rows, windows))
+    assert found[0] == found[1] and len(found[0][1]) == 3 * sum((2, 1, 2)[:files])
 
 
 def windows_of(sample: Sequence[Drawn]) -> set[int]:
