@@ -194,7 +194,10 @@ class EventsHeld:
 
     def __init__(self, splits: Sequence[Split]) -> None:
         unknown = [split.begin is None or split.end is None for split in splits]
-        self.spans = [span for split in splits for span in split.spans]
+        known = [
+            (begin, end) for split in splits for begin, end in split.spans if begin is not None and end is not None
+        ]
+        self.spans = disjoint(known)
         self.has_unknown = any(unknown)
         self.begins = np.array([split.begin or 0 for split in splits], dtype=np.int64)
         self.ends = np.array([split.end or 0 for split in splits], dtype=np.int64)
@@ -206,9 +209,7 @@ class EventsHeld:
         if self.has_unknown:
             return Choice(window, ((begin, end),))
         met = disjoint(
-            (max(first + window.ago, begin), min(last - 1 + window.reach, end))
-            for first, last in self.spans
-            if first is not None and last is not None
+            (max(first + window.ago, begin), min(last - 1 + window.reach, end)) for first, last in self.spans
         )
         return Choice(window, met or ((begin, end),))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
@@ -12,7 +15,7 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.engine.workers import StageOutcome, Task, tasks_for
+from spark_jobs.engine.workers import Count, StageOutcome, Task, tasks_for
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
 from spark_jobs.partials.slabs import slabs_of, span_of_slab
@@ -37,8 +40,11 @@ if TYPE_CHECKING:
 EVENTS_A_TASK = 4_000_000
 """Events that are worth a task of the first stage, beyond one a core: each writes cells of its own."""
 
-TASKS_A_CORE = 4
+TASKS_A_CORE = 2
 """Most tasks of the first stage a core: with several, those that take longer are evened out."""
+
+FIRST_SHARE = 0.75
+"""What the first task of each core reads of all events, if a core has several: those that follow even out."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,32 @@ def _first_stored(request: FillRequest) -> int:
     return request.begin // DAY * DAY if KINDS[request.synopsis.kind].by_days else request.begin
 
 
+def parts_of(sizes: Sequence[float], width: int, tasks: int) -> list[range]:
+    """The numbers of splits (n,) as consecutive parts, at most one a task: of about the same size, or, with more
+    ``tasks`` than ``width`` at once, the first ones larger. ``sizes``: the events of each split, about."""
+    if not len(sizes):
+        return []
+    first = min(width, tasks)
+    shares = np.full(tasks, 1 / tasks)
+    if tasks > first:
+        shares[:first] = FIRST_SHARE / first
+        shares[first:] = (1 - FIRST_SHARE) / (tasks - first)
+    known = np.maximum(np.array(sizes, dtype=np.float64), 1)
+    # a split belongs to the part in which its middle lies
+    middles = (np.cumsum(known) - known / 2) / known.sum()
+    edges = np.searchsorted(middles, np.cumsum(shares)[:-1])
+    return [range(low, high) for low, high in pairwise([0, *edges.tolist(), len(known)]) if low < high]
+
+
+def _of_parts(task: Task, parts: Sequence[range]) -> Task:
+    """The task that does another for all numbers of some parts."""
+
+    def done(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+        return task((each for number in numbers for each in parts[number]), count)
+
+    return done
+
+
 def _lifted(
     run: Run, stream: Stream, requests: Sequence[FillRequest], splits: list[Split]
 ) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
@@ -193,8 +225,9 @@ def _lifted(
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
     task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
     width = tasks_for(events, run.workers.width, len(wanted))
-    most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
-    outcome = done(run, task, len(wanted), most, f"partials {stream.name}")
+    tasks = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
+    parts = parts_of([split.rows_about() for split in wanted], width, tasks)
+    outcome = done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]
     files, broken = of_outcomes(outcomes)

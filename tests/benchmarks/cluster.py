@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,11 +37,13 @@ from rich.table import Table
 
 from optimizer.workload.values import Stream
 from spark_jobs.checks import recompute, suite
+from spark_jobs.checks.staged_answers import TASKS_A_CORE
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
-from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of
+from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
 from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run import partials_stage
 from spark_jobs.warehouse.data_files import BUCKETS
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import plan_of, shared_run
@@ -177,7 +179,7 @@ class Timing(LocalWorkers):
             begun = time.perf_counter()
             yielded += counted([number])
             times.append(time.perf_counter() - begun)
-        self.measured[stage_of(description)] = times
+        self.measured.setdefault(stage_of(description), []).extend(times)
         return outcome_of(yielded)
 
     def session(self) -> Any:
@@ -201,15 +203,18 @@ def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
     return Measured(tasks, alone | {"rest": wall - sum(record.wall_seconds.values())})
 
 
-def makespan(times: list[float], cores: int, launch: float, begin: float) -> float:
-    """Until the last piece of work is done: spread in order over four tasks a core at most, as stages do, each given to
-    the core that is free first. ``launch``: seconds of the driver for each, ``begin`` of the worker."""
-    count = min(len(times), 4 * cores)
-    tasks = [sum(times[len(times) * n // count : len(times) * (n + 1) // count]) + begin for n in range(count)]
+def makespan(parts: list[float], cores: int, launch: float, begin: float) -> float:
+    """Until the last task is done, each given to the core that is free first. ``parts``: seconds of each task's work;
+    ``launch``: seconds of the driver for each, ``begin`` of the worker."""
     free = [0.0] * cores
-    for number, seconds in enumerate(tasks):
-        heapq.heappush(free, max(heapq.heappop(free), number * launch) + seconds)
+    for number, seconds in enumerate(parts):
+        heapq.heappush(free, max(heapq.heappop(free), number * launch) + begin + seconds)
     return max(free)
+
+
+def together(times: list[float], runs: Sequence[range]) -> list[float]:
+    """The seconds of tasks that do some consecutive pieces of work each."""
+    return [sum(times[each.start : each.stop]) for each in runs]
 
 
 def empty_tasks(job: Any, count: int) -> float:
@@ -254,13 +259,13 @@ def simulate(events: int, queries: int, console: Console) -> None:
         told.add_row(f"driver alone, {name}", *(f"{of.alone[name]:.2f} s" for of in found.values()))
     told.add_row("driver alone", *(f"{of.driver:.2f} s" for of in found.values()))
     console.print(told, f"a task takes {launch * 1000:.1f} ms to start and {begin * 1000:.1f} ms to begin")
-    table = Table("events a day", "cores", "list, commits, audit, publish", "partials", "finals", "wall", "work")
-    for day in (10**9, 10**10):
+    table = Table("events a day", "cores", "driver alone", *STAGES, "wall", "work")
+    for day in DAYS:
         splits = day * few // events
         lifted = [chance.choice(found[few].tasks["partials"]) for _ in range(splits)]
         # partial rows of whole buckets come out of as many files as tasks wrote
         for cores in (16, 64, 256):
-            files = min(splits, 4 * cores)
+            files = min(splits, partials_stage.TASKS_A_CORE * cores)
             slices = -(-cores // BUCKETS)
             final = line(lambda of: sum(of.tasks["finals"]) / BUCKETS, files) / slices
             read = line(lambda of: max(of.tasks["finals"]) / max(sum(of.tasks["finals"]) / BUCKETS, 1e-9), files)
@@ -268,10 +273,16 @@ def simulate(events: int, queries: int, console: Console) -> None:
             answers = found[few].tasks["sampled answers"]
             drawn = found[few].tasks["sampled events"]
             sampled = [chance.choice(drawn) for _ in range(len(drawn) * splits // few)]
-            # the run's own lists grow with files; what is audited is a sample
-            driver = line(lambda of: of.driver, files)
+            # sources are listed file by file; else what the driver does grows with the files that tasks write
+            driver = line(lambda of: of.alone["list"], splits)
+            driver += line(lambda of: of.driver - of.alone["list"], files)
             stages = (lifted, finals, answers, sampled)
-            spans = [makespan(times, cores, launch, begin) for times in stages]
+            most = partials_stage.TASKS_A_CORE * cores
+            tasks = [
+                together(lifted, partials_stage.parts_of([1.0] * splits, cores, most)),
+                *(together(times, shares(len(times), TASKS_A_CORE * cores)) for times in stages[1:]),
+            ]
+            spans = [makespan(parts, cores, launch, begin) for parts in tasks]
             wall, work = driver + sum(spans), sum(map(sum, stages))
             share = work / (cores * wall)
             cells = (f"{seconds:.1f}" for seconds in (driver, *spans, wall))

@@ -15,6 +15,7 @@ from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.spark import SparkWorkers
 from spark_jobs.engine.workers import Workers, shares
+from spark_jobs.run.partials_stage import parts_of
 from tests.sizes import examples
 
 
@@ -99,3 +100,17 @@ def test_a_process_that_is_killed_fails_its_stage(processes: LocalWorkers) -> No
     with pytest.raises(RuntimeError, match="a worker process of this machine ended"):
         processes.run(dying, 6, 6, "dying")
     check(processes, 5, 5)
+
+
+@given(sizes=st.lists(st.integers(0, 1000), max_size=60), width=st.integers(1, 9), more=st.integers(0, 20))
+def test_parts_are_all_splits_in_order_and_none_is_much_too_large(sizes: list[int], width: int, more: int) -> None:
+    parts = parts_of(sizes, width, width + more)
+    assert [number for part in parts for number in part] == list(range(len(sizes))) and len(parts) <= width + more
+    known = [max(size, 1) for size in sizes]
+    largest = sum(known) / width + max(known, default=0)
+    assert all(sum(known[part.start : part.stop]) <= largest + 1e-9 for part in parts)
+
+
+def test_the_first_tasks_read_most_where_a_core_has_several() -> None:
+    assert [len(part) for part in parts_of([1] * 64, 4, 8)] == [12] * 4 + [4] * 4
+    assert [len(part) for part in parts_of([1] * 64, 4, 4)] == [16] * 4
