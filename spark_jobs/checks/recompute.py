@@ -34,7 +34,7 @@ from spark_jobs.checks.sampling import (
     stratum_chances,
     systematic,
 )
-from spark_jobs.checks.staged_answers import TASKS_A_CORE, Staged, units_of
+from spark_jobs.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.workers import EVENTS, Count, Workers
 from spark_jobs.results.rows import places
@@ -70,6 +70,9 @@ Measured."""
 
 FEW_EVENTS = 1_000_000
 """Runs over no more events than this read the windows of each query wherever they lie; larger ones at one place."""
+
+TASKS_A_CORE = 4
+"""Most tasks a core that read raw events."""
 
 LOCAL_EVENTS = 4_000_000
 """Events of the windows of a query that the driver reads itself. If there are more, tasks read them, each some files,
@@ -119,8 +122,7 @@ def drawn(
     weights = [query_weight(query, past) * (1.0 if counts[query.name] else WITHOUT_ANSWERS) for query in queries]
     part = len(queries) / (of_all or len(queries))
     answers = sum(counts[query.name] for query in queries)
-    whole = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * len(queries)
-    budget = SHARE * (whole + SECONDS["published"] * answers) - SECONDS["looked"] * answers
+    budget = budget_of(events, len(queries), answers, part)
     # what is alike lies together: systematic sampling spreads the draws over it
     order = sorted(range(len(queries)), key=lambda at: (kinds_of(queries[at])[0], chance.random()))
     chances = query_chances([weights[at] for at in order], [costs[at].seconds for at in order], budget)
@@ -140,6 +142,13 @@ def drawn(
         if numbers:
             found.append(Drawn(mine, tuple(numbers), costs[one].buckets(own)))
     return found
+
+
+def budget_of(events: float, queries: int, answers: int, part: float = 1.0) -> float:
+    """What recomputing a sample may cost, in CPU seconds, of a run that scans some events and answers some queries.
+    ``part``: which part of the run's queries those are."""
+    whole = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * queries
+    return SHARE * (whole + SECONDS["published"] * answers) - SECONDS["looked"] * answers
 
 
 class Cost(NamedTuple):

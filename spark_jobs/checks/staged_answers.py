@@ -34,8 +34,8 @@ MOST_DUE = 10_000
 KEPT_ROWS = 2_000_000
 """Answers up to which this process reads the files of a run, and keeps the windows that they are of."""
 
-TASKS_A_CORE = 4
-"""Most tasks a core that read staged or raw rows."""
+ANSWERS_A_TASK = 500_000
+"""Answers that are worth a task: it reads two columns of most of them."""
 
 
 Columns = dict[str, pa.Array]
@@ -91,7 +91,7 @@ class Staged:
             for number in numbers:
                 yield from read(_opened(paths[number]))
 
-        most = TASKS_A_CORE * self._workers.width
+        most = min(self._workers.width, -(-self.counts().total() // ANSWERS_A_TASK))
         return self._workers.run(task, len(paths), most, f"sample of {number_of(len(paths), 'file')}").results
 
 

@@ -305,10 +305,16 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     needed = [stream.time, *([stream.event_id] if stream.event_id else [])]
     wanted = list(dict.fromkeys([*needed, *columns]))
     lacking, found = set[str](), set[str]()
+    alike = set[Any]()
     for path, split in {split.path: split for split in splits}.items():
         with failures_of(stream, path):
             if split.format == "csv":
                 csv_source.check_columns(stream, path, needed, split.version)
+            else:
+                layout = file_schema(split), split.constants, split.names
+                if layout in alike:
+                    continue
+                alike.add(layout)
             present = _present(stream, split, wanted)
         for name in wanted:
             if name not in present:

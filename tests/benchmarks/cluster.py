@@ -35,18 +35,19 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
 from spark_jobs.checks import recompute, suite
-from spark_jobs.checks.staged_answers import TASKS_A_CORE
+from spark_jobs.checks.staged_answers import ANSWERS_A_TASK
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run import partials_stage
+from spark_jobs.run import partials_stage, preparation
 from spark_jobs.warehouse.data_files import BUCKETS
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.benchmarks.peers import plan_of, shared_run
+from tests.benchmarks.peers import INTERVAL, plan_of, shared_run
 from tests.benchmarks.trades import generate, workload_of
 
 LOOPBACK = "127.0.0.1"
@@ -150,10 +151,11 @@ def stage_of(description: str) -> str:
 
 @dataclass
 class Measured:
-    """Seconds of each task by stage, and of the driver alone by stage."""
+    """Seconds of each task by stage, and of the driver alone by stage; the ``answers``."""
 
     tasks: dict[str, list[float]] = field(default_factory=dict)
     alone: dict[str, float] = field(default_factory=dict)
+    answers: int = 0
 
     @property
     def driver(self) -> float:
@@ -200,7 +202,19 @@ def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
         name: seconds - sum(sum(tasks.get(stage, ())) for stage in in_stage.get(name, ()))
         for name, seconds in record.wall_seconds.items()
     }
-    return Measured(tasks, alone | {"rest": wall - sum(record.wall_seconds.values())})
+    return Measured(tasks, alone | {"rest": wall - sum(record.wall_seconds.values())}, record.answers or 0)
+
+
+LISTED = 1000
+"""Files of the source of which it is measured how long listing takes: those of a billion events."""
+
+
+def seconds_to_list(plan: Any, stream: Stream, root: str) -> float:
+    """Seconds that a run takes to list the files of a stream, none of which it has seen before."""
+    house, workload = Warehouse.open(root), replace(plan.workload, streams=(stream,))
+    begun = time.perf_counter()
+    preparation.listed(house, replace(plan, workload=workload), INTERVAL[1] + DAY, "listing", within=INTERVAL)
+    return time.perf_counter() - begun
 
 
 def makespan(parts: list[float], cores: int, launch: float, begin: float) -> float:
@@ -243,6 +257,7 @@ def simulate(events: int, queries: int, console: Console) -> None:
         suite.begin("all")
         measured(spark, streams[few], plan, f"{folder}/warm")
         found = {files: measured(spark, streams[files], plan, f"{folder}/house-{files}") for files in (few, many)}
+        listing = seconds_to_list(plan, split_up(made, Path(folder) / "events-listed", LISTED), f"{folder}/listed")
         launch = empty_tasks(lambda n: spark.range(0, n, 1, n).count(), 2000)
         begin = empty_tasks(lambda n: spark.sparkContext.parallelize(range(n), n).map(str).count(), 200) - launch
     spark.stop()
@@ -258,6 +273,7 @@ def simulate(events: int, queries: int, console: Console) -> None:
     for name in found[few].alone:
         told.add_row(f"driver alone, {name}", *(f"{of.alone[name]:.2f} s" for of in found.values()))
     told.add_row("driver alone", *(f"{of.driver:.2f} s" for of in found.values()))
+    told.add_row(f"list {LISTED} files", f"{listing:.2f} s", "")
     console.print(told, f"a task takes {launch * 1000:.1f} ms to start and {begin * 1000:.1f} ms to begin")
     table = Table("events a day", "cores", "driver alone", *STAGES, "wall", "work")
     for day in DAYS:
@@ -272,15 +288,16 @@ def simulate(events: int, queries: int, console: Console) -> None:
             finals = [final * (1 + (read - 1) * chance.random() / 2) for _ in range(BUCKETS * slices)]
             answers = found[few].tasks["sampled answers"]
             drawn = found[few].tasks["sampled events"]
-            sampled = [chance.choice(drawn) for _ in range(len(drawn) * splits // few)]
+            budgets = [recompute.budget_of(amount, queries, found[few].answers) for amount in (events, day)]
+            sampled = [chance.choice(drawn) for _ in range(round(len(drawn) * budgets[1] / budgets[0]))]
             # sources are listed file by file; else what the driver does grows with the files that tasks write
-            driver = line(lambda of: of.alone["list"], splits)
+            driver = listing * splits / LISTED
             driver += line(lambda of: of.driver - of.alone["list"], files)
             stages = (lifted, finals, answers, sampled)
-            most = partials_stage.TASKS_A_CORE * cores
+            at_most = cores, found[few].answers // ANSWERS_A_TASK, recompute.TASKS_A_CORE * cores
             tasks = [
-                together(lifted, partials_stage.parts_of([1.0] * splits, cores, most)),
-                *(together(times, shares(len(times), TASKS_A_CORE * cores)) for times in stages[1:]),
+                together(lifted, partials_stage.parts_of([1.0] * splits, cores, partials_stage.TASKS_A_CORE * cores)),
+                *(together(times, shares(len(times), most)) for times, most in zip(stages[1:], at_most, strict=True)),
             ]
             spans = [makespan(parts, cores, launch, begin) for parts in tasks]
             wall, work = driver + sum(spans), sum(map(sum, stages))
