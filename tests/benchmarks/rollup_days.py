@@ -1,14 +1,14 @@
 """Measures Heddle next to the rollups that an engineer would build instead (:mod:`tests.benchmarks.rollup`).
 
-    python -m tests.benchmarks.sharing --rollup [--workloads KIND ...] [--queries N ...] [--peers ENGINE ...]
-        [--events N] [--rounds N] [--data DIR] [--json FILE]
+    python -m tests.benchmarks.sharing --rollup [--on-spark] [--workloads KIND ...] [--queries N ...]
+        [--peers ENGINE ...] [--events N] [--rounds N] [--data DIR] [--json FILE]
 
 An uncounted trial runs every statement of every way and compares its answers with Heddle's. The cheapest combination
 for each family is then measured: the finest granules alone, or levels; a query or a window at a time; each statement in
 its own cheapest way, or all in one.
 
-Each round runs in turn Heddle with all checks, Heddle with ``--checks none``, and each engine: the first day from
-nothing, then the second day on what the first stored. Seconds are CPU seconds of the process tree, each with two
+Each round runs in turn Heddle (:data:`OURS`; on Spark with ``--on-spark``) and each engine: the first day from nothing,
+then the second day on what the first stored. Seconds are CPU seconds of the process tree, each with two
 threads. Ratios are medians of the rounds' ratios. An engine writes one Parquet file a query: the windows that end in
 the day, with the outputs computed, in declared types.
 """
@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 import statistics
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -33,15 +34,18 @@ import pyarrow.parquet as pq
 from rich.table import Table
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.workload.instants import DAY
+from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import ACQ, Source, Stream
 from spark_jobs.engine import choice
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
+from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import Interval, Measured, difference, noted, plan_of, spent_by
 from tests.benchmarks.rollup import ROLLUPS, TYPES, Day, Family, Rollup, Tuning, Unit, Way, families_of, units_of
+from tests.benchmarks.small import ROOT
+from tests.benchmarks.spark_intervals import submitted
 from tests.benchmarks.trades import Kind, generate
 
 HOPELESS = 3.0
@@ -151,7 +155,13 @@ def empty(folder: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- measuring
 DAYS = (0, 1)
-CHECKS = {"all": "Heddle, all checks", "none": "Heddle, --checks none"}
+OURS = {
+    "all": "Heddle, local engine",
+    "none": "Heddle, local engine, --checks none",
+    "spark": "Heddle on Spark, a session that stays",
+    "submit": "Heddle on Spark, a spark-submit a day",
+}
+"""Ways to run Heddle; all but the second with all checks."""
 
 Spending = tuple[Measured, Measured]
 """Of the first day, of the second."""
@@ -163,19 +173,19 @@ def _unmeasured() -> Spending:
 
 @dataclass
 class Size:
-    """A number of queries: what Heddle spent, by its checks, and each engine over its rollup; by engine what the
-    variants cost in the trial."""
+    """A number of queries: what Heddle spent, by way (:data:`OURS`), and each engine over its rollup; by engine what
+    the variants cost in the trial."""
 
     queries: int
     plan: SharingPlan
     answers: list[int] = field(default_factory=list)
-    ours: dict[str, Spending] = field(default_factory=lambda: {checks: _unmeasured() for checks in CHECKS})
+    ours: dict[str, Spending] = field(default_factory=dict)
     peers: dict[str, Spending] = field(default_factory=dict)
     variants: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def ratio(self, peer: str, day: int, checks: str = "all") -> float:
-        """How many times an engine's CPU seconds are Heddle's: the median of the rounds'."""
-        theirs, ours = self.peers[peer][day].cpu, self.ours[checks][day].cpu
+    def ratio(self, peer: str, day: int, way: str = "all") -> float:
+        """How many times an engine's CPU seconds are Heddle's, run in a way: the median of the rounds'."""
+        theirs, ours = self.peers[peer][day].cpu, self.ours[way][day].cpu
         ratios = [their / our for their, our in zip(theirs, ours, strict=False)]
         return statistics.median(ratios) if ratios else math.nan
 
@@ -183,12 +193,11 @@ class Size:
         return {
             "queries": self.queries,
             "answers": self.answers,
-            "heddle": {checks: [asdict(day) for day in spent] for checks, spent in self.ours.items()},
+            "heddle": {way: [asdict(day) for day in spent] for way, spent in self.ours.items()},
             "rollups": {
                 name: {
                     "days": [asdict(day) for day in spent],
-                    "over_heddle": [_number(self.ratio(name, day)) for day in DAYS],
-                    "over_heddle_without_checks": [_number(self.ratio(name, day, "none")) for day in DAYS],
+                    "over_heddle": {way: [_number(self.ratio(name, day, way)) for day in DAYS] for way in self.ours},
                     "trial": {label: _number(cpu) for label, cpu in self.variants.get(name, {}).items()},
                 }
                 for name, spent in self.peers.items()
@@ -203,17 +212,25 @@ def _number(value: float) -> float | None:
 @dataclass(frozen=True)
 class Ground:
     """Where a workload is measured: the days' events, how many a day, a folder for all that is written, and what
-    Heddle's runs compute with, which stays warm."""
+    Heddle's runs compute with, which stays warm: ``spark`` only where Heddle is measured on Spark, too."""
 
     streams: Sequence[Stream]
     events: int
     scratch: Path
-    engine: choice.Engine
+    local: choice.Engine
+    spark: choice.Engine | None = None
 
     @classmethod
-    def of(cls, data: Path, events: int, scratch: Path, engine: choice.Engine) -> Ground:
+    def of(
+        cls, data: Path, events: int, scratch: Path, local: choice.Engine, spark: choice.Engine | None = None
+    ) -> Ground:
         """The days' events are kept in ``data``."""
-        return cls([generate(data, events, day=day) for day in DAYS], events, scratch, engine)
+        return cls([generate(data, events, day=day) for day in DAYS], events, scratch, local, spark)
+
+    @property
+    def ways(self) -> Sequence[str]:
+        """The ways in which Heddle is measured."""
+        return list(OURS) if self.spark is not None else list(OURS)[:2]
 
     @property
     def stream(self) -> Stream:
@@ -254,6 +271,7 @@ class Comparison:
         self.tunings: dict[str, list[Tuning]] = {}
         self.title = f"{kind.name}, {queries:,} queries"
         self.size = Size(queries, plan_of(self.workload, ground.events))
+        self.size.ours = {way: _unmeasured() for way in ground.ways}
         self.size.peers = {name: _unmeasured() for name in rollups}
 
     def warm_up(self) -> None:
@@ -268,13 +286,16 @@ class Comparison:
                 with self._noted(self.size.peers[name], f"trial: {rollup.title}"):
                     self._tune(name, ours)
                     self._refresh(name, True, ours)
+        if self.ground.spark is not None:
+            with self._noted(self.size.ours["spark"], "warming up: Spark"), self._heddle("spark", True):
+                pass
 
     def measure(self, number: int, rounds: int) -> None:
         """A round: Heddle and each engine in turn."""
-        for checks, title in CHECKS.items():
-            with self._noted(self.size.ours[checks], f"round {number} of {rounds}: {title}") as going:
+        for way in self.ground.ways:
+            with self._noted(self.size.ours[way], f"round {number} of {rounds}: {OURS[way]}") as going:
                 if going:
-                    with self._heddle(checks, False):
+                    with self._heddle(way, False):
                         pass
         for name, rollup in self.rollups.items():
             with self._noted(self.size.peers[name], f"round {number} of {rounds}: {rollup.title}") as going:
@@ -308,24 +329,35 @@ class Comparison:
                     compare(query, ours(query.name, day.interval), self.ground.folder, rollup.title)
 
     @contextmanager
-    def _heddle(self, checks: str, warming: bool) -> Iterator[Warehouse]:
+    def _heddle(self, way: str, warming: bool) -> Iterator[Warehouse]:
         """Both days by Heddle into a fresh warehouse, which exists as long as the context."""
         root = self.ground.scratch / "warehouse"
         warehouse = Warehouse.open(root)
         try:
             version, _ = publish_plan(warehouse, self.size.plan)
-            answers = []
             for number in DAYS:
                 self.ground.arrive(number)
-                begin, end = self.ground.day(number).interval
-                day = partial(run, self.ground.engine, warehouse, version, begin, end, f"day{number}", as_of=end + DAY)
-                spent, record = spent_by(partial(day, checks=checks))
-                self.size.ours[checks][number].add(spent, warming)
-                answers.append(record.answers)
-            self.size.answers = answers
+                spent, _ = spent_by(partial(self._publish, way, warehouse, version, number))
+                self.size.ours[way][number].add(spent, warming)
+            rows = publish_log.newest_rows(warehouse, "interval_end", publish_log.PUBLISHED, len(DAYS))
+            self.size.answers = [row.record.answers or 0 for row in reversed(rows)]
             yield warehouse
         finally:
             shutil.rmtree(root)
+
+    def _publish(self, way: str, warehouse: Warehouse, version: int, number: int) -> None:
+        """A day by Heddle."""
+        begin, end = self.ground.day(number).interval
+        if way == "submit":
+            told = ["--warehouse", str(warehouse.root), "--plan-version", str(version), "--run-id", f"day{number}"]
+            told += ["--from", format_instant(begin), "--to", format_instant(end)]
+            environment = os.environ | {"PYTHONPATH": str(ROOT), "HEDDLE_ENGINE": "spark"}
+            subprocess.run(submitted(ROOT, told), cwd=ROOT, env=environment, capture_output=True, check=True)
+            return
+        engine = self.ground.spark if way == "spark" else self.ground.local
+        assert engine is not None
+        checks = "none" if way == "none" else "all"
+        run(engine, warehouse, version, begin, end, f"day{number}", as_of=end + DAY, checks=checks)
 
 
 def measure(
@@ -358,20 +390,20 @@ def tables(kind: str, events: int, found: Sequence[Size]) -> list[Table]:
         shown.add_column("second day", justify="right")
         tried.add_column(f"{size.queries:,}", justify="right")
     shown.add_row("answers", *(f"{answers:,}" for size in found for answers in size.answers), end_section=True)
-    for checks, title in CHECKS.items():
-        shown.add_row(title, *(_seconds(day) for size in found for day in size.ours[checks]), style="bold")
+    for way in found[0].ours:
+        shown.add_row(OURS[way], *(_seconds(day) for size in found for day in size.ours[way]), style="bold")
     shown.add_section()
     for name in found[0].peers:
         cells = []
         for size, day in product(found, DAYS):
             spent = size.peers[name]
-            ratios = f"{size.ratio(name, day):.2f}; {size.ratio(name, day, 'none'):.2f}"
+            ratios = "; ".join(f"{size.ratio(name, day, way):.2f}" for way in size.ours)
             cells.append("fails" if spent[0].failure else f"{_seconds(spent[day])} ({ratios})")
         shown.add_row(ROLLUPS[name].title, *cells)
         for label in dict.fromkeys(label for size in found for label in size.variants.get(name, {})):
             cells = [f"{size.variants.get(name, {}).get(label, math.inf):.2f}" for size in found]
             tried.add_row(f"{ROLLUPS[name].title}: {label}", *cells)
-    shown.caption = "CPU seconds, medians; in brackets: times Heddle's with all checks; without."
+    shown.caption = "CPU seconds, medians; in brackets: times Heddle's, in the ways above."
     return [shown, tried]
 
 

@@ -356,6 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"instead, how runs grow: of {', '.join(CURVES)} (all)",
     )
     add("--rollup", action="store_true", help="instead, Heddle next to the rollups that engines can build")
+    add("--on-spark", action="store_true", help="with --rollup: Heddle on Spark, too, warm and a spark-submit a day")
     add("--data", type=Path, default=Path("var/bench"), help="where the streams are kept (var/bench)")
     add("--json", type=Path, help="also write the measurements to this file")
     add("--charts", type=Path, metavar="FOLDER", help="also draw them, a few SVG files for each kind of workload")
@@ -368,7 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     options.data.mkdir(parents=True, exist_ok=True)
     if options.rollup:
-        measuring, needs_spark = _rollups, "spark" in options.peers
+        measuring, needs_spark = _rollups, "spark" in options.peers or options.on_spark
     else:
         measuring, needs_spark = _workloads if options.growth is None else _curves, True
     spark = start_session("bench", quick=False) if needs_spark else cast("SparkSession", None)
@@ -425,11 +426,12 @@ def _rollups(
     spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
 ) -> Iterator[Part]:
     names = [name for name in options.peers if name in ROLLUPS and installed(name)]
-    engine = choice.Engine("bench", quick=False)
+    local = choice.Engine("bench", requested="local")
+    on_spark = choice.Engine("bench", requested="spark", quick=False) if options.on_spark else None
     rollups: dict[str, Rollup] = {}
     try:
         for kind in (KINDS[name] for name in options.workloads if name in KINDS):
-            ground = rollup_days.Ground.of(options.data, options.events, scratch, engine)
+            ground = rollup_days.Ground.of(options.data, options.events, scratch, local, on_spark)
             for name in names:
                 rollups[name] = ROLLUPS[name](Setting(spark, ground.stream))
                 rollups[name].begin()
@@ -445,7 +447,8 @@ def _rollups(
     finally:
         for each in rollups.values():
             each.close()
-        engine.stop()
+        for engine in filter(None, (local, on_spark)):
+            engine.stop()
 
 
 def _curves(
