@@ -30,8 +30,8 @@ from optimizer.papers.reference.sequence_segments import Spans
 from optimizer.papers.reference.sharon import sharon
 from optimizer.papers.reference.two_step import TooManySequences, two_step
 from optimizer.sequences.answering import answers
-from optimizer.sequences.candidates import Pattern, SequenceProblem, gwmin, sharing_of, sharon_graph
-from optimizer.sequences.cheapest_sharing import best_score, cheapest
+from optimizer.papers.reference.sharing_candidates import Pattern, SequenceProblem, gwmin, sharing_of, sharon_graph
+from optimizer.papers.reference.cheapest_sharing import best_score, cheapest
 from optimizer.sequences.events import Events
 from optimizer.sequences.matches import Answers, SequenceQuery
 
