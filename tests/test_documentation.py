@@ -143,6 +143,35 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert [path for path in paths if not any(ROOT.glob(path.rstrip("/")))] == []
 
 
+@named
+def test_symbols_that_are_named_are_defined(page: Path) -> None:
+    """``path.py:symbol`` in backticks."""
+    pairs = re.findall(r"`([\w/]+\.py):(\w+)`", unfenced(page.read_text()))
+    assert [(path, symbol) for path, symbol in pairs if symbol not in definitions(path)] == []
+
+
+def guide(title: str) -> str:
+    """A section of the page for contributors."""
+    return (DOCS / "contributing.md").read_text().split(f"### {title}\n")[1].split("\n### ")[0]
+
+
+def modules_with(pattern: str) -> list[str]:
+    """Modules of production, without experiments, whose text has a pattern."""
+    paths = (path for folder in ("heddle", "optimizer", "spark_jobs") for path in ROOT.glob(f"{folder}/**/*.py"))
+    names = (str(path.relative_to(ROOT)) for path in paths if re.search(pattern, path.read_text()))
+    return sorted(name for name in names if not name.startswith("optimizer/papers/"))
+
+
+@pytest.mark.parametrize(
+    "title, pattern",
+    [("An aggregate", r"\bbit_or\b|\bBIT_OR\b"), ("A source format", r"(source|origin)\.format (==|!=|in|not in) ")],
+)
+def test_a_guide_names_every_module_that_knows_the_kind(title: str, pattern: str) -> None:
+    section = guide(title)
+    known = modules_with(pattern)
+    assert len(known) > 5 and [name for name in known if name not in section] == []
+
+
 CATALOGUED = [line for line in (DOCS / "algorithms.md").read_text().splitlines() if line.startswith("| ")]
 CATALOGUED = [line for line in CATALOGUED if not line.startswith("| algorithm |")]
 """The rows of the catalogue of algorithms."""
@@ -157,8 +186,14 @@ def row_of(line: str) -> tuple[str, list[tuple[str, str]]]:
 @cache
 def definitions(path: str) -> frozenset[str]:
     """Names that a module defines at its top level; imported names are not among them."""
-    body = ast.parse((ROOT / path).read_text()).body
-    return frozenset(node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    found = set()
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        assigned = node.targets if isinstance(node, ast.Assign) else []
+        assigned = [node.target] if isinstance(node, ast.AnnAssign) else assigned
+        found |= {target.id for target in assigned if isinstance(target, ast.Name)}
+    return frozenset(found)
 
 
 @cache
