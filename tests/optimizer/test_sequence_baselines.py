@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optimizer.papers.evaluations.sequence_streams import SHARED, Stream, position_reports, purchases, routes, workload
@@ -95,6 +95,8 @@ def test_a_seq_counts_what_listing_does(raw: Raw, patterns: Patterns, range_: in
     slide=st.integers(1, 8),
     pooled=st.booleans(),
 )
+# one window begins with the pane of both STARTs, one with the pane before
+@example(raw=[(0, 6, 0), (0, 7, 1), (0, 8, 2)], workload=([(0, 1, 2)], [[(1, 3)]]), range_=10, slide=5, pooled=False)
 def test_every_plan_of_sharon_counts_what_listing_does(
     raw: Raw, workload: tuple[Patterns, Sharing], range_: int, slide: int, pooled: bool
 ) -> None:
