@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +143,109 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert [path for path in paths if not any(ROOT.glob(path.rstrip("/")))] == []
 
 
-def test_the_catalogue_names_a_file_in_every_row() -> None:
-    rows = [line for line in (DOCS / "algorithms.md").read_text().splitlines() if line.startswith("| ")]
-    rows = [row for row in rows if not row.startswith("| algorithm |")]
-    assert len(rows) > 30
-    assert [row for row in rows if not re.search(r"`(optimizer|spark_jobs)/[\w/]+\.py` \|$", row)] == []
+@named
+def test_symbols_that_are_named_are_defined(page: Path) -> None:
+    """``path.py:symbol`` in backticks."""
+    pairs = re.findall(r"`([\w/]+\.py):(\w+)`", unfenced(page.read_text()))
+    assert [(path, symbol) for path, symbol in pairs if symbol not in definitions(path)] == []
+
+
+def guide(title: str) -> str:
+    """A section of the page for contributors."""
+    return (DOCS / "contributing.md").read_text().split(f"### {title}\n")[1].split("\n### ")[0]
+
+
+def modules_with(pattern: str) -> list[str]:
+    """Modules of production, without experiments, whose text has a pattern."""
+    paths = (path for folder in ("heddle", "optimizer", "spark_jobs") for path in ROOT.glob(f"{folder}/**/*.py"))
+    names = (str(path.relative_to(ROOT)) for path in paths if re.search(pattern, path.read_text()))
+    return sorted(name for name in names if not name.startswith("optimizer/papers/"))
+
+
+@pytest.mark.parametrize(
+    "title, pattern",
+    [("An aggregate", r"\bbit_or\b|\bBIT_OR\b"), ("A source format", r"(source|origin)\.format (==|!=|in|not in) ")],
+)
+def test_a_guide_names_every_module_that_knows_the_kind(title: str, pattern: str) -> None:
+    section = guide(title)
+    known = modules_with(pattern)
+    assert len(known) > 5 and [name for name in known if name not in section] == []
+
+
+CATALOGUED = [line for line in (DOCS / "algorithms.md").read_text().splitlines() if line.startswith("| ")]
+CATALOGUED = [line for line in CATALOGUED if not line.startswith("| algorithm |")]
+"""The rows of the catalogue of algorithms."""
+
+
+def row_of(line: str) -> tuple[str, list[tuple[str, str]]]:
+    """What a row says its algorithm runs in, and (module's path, symbol) of its code."""
+    *_, runs_in, code, _ = (cell.strip() for cell in line.split(" |"))
+    return runs_in, re.findall(r"`([\w/]+\.py):(\w+)`", code)
+
+
+@cache
+def definitions(path: str) -> frozenset[str]:
+    """Names that a module defines at its top level; imported names are not among them."""
+    found = set()
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        assigned = node.targets if isinstance(node, ast.Assign) else []
+        assigned = [node.target] if isinstance(node, ast.AnnAssign) else assigned
+        found |= {target.id for target in assigned if isinstance(target, ast.Name)}
+    return frozenset(found)
+
+
+@cache
+def uses_of_production() -> frozenset[tuple[str, str]]:
+    """(module, name) of everything that a module of production imports, or reads of a module that it imports."""
+    found = set()
+    folders = ("heddle", "optimizer", "spark_jobs", "dags", "plugins")
+    paths = (path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py"))
+    for path in (path for path in paths if not path.is_relative_to(ROOT / "optimizer" / "papers")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        imports = [
+            (node.module or "", name) for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names
+        ]
+        found |= {(module, name.name) for module, name in imports}
+        modules = {name.asname or name.name: f"{module}.{name.name}" for module, name in imports}
+        found |= {
+            (modules[node.value.id], node.attr)
+            for node in nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
+        }
+    return frozenset(found)
+
+
+def wrong_row(line: str) -> str:
+    """What a row of the catalogue says that is not so; empty if all is."""
+    runs_in, code = row_of(line)
+    if not code:
+        return f"no code: {line}"
+    for path, symbol in code:
+        if not (ROOT / path).is_file() or symbol not in definitions(path):
+            return f"{path} does not define {symbol}"
+        is_used = (path.removesuffix(".py").replace("/", "."), symbol) in uses_of_production()
+        if runs_in != ("production" if is_used else "reference"):
+            return f"{path}:{symbol} is not {runs_in}"
+    return ""
+
+
+@pytest.mark.parametrize("line", CATALOGUED, ids=[line.split(" | ")[0][2:] for line in CATALOGUED])
+def test_the_catalogue_says_where_an_algorithm_is_and_runs(line: str) -> None:
+    assert wrong_row(line) == ""
+
+
+def test_a_wrong_row_of_the_catalogue_is_noticed() -> None:
+    row = "| B-INT | paper | | | {} | `optimizer/{}:{}` |"
+    assert len(CATALOGUED) > 40
+    assert wrong_row(row.format("reference", "papers/reference/a_seq.py", "a_seq")) == ""
+    assert "is not production" in wrong_row(row.format("production", "papers/reference/a_seq.py", "a_seq"))
+    assert "is not reference" in wrong_row(row.format("reference", "combine/two_stacks.py", "combine_forward"))
+    # imported there, not defined
+    assert "does not define" in wrong_row(row.format("production", "combine/choose.py", "combine_forward"))
+    assert "does not define" in wrong_row(row.format("production", "combine/nowhere.py", "combine_forward"))
+    assert "no code" in wrong_row("| B-INT | paper | | | reference | `optimizer/combine/choose.py` |")
 
 
 def test_the_site_has_every_page() -> None:

@@ -241,6 +241,25 @@ def test_stored_partial_aggregates_are_used_again(clock: Clock) -> None:
     assert differences(THIRD, refreshes(record)) == []
 
 
+def test_plans_with_a_sequence_plan_are_gone_on_with(clock: Clock) -> None:
+    """Each stored plan shares a piece of two patterns, and its fingerprint has that. No event is read again."""
+    house = Warehouse.open("warehouse", create=False)
+    stored = house.dataset("sharing_plans").to_table(["plan_version", "fingerprint", "row"]).to_pylist()
+    for version in (1, 2, 3, 4):
+        rows = [row for row in stored if row["plan_version"] == version]
+        (sequence_plan,) = [found for row in rows if (found := json.loads(row["row"])["sequence_plan"])]
+        assert [one["queries"] for one in json.loads(sequence_plan)["shared"]] == [["longer_pattern", "pattern"]]
+        assert load_plan(house, version).fingerprint not in {row["fingerprint"] for row in rows}
+    done("pause", *(name for name in planned() if name != "longer_pattern"))
+    clock.now = START + 390 * MINUTE
+    record = done("backfill", "--from", THIRD[0], "--to", THIRD[1])["records"][0]
+    begin, end = map(parse_instant, THIRD)
+    assert (record["status"], record["plan_version"]) == ("published", 5)
+    # windows of an hour reach back over what was published
+    assert [*record["scanned"]] == ["trades"] and record["scanned"]["trades"][:2] == [begin, end]
+    assert differences(THIRD, []) == []
+
+
 def test_ticks_follow_one_another(clock: Clock) -> None:
     first, second = (done("tick", "--at", f"2013-07-02T{at}") for at in ("03:10:00", "03:30:00"))
     assert (first["begin"], first["end"], first["live"]) == ("2013-07-02T01:00:00Z", "2013-07-02T02:00:00Z", True)

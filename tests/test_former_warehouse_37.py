@@ -346,7 +346,9 @@ def test_a_moved_project_goes_on(moved: Clock, how: str) -> None:
 
 
 def test_a_moved_project_finds_that_nothing_changed(moved: Clock) -> None:
+    """The plan of the same queries is the stored one, whose fingerprint has what its patterns share."""
     assert run(INTERVALS[2])["status"] == "unchanged"
+    assert current_version(Warehouse.open("warehouse", create=False)) == 2
 
 
 def test_late_files_of_a_moved_project_are_repaired(moved: Clock) -> None:

@@ -322,12 +322,11 @@ def show_plan(data: dict[str, Any], console: Console = terminal.console) -> None
         )
     for tree in shown_trees:
         for found in tree.get("sequences", ()):
-            told, alone = found["cost"], found["baselines"]["unshared"]
-            shared, patterns = len(found["shared"]), len(found["queries"])
+            prefixes = found["prefixes"]
             console.print(
-                f"sequences of {tree['id']}: {number_of(patterns, 'pattern')}, {number_of(shared, 'piece')} shared; "
-                f"{told:.4g} operations a window and key, {alone:.4g} unshared"
-                + (", proven" if found["proven"] else ""),
+                f"sequences of {tree['id']}: {number_of(len(found['queries']), 'pattern')}, "
+                f"{number_of(len(found['shared']), 'prefix')} shared; a run counts "
+                f"{number_of(prefixes['counted'], 'prefix')}, {prefixes['unshared']:,} without sharing",
                 highlight=False,
             )
     for found in data.get("schedules", ()):

@@ -1,6 +1,7 @@
 """Every aggregate of the language, declared: what it takes and gives, which states it keeps, how it is lowered.
 
-A new aggregate is one line of :data:`AGGREGATES`; kernels, Spark jobs and the language pick it up from there.
+The language and the kernels take an aggregate of known states from its line in :data:`AGGREGATES`. The auditor and the
+oracle compute it by themselves, and a new kind of state has more places: docs/contributing.md lists them all.
 """
 
 from __future__ import annotations

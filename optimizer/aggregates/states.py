@@ -2,8 +2,8 @@
 
 A *state* is what one fragment keeps of one argument: a count, an exact sum, a minimum, the distinct values with how
 often each occurs. States are shared: ``avg(x)`` and ``sum(x)`` keep one sum, ``stddev(x)``
-adds only the sum of squares, ``median(x)`` and ``mode(x)`` keep one multiset. A new aggregate is one line in
-:data:`AGGREGATES`; Spark jobs, kernels and the language pick it up from there.
+adds only the sum of squares, ``median(x)`` and ``mode(x)`` keep one multiset. The modules that lift, combine and
+store a state know its kind by name: docs/contributing.md lists them.
 
 Exactness: integers and decimals are summed in limbs of 32 bits, and so are doubles, their powers and their products
 (:mod:`optimizer.aggregates.exact_doubles`). Sums are exact in any order and any cut. Holistic aggregates are exact as

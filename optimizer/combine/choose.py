@@ -3,7 +3,7 @@
 A window's answer is the combine of a *run* ``[low, high)`` of consecutive stored fragments of one group. All arrays
 are over the fragments of many groups, one group after the other, by time within a group; a run stays in one group.
 
-**For batches of answers** (what Heddle runs on; :func:`combine_many` chooses by cost):
+**For batches of answers**:
 
 - exact integer sums (and xor): running totals, one subtraction an answer (exact even when they wrap, modulo 2**64);
 - runs that move forward, as the windows of one query do: *two stacks*, at most two combines a fragment and one an
@@ -12,8 +12,11 @@ are over the fragments of many groups, one group after the other, by time within
   or), else a *disjoint sparse table*: two look-ups and at most one combine an answer;
 - a few short runs: one fragment after the other.
 
-**As published** (online: one element after the other, look-ups in between): B-INT, L-INT, R-INT and what the paper
-compares them with. Kept as reference and as baselines of the experiments.
+Runs use :func:`combine_runs` (two stacks) for sums of doubles over the keys of event sequences. They use
+:func:`combine_pairs` (the structure that is cheapest by :data:`COSTS`) for ``min_by``, ``max_by``, ``first`` and
+``last``. For other states :mod:`spark_jobs.finals.structures` fixes a structure by kind. :func:`combine_many` chooses
+for any operation; only tests use it. The paper's own structures, which take one element after the other, are in
+:mod:`optimizer.papers.reference.online_intervals`.
 
 Exact sums of doubles are integers here, in limbs. Double-doubles, which sums over event sequences still are, are never
 subtracted. Least and greatest doubles are compared as :func:`ordinals`, in Spark's order (NaN last), so one set of

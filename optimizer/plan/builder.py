@@ -13,11 +13,9 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.plan.prices import payers, pays_by_synopsis, priced_problem
 from optimizer.plan.schedules import schedules_of
-from optimizer.plan.sequence_plans import sequence_plans
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, tick_of
 from optimizer.search.optimum import OPTIMUM_LIMIT
 from optimizer.search.search import ALGORITHMS, SECONDS, SearchResult, find, keep
-from optimizer.sequences.sharing_plan import SequencePlan
 from optimizer.synopses.sharing import Profile, choose, groups_per_fragment
 from optimizer.workload.values import ACQ, Stream, Workload
 
@@ -236,19 +234,14 @@ def _in_trees(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
 
 
 def _tree(planning: _Planning, name: str, queries: tuple[ACQ, ...], rate: Fraction) -> ExecutionTree:
-    """The queries of one tree, with the synopses and the sequences that they share."""
+    """The queries of one tree, with the synopses that they share."""
     stream, model = queries[0].stream, planning.model
     sharing: tuple[tuple[str, ...], ...] = ()
     if queries[0].is_plain:
         chosen = pays_by_synopsis(model, queries[0])
         profile = None if chosen else planning.profiles.get(stream)
         sharing = choose(profile, queries, Coefficients(), planning.together if chosen else planning.known)
-    sequences: tuple[SequencePlan, ...] = ()
-    if queries[0].pattern is not None:
-        known = [plan for tree in planning.earlier for plan in tree.sequences]
-        kept = planning.tolerance if planning.previous else 0.0
-        sequences = sequence_plans(queries, rate, planning.profiles.get(stream), known, kept)
-    return ExecutionTree(name, stream, queries, tick_of(queries[0].window, rate), sharing, sequences)
+    return ExecutionTree(name, stream, queries, tick_of(queries[0].window, rate), sharing)
 
 
 def _domains(workload: Workload) -> list[tuple[Stream, list[ACQ]]]:

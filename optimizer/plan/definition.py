@@ -11,14 +11,14 @@ Guirguis et al., Weave Share, CIKM 2011: section 3 (execution trees), Eqs. 1-3 (
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
+from optimizer.plan.sequence_sharing import SequenceSharing, sequence_sharing
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
-from optimizer.sequences.sharing_plan import SequencePlan
 from optimizer.synopses.synopsis import Synopsis, synopses_of
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
@@ -52,8 +52,7 @@ class ExecutionTree:
 
     ``tick``: microseconds of one unit of its windows: 1, or for windows of rows what a row takes on average.
     ``together``: names of queries that share a synopsis, where that is cheaper than one a filter and group-by
-    (:mod:`optimizer.synopses.sharing`). ``sequences``: of event sequences, which patterns are shared
-    (:mod:`optimizer.plan.sequence_plans`).
+    (:mod:`optimizer.synopses.sharing`).
     """
 
     id: str
@@ -61,7 +60,6 @@ class ExecutionTree:
     queries: tuple[ACQ, ...]
     tick: int = 1
     together: tuple[tuple[str, ...], ...] = ()
-    sequences: tuple[SequencePlan, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -127,6 +125,11 @@ class ExecutionTree:
             if (other.filter, other.group_by) == family or any(other.name in names for names in with_it)
         )
         return self if mine == self.queries else replace(self, queries=mine, together=tuple(with_it))
+
+    @property
+    def sequences(self) -> tuple[SequenceSharing, ...]:
+        """What its event sequences share in a run."""
+        return sequence_sharing(self.queries)
 
     @property
     def per(self) -> tuple[str, ...] | None:
@@ -263,15 +266,19 @@ class SharingPlan:
 
         Neither rates nor costs: a re-plan at other rates that decides the same is the same plan.
         """
+        return self.fingerprint_with({})
+
+    def fingerprint_with(self, spans: Mapping[str, Sequence[object]]) -> str:
+        """The fingerprint that earlier versions gave the plan, which hashed what no run follows.
+
+        ``spans``: by tree id, [name, shared spans] of the event sequence queries. Empty: :attr:`fingerprint`.
+        """
         trees = [
             [
                 tree.stream,
                 [[query.name, query.fingerprint] for query in tree.queries],
                 *([tree.together] * bool(tree.together)),
-                *(
-                    [[query.name, spans] for query, spans in zip(one.queries, one.sharing, strict=True)]
-                    for one in tree.sequences
-                ),
+                *spans.get(tree.id, ()),
             ]
             for tree in self.trees
         ]

@@ -9,7 +9,7 @@ from typing import Any
 from optimizer.errors.diagnostics import count
 from optimizer.plan.definition import NAMED, SharingPlan
 from optimizer.plan.rhythms import changes
-from optimizer.sequences.sharing_plan import SequenceDiff
+from optimizer.plan.sequence_sharing import SequenceDiff
 from optimizer.synopses.derivation import shares_of, sources_of
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload import values
@@ -47,7 +47,7 @@ class PlanDiff:
         history again for it, back to the start of its earliest window. ``windows``: how many of its windows
         overlap, ceil(range / slide); so many answers of a group cannot be had from stored partials.
     sequences
-        What changes in how event sequences are shared, of the sequence plans that have a query in both.
+        What changes in what event sequences share, for each filter and group-by that has queries in both plans.
     refreshes
         Which queries with a refresh bound are answered in another rhythm, in words.
     """
@@ -71,9 +71,8 @@ class PlanDiff:
     def is_empty(self) -> bool:
         """Same queries in the same trees (costs may differ: rates do)."""
         regrouped = any(not old or not new for old, new, _, _ in self.trees)
-        cut = any(not one.is_empty for one in self.sequences)
         others = self.added or self.removed or self.changed or self.moved or self.refreshes or self.streams
-        return not (others or regrouped or cut)
+        return not (others or regrouped)
 
     def to_json(self) -> dict[str, Any]:
         """The change as ``heddle diff --json`` prints it."""
@@ -116,7 +115,7 @@ class PlanDiff:
                 renamed = old if old == new else f"{old} (now {new})"
                 found.append(f"  tree {renamed}: cost {_change(before, after)}")
         found.append(f"  plan: cost {_change(*self.cost)}")
-        found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
+        found += [f"  sequences: {line}" for one in self.sequences for line in one.lines()]
         found += [f"  refreshes: {line}" for line in self.refreshes]
         if self.derived:
             made = f"{count(self.derived, 'synopsis')} {_verb(self.derived)}"
@@ -242,11 +241,11 @@ def _redeclared(old: SharingPlan | None, new: SharingPlan) -> tuple[str, ...]:
 
 
 def _sequence_diffs(old: SharingPlan | None, new: SharingPlan) -> tuple[SequenceDiff, ...]:
-    before = {query.name: one for tree in (old.trees if old else ()) for one in tree.sequences for query in one.queries}
+    before = {name: one for tree in (old.trees if old else ()) for one in tree.sequences for name in one.patterns}
     found = []
     for tree in new.trees:
         for one in tree.sequences:
-            was = next((before[query.name] for query in one.queries if query.name in before), None)
+            was = next((before[name] for name in one.patterns if name in before), None)
             found += [was.diff(one)] if was is not None else []
     return tuple(found)
 

@@ -53,7 +53,7 @@ class Explanation:
     measured costs, those of the query's synopsis. ``model_operations``: E * r/s, the combined fragments per second that
     the model charges; ``true_operations``: as counted over the windows of a composite slide, in fragments of the
     query's synopsis (None where that is longer than can be enumerated). ``sequence``: of an event sequence, in words,
-    what its pattern shares. ``refresh``: of a query with a refresh bound, in words, when it is answered and why then.
+    which prefixes a run shares. ``refresh``: of a query with a refresh bound, in words, when and why it is answered.
     """
 
     query: str
@@ -146,12 +146,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         _alternatives(plan, tree, query, here, cost),
         float(paying.edge_rate * query.window.overlap_factor),
         _float(true_operations(tree.of_synopsis(query), query)),
-        tuple(
-            line
-            for one in tree.sequences
-            if any(member.name == query_name for member in one.queries)
-            for line in one.explain(query_name)
-        ),
+        tuple(line for one in tree.sequences if query_name in one.patterns for line in one.explain(query_name)),
         explained(plan.schedules, query_name),
     )
 

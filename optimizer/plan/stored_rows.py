@@ -10,7 +10,6 @@ from typing import Any
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
-from optimizer.sequences.sharing_plan import SequencePlan
 from optimizer.workload import values
 from optimizer.workload.declarations import all_columns, declaration_digest
 from optimizer.workload.values import ACQ, Stream, Workload
@@ -70,9 +69,8 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             "query_position": position[query.name],
             "schedules": schedules if position[query.name] == 0 else None,
             "tick": tree.tick,
-            "sequence_plan": next(
-                (_text(one.to_json()) for one in tree.sequences if one.queries[0].name == query.name), None
-            ),
+            # earlier versions stored which pieces of patterns to share
+            "sequence_plan": None,
             "together": next((number for number, names in enumerate(tree.together) if query.name in names), None),
             "query_fingerprint": query.fingerprint,
             "query_definition": _text(values.to_json(query)),
@@ -99,7 +97,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     held: dict[int, list[ACQ]] = {}
     about: dict[int, Mapping[str, Any]] = {}
     sharing: dict[int, list[list[str]]] = {}
-    sequences: dict[int, list[SequencePlan]] = {}
+    spans: dict[str, list[Any]] = {}
     queries: list[ACQ] = []
     for row in ordered:
         query: ACQ = values.from_json(json.loads(row["query_definition"]))
@@ -110,8 +108,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
             together += [[] for _ in range(place + 1 - len(together))]
             together[place].append(query.name)
         if row.get("sequence_plan"):
-            found = SequencePlan.from_json(json.loads(row["sequence_plan"]))
-            sequences.setdefault(row["tree_position"], []).append(found)
+            spans.setdefault(row["tree_id"], []).append(_shared_spans(json.loads(row["sequence_plan"])))
         about[row["tree_position"]] = row
         stream = values.from_json(json.loads(row["stream_definition"]))
         streams[row["stream_position"]] = (stream, Fraction(row["rate_exact"]))
@@ -127,7 +124,6 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
             tuple(held[number]),
             row.get("tick", 1),
             tuple(map(tuple, sharing[number])),
-            tuple(sorted(sequences.get(number, ()), key=lambda one: one.queries[0].name)),
         )
         tree.__dict__["edge_bounds"] = (
             Fraction(row.get("edge_rate_lower", row["edge_rate"])),
@@ -157,9 +153,17 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         tuple(Schedule.from_json(one) for one in json.loads(first.get("schedules") or "[]")),
         least,
     )
-    if plan.fingerprint != first["fingerprint"]:
+    if plan.fingerprint_with({tree: sorted(found) for tree, found in spans.items()}) != first["fingerprint"]:
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
     return plan
+
+
+def _shared_spans(sequence_plan: Mapping[str, Any]) -> list[list[Any]]:
+    """[name, shared spans] of the queries of a sequence sharing plan that an earlier version stored."""
+    return [
+        [query["name"], [[each["begin"], each["end"]] for each in query["segments"] if each["shared"]]]
+        for query in sequence_plan["queries"]
+    ]
 
 
 def _text(data: Any) -> str:

@@ -45,15 +45,13 @@ class Profile:
     """A sample of a stream: events that follow one another.
 
     ``times`` (n,) microseconds, ascending; ``columns``: (n,) codes of each group column's values; ``holds``: (n,)
-    where each filter (in normal form) is true; ``rate``: the stream's tuples per second; ``shares``: of each column
-    that holds event types, how much of the events each has.
+    where each filter (in normal form) is true; ``rate``: the stream's tuples per second.
     """
 
     times: NDArray[np.int64]
     columns: Mapping[str, NDArray[np.int64]]
     holds: Mapping[Expression, NDArray[np.bool_]]
     rate: float
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     _counted: dict[object, tuple[float, int]] = field(default_factory=dict, repr=False)
     _cut: dict[object, NDArray[np.int64]] = field(default_factory=dict, repr=False)
     _grouped: dict[object, tuple[NDArray[np.int64], int, NDArray[np.int64]]] = field(default_factory=dict, repr=False)
@@ -61,13 +59,6 @@ class Profile:
     def rows(self, edges: tuple[Progression, ...], families: Iterable[Family], events: int = EVENTS) -> float:
         """Partial rows per second of a synopsis that these families share in a tree with these edges."""
         return self._count(edges, tuple(families), events)[0]
-
-    def groups(self, names: Iterable[str]) -> int:
-        """Distinct combinations of some columns' values in the sample."""
-        codes = np.zeros(len(self.times), dtype=np.int64)
-        for name in names:
-            codes = _numbers(codes * (int(self.columns[name].max(initial=0)) + 1) + self.columns[name])
-        return int(codes.max(initial=-1)) + 1
 
     def shards(self, filters: Iterable[Expression | None]) -> int:
         """Distinct signatures of some filters among the events of the sample, without tuples that satisfy none."""

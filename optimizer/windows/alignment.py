@@ -1,4 +1,4 @@
-"""Alignment: the one module that knows where windows start and where fragments are cut.
+"""Alignment: where windows start and where fragments are cut.
 
 Windows start on multiples of the slide since the epoch, ``[k*s, k*s + r)``, as Spark's ``window()`` and
 Flink's HOP do, so the edges of a query are the multiples of s and the instants ``r mod s`` after them:
@@ -6,7 +6,11 @@ at most two *progressions* (slide, shift). Historical windows (``ago``) are the 
 calendar lie between midnights of a time zone, and these on one daily progression for each offset that the zone has
 from UTC (:mod:`optimizer.windows.calendars`): some of its instants are edges that no window needs, which costs a little
 and lets everything else stay as it is. F1 puts windows' *ends* on the multiples instead; the counts are the same
-(mirror images), positions are not. Nothing else in Heddle computes a modulus on time.
+(mirror images), positions are not.
+
+Planning and windows of time take instants and edges from here. What numbers windows event by event follows the same
+convention with divisions of its own: the kernels of event sequences (:mod:`optimizer.sequences`), windows of rows, SQL
+and plain Python that recompute answers (:mod:`spark_jobs.unshared`), look-ups, and the tests' oracle.
 
 All instants are integer microseconds UTC, all spans half-open.
 

@@ -165,7 +165,7 @@ class Window:
 
     ``cumulative``: CUMULATE and STEP: the answer of instant ``k*slide`` is over the time since the last multiple of the
     range that is before it. ``calendar``: range and slide are those of a calendar, and here their average lengths.
-    Which instants such windows have, and where they start, :mod:`optimizer.windows.alignment` alone knows.
+    Which instants such windows have, and where they start, :mod:`optimizer.windows.alignment` says.
     """
 
     range: int

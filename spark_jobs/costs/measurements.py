@@ -21,7 +21,6 @@ import pyarrow.dataset as ds
 from optimizer.synopses.sharing import EVENTS, Profile
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, source_columns
-from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.expressions import evaluate
@@ -159,16 +158,12 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     Raises what reading raises.
     """
     split = _middle(stream)
-    patterns = [query.pattern for query in queries if query.pattern is not None]
-    kinds = sorted({pattern.on for pattern in patterns})
-    columns = sorted(
-        {name for query in queries for name, _ in query.group_by} | {name for one in patterns for name in one.per}
-    )
+    columns = sorted({name for query in queries for name, _ in query.group_by})
     filters = {query.filter for query in queries if query.filter is not None}
     computed = dict(one for query in queries for one in query.derived)
     grouped = {name for query in queries for name in source_columns(query.group_by, query.derived)}
     plain = {*grouped, *columns} - computed.keys()
-    read = sorted({*plain, *kinds, *(name for filter in filters for name in columns_of(filter))})
+    read = sorted({*plain, *(name for filter in filters for name in columns_of(filter))})
     batches = read_split(stream, split, read) if split is not None else iter(())
     batch = next(batches, None)
     if batch is None:
@@ -187,11 +182,7 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
         filter: pc.fill_null(evaluate(filter, batch, schema), False).to_numpy(zero_copy_only=False)
         for filter in filters
     }
-    shares: dict[str, dict[str, float]] = {}
-    for name in kinds:
-        counted = pc.value_counts(as_texts(batch.column(name))).to_pylist()
-        shares[name] = {one["values"]: one["counts"] / len(batch) for one in counted if one["values"] is not None}
-    return Profile(times[order], codes, holds, float(rate), shares)
+    return Profile(times[order], codes, holds, float(rate))
 
 
 MEASURED_FILES = 8

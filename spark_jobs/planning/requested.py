@@ -142,15 +142,15 @@ def rates_of(
 
 
 def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostModel) -> dict[str, Profile]:
-    """A sample of each stream of which different filters or group-bys may share partial aggregates, that is asked for
-    event sequences, or of which the ``measured`` model does not know how many groups a fragment has; streams that
+    """A sample of each stream whose queries over windows of time have different filters or group-bys, which may share
+    partial aggregates, or of which the ``measured`` model does not know how many groups a fragment has. Streams that
     cannot be read have none (and are reported where their rate is measured)."""
     found: dict[str, Profile] = {}
     known = dict(model.groups_per_fragment)
     for name in dict.fromkeys(query.stream for query in workload.queries):
-        queries = workload.queries_of(name)
+        queries = [query for query in workload.queries_of(name) if query.is_plain]
         is_unknown = model.name == "measured" and name not in known
-        if is_unknown or len(families_of(queries)) > 1 or any(query.pattern is not None for query in queries):
+        if queries and (is_unknown or len(families_of(queries)) > 1):
             try:
                 found[name] = profile(workload.stream(name), queries, rates[name])
             except HeddleError:

@@ -31,6 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.papers.evaluations.sequence_workload import KINDS, generate_sequences
+from optimizer.papers.reference.cheapest_sharing import cheapest
+from optimizer.papers.reference.sharing_candidates import SequenceProblem
 from optimizer.plan.bare_windows import read_windows
 from optimizer.search.cost import PAPER, SearchProblem
 from optimizer.search.incremental import IncrementalPlan
@@ -38,8 +40,6 @@ from optimizer.search.local_search import improve
 from optimizer.search.optimum import optimum
 from optimizer.search.search import ALGORITHMS, SECONDS, find
 from optimizer.search.weave_share import weave_share
-from optimizer.sequences.candidates import SequenceProblem
-from optimizer.sequences.cheapest_sharing import cheapest
 from optimizer.workload.values import SECOND, Window
 
 LIMIT = 180

@@ -6,9 +6,9 @@
 Everybody gets the same compacted events (compacting is a row of its own), counts the same matches in the same windows
 and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
 each START event; *pooled* they share one among those of a pane, as Heddle does
-(:mod:`optimizer.papers.reference.sharon`). Sharon runs the cheapest plan under its own costs (pooled: or none,
-whichever adds less). ``ahead`` is Heddle's rate over a row's; the goal for A-Seq is as published. ``--executors`` adds
-a row for each of Heddle's executors; ``--measures`` says what sums and extremes of the same matches take, instead.
+(:mod:`optimizer.papers.reference.sharon`). Sharon runs the cheapest plan by the costs of its executor. ``ahead`` is
+Heddle's rate over a row's; the goal for A-Seq is as published. ``--executors`` adds a row for each of Heddle's
+executors; ``--measures`` says what sums and extremes of the same matches take, instead.
 Streams: purchases (20 keys with thousands of events each per window); position reports (4,000 keys with 50 each).
 """
 

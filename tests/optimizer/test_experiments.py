@@ -17,7 +17,8 @@ from optimizer.papers.evaluations.catalogue import EXPERIMENTS
 from optimizer.papers.evaluations.increments import figure_11
 from optimizer.papers.evaluations.optimisations import VARIANTS, _Planning
 from optimizer.papers.evaluations.outcome import Outcome, table, write
-from optimizer.papers.evaluations.sharon import same_answers
+from optimizer.papers.evaluations.sequence_streams import purchases, workload
+from optimizer.papers.evaluations.sharon import case_of, executors, same_answers
 from optimizer.papers.evaluations.window_workload import Windows, generate
 from optimizer.papers.reference.sequence_runs import Counts, Run
 from optimizer.papers.reference.weave_share_published import Tally, counter_of, published
@@ -274,6 +275,27 @@ def test_executors_of_event_sequences_agree(figure: str, outcomes: dict[str, Out
     outcome = outcomes[f"sharon-{figure}"]
     assert outcome.measured["same answers"] == ("yes", "yes")
     assert all(row["same_answers"] is True and row["answers"] > 0 for row in outcome.rows)
+
+
+@pytest.mark.parametrize(
+    "halves, rate, queries, least, most",
+    [
+        (4, 100, 20, 4.5, 5.5),
+        (4, 100, 120, 19.0, 24.0),
+        (11, 100, 20, 1.7, 2.1),
+        (11, 100, 120, 8.0, 10.0),
+        (11, 10, 120, 4.5, 6.0),
+    ],
+)
+def test_sharon_saves_the_additions_that_the_paper_claims_where_few_halves_are_frequent(
+    halves: int, rate: int, queries: int, least: float, most: float
+) -> None:
+    """Figure 14 (b): 5 times from 20 queries, 18 times from 120. It takes 4 different halves and 100 events a type."""
+    stream = purchases(4 * 50 * rate, users=2, ticks=1_000)
+    case = case_of(stream, workload(queries, 10, "halves", stream, halves), len(stream.key) / 2)
+    a_seq, sharon = (run(case.events) for run in executors(case, ("a_seq", "sharon")).values())
+    assert same_answers([a_seq, sharon])
+    assert least < a_seq.additions / sharon.additions < most  # type: ignore[union-attr]
 
 
 def test_constructing_sequences_ends_before_counting_them(outcomes: dict[str, Outcome]) -> None:

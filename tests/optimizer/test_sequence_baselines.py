@@ -8,13 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optimizer.papers.evaluations.sequence_streams import SHARED, Stream, position_reports, purchases, routes, workload
 from optimizer.papers.reference.a_seq import a_seq
 from optimizer.papers.reference.sequence_runs import EXACT_BELOW, Counts, Run
+from optimizer.papers.reference.sharing_candidates import Pattern
 from optimizer.papers.reference.sharon import sharon
+from optimizer.papers.reference.sharon_costs import SharonCosts
 from optimizer.papers.reference.two_step import TooManySequences, two_step
 from optimizer.sequences.events import Events
 from tests.sizes import examples
@@ -93,6 +95,8 @@ def test_a_seq_counts_what_listing_does(raw: Raw, patterns: Patterns, range_: in
     slide=st.integers(1, 8),
     pooled=st.booleans(),
 )
+# one window begins with the pane of both STARTs, one with the pane before
+@example(raw=[(0, 6, 0), (0, 7, 1), (0, 8, 2)], workload=([(0, 1, 2)], [[(1, 3)]]), range_=10, slide=5, pooled=False)
 def test_every_plan_of_sharon_counts_what_listing_does(
     raw: Raw, workload: tuple[Patterns, Sharing], range_: int, slide: int, pooled: bool
 ) -> None:
@@ -197,6 +201,43 @@ def test_a_shared_segment_is_counted_once() -> None:
     patterns = workload(30, 8, "suffix", stream)
     alone, shared = (sharon(events, patterns, [spans] * 30, 1, 1) for spans in ([], [(4, 8)]))
     assert shared.additions < 0.7 * alone.additions
+
+
+@pytest.mark.parametrize(
+    "slide, alone, shared, matches",
+    [(10, 44 + 8, 16 + 14 + 8, 28), (2, 44 + 40, 16 + 18 + 32, 52), (1, 44 + 80, 16 + 18 + 72, 124)],
+)
+def test_additions_of_an_example_by_hand(slide: int, alone: int, shared: int, matches: int) -> None:
+    """Example 3's stream with a twin of other types, asked for by two first and two second halves.
+
+    A-Seq: updates and closings. Sharon: updates of the halves; one note for each pane of the STARTs before; products.
+    """
+    stream = list(zip((1, 2, 3, 4, 4, 5, 6, 7, 8), map("ABCD".index, "ABCDABBCD"), strict=True))
+    raw = [(0, time, kind + twin) for time, kind in stream for twin in (0, 4)]
+    patterns = [(*first, *second) for first in ((0, 1), (4, 5)) for second in ((2, 3), (6, 7))]
+    apart = a_seq(compact(raw), patterns, 10, slide, pooled=False)
+    together = sharon(compact(raw), patterns, [[(0, 2), (2, 4)]] * 4, 10, slide, pooled=False)
+    assert (apart.additions, together.additions) == (alone, shared)
+    for run in (apart, together):
+        assert sum(int(answers.matches.sum()) for answers in run.answers) == matches
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("length, queries, slides", [(6, 8, 5), (9, 16, 10), (8, 12, 4)])
+def test_the_costs_of_the_executor_are_its_additions(length: int, queries: int, slides: int, pooled: bool) -> None:
+    """Over 25 ranges of events in any order, 20 of each type and key a range."""
+    stream = purchases(24_000, items=24, users=2, rate=4_800, ticks=1_000)
+    events, range_ = events_of(stream), 200
+    patterns = workload(queries, length, "halves", stream, common=4)
+    named = [Pattern(f"q{number:02}", tuple(map(str, types))) for number, types in enumerate(patterns)]
+    rates = {str(kind): stream.rate(range_) for kind in range(24)}
+    costs = SharonCosts(named, rates, slides, pooled)
+    middle = length // 2
+    ranges = 2 * 5_000 / range_
+    for spans in ([], [(0, middle)], [(middle, length)], [(0, middle), (middle, length)]):
+        run = sharon(events, patterns, [spans] * queries, range_, range_ // slides, pooled)
+        predicted = ranges * costs.cost(tuple(map(tuple, [spans] * queries)))
+        assert run.additions == pytest.approx(predicted, rel=0.15), spans
 
 
 def test_starts_that_follow_nothing_are_not_counted() -> None:

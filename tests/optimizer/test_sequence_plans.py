@@ -1,13 +1,15 @@
-"""Event sequences in the sharing plan: trees, synopses and sequence plans, and how those are stored and explained."""
+"""Event sequences in the sharing plan: trees, synopses, and which prefixes a run shares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from optimizer.language.parser import parse
 from optimizer.plan import export, stored_rows
@@ -15,10 +17,11 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.plan.diff import diff
 from optimizer.plan.explain import explain
-from optimizer.plan.sequence_plans import sequence_plans
-from optimizer.synopses.sharing import Profile
+from optimizer.sequences.prefixes import prefixes
 from optimizer.synopses.synopsis import EventAttribute, Sequenced, synopses_of
+from optimizer.workload import values
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Column, Source, Stream, Workload
+from tests.sizes import examples
 
 STREAM = Stream(
     "reports",
@@ -40,14 +43,20 @@ def counts(seq: str, rest: str = "", window: str = WINDOW) -> str:
     return f"SELECT count(*) AS n FROM reports PATTERN SEQ({seq}) ON street PARTITION BY vehicle {window} {rest}"
 
 
-def planned(found: Workload, previous: SharingPlan | None = None, **options: Mapping[str, Profile]) -> SharingPlan:
-    return build_plan(found, {"reports": Fraction(10)}, previous=previous, **options)  # type: ignore[arg-type]
+def planned(found: Workload, rate: int = 10) -> SharingPlan:
+    return build_plan(found, {"reports": Fraction(rate)})
+
+
+def shared(*texts: str) -> dict[str, list[str]]:
+    """The shared prefixes of some queries, and the names of the queries that share each."""
+    (tree,) = planned(workload(*texts)).trees
+    return {",".join(types): list(names) for one in tree.sequences for types, names in one.shared}
 
 
 TRAFFIC = [counts(seq) for seq in ("Oak, Main, State", "Oak, Main, West", "Park, Oak, Main", "Park, Oak, Main, West")]
 
 
-def test_sequences_have_trees_of_their_own_and_a_plan_for_each_filter_and_group_by() -> None:
+def test_sequences_have_trees_of_their_own_and_share_by_filter_and_group_by() -> None:
     found = planned(
         workload(
             *TRAFFIC,
@@ -59,58 +68,138 @@ def test_sequences_have_trees_of_their_own_and_a_plan_for_each_filter_and_group_
     )
     names = [[query.name for query in tree.queries] for tree in found.trees]
     assert sorted(names) == [["q0", "q1", "q2", "q3", "q4", "q5"], ["q6"], ["q7"]]
-    plans = [[[query.name for query in one.queries] for one in tree.sequences] for tree in found.trees]
-    assert sorted(plans) == [[], [["q0", "q1", "q2", "q3"], ["q4", "q5"]], [["q7"]]]
+    families = [[list(one.patterns) for one in tree.sequences] for tree in found.trees]
+    assert sorted(families) == [[], [["q0", "q1", "q2", "q3"], ["q4", "q5"]], [["q7"]]]
+
+
+def test_queries_of_one_window_share_the_prefixes_that_they_have_in_common() -> None:
+    assert shared(*TRAFFIC) == {"Oak,Main": ["q0", "q1"], "Park,Oak,Main": ["q2", "q3"]}
+    assert shared(counts("Oak, Main, State"), counts("Oak, Main, State, West"), counts("Oak, Main, Elm")) == {
+        "Oak,Main": ["q0", "q1", "q2"],
+        "Oak,Main,State": ["q0", "q1"],
+    }
+    # a suffix, a piece in the middle and a single type are no shared prefix
+    assert (
+        shared(counts("Oak, Main, State"), counts("Main, State"), counts("Oak, West"), counts("Elm, Main, Elm")) == {}
+    )
+    # neither are prefixes of other windows, filters and groups
+    longer = WINDOW.replace("10", "20")
+    others = (
+        counts("Oak, Main", window=longer),
+        counts("Oak, Main", "WHERE speed > 3"),
+        counts("Oak, Main", "GROUP BY zone"),
+    )
+    assert shared(counts("Oak, Main"), *others[:2]) == {}
+    assert shared(counts("Oak, Main", "GROUP BY zone"), others[2]) == {"Oak,Main": ["q0", "q1"]}
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.lists(st.sampled_from("ABC"), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6))
+def test_a_run_counts_as_many_prefixes_as_the_plan_says(patterns: list[tuple[str, ...]]) -> None:
+    """The trie that a pass matches events with has a node for each."""
+    (tree,) = planned(workload(*(counts(", ".join(types)) for types in patterns))).trees
+    (sharing,) = tree.sequences
+    nodes = prefixes([["ABC".index(kind) for kind in types] for types in patterns]).depth
+    assert sharing.counted == np.count_nonzero(nodes)
+    assert sharing.to_json()["prefixes"]["unshared"] == sum(map(len, patterns))
+
+
+def test_the_plan_and_its_fingerprint_depend_on_no_rate_of_event_types() -> None:
+    one, other = (planned(workload(*TRAFFIC), rate) for rate in (1, 1000))
+    assert one.trees == other.trees and one.fingerprint == other.fingerprint
 
 
 def test_stored_rows_give_the_plan_back() -> None:
     found = planned(workload(*TRAFFIC, counts("Oak, Main", "WHERE speed > 30"), counts("Elm, Oak", "GROUP BY zone")))
-    assert stored_rows.from_rows(stored_rows.to_rows(found)) == found
-    assert export.to_json(found)["trees"][0]["sequences"][0]["proven"]
+    rows = stored_rows.to_rows(found)
+    assert stored_rows.from_rows(rows) == found
+    assert [row["sequence_plan"] for row in rows] == [None] * 6
 
 
-def test_a_query_is_explained_with_what_its_pattern_shares() -> None:
-    lines = explain(planned(workload(*TRAFFIC)), "q3").lines()
-    assert any("counts SEQ(Park, Oak, Main, West)" in line for line in lines)
-    assert any("shared with" in line for line in lines)
+def test_the_plan_as_json_has_segments_and_shared_prefixes() -> None:
+    (found,) = export.to_json(planned(workload(*TRAFFIC[:2], counts("Elm"))))["trees"][0]["sequences"]
+    assert found == {
+        "format_version": 1,
+        "prefixes": {"counted": 5, "unshared": 7},
+        "queries": [
+            {
+                "name": name,
+                "segments": [
+                    {"types": ["Oak", "Main"], "begin": 0, "end": 2, "shared": True},
+                    {"types": [last], "begin": 2, "end": 3, "shared": False},
+                ],
+            }
+            for name, last in (("q0", "State"), ("q1", "West"))
+        ]
+        + [{"name": "q2", "segments": [{"types": ["Elm"], "begin": 0, "end": 1, "shared": False}]}],
+        "shared": [{"types": ["Oak", "Main"], "queries": ["q0", "q1"]}],
+    }
 
 
-def test_what_changes_in_sharing_is_told() -> None:
-    before = planned(workload(*TRAFFIC, counts("State, Elm")))
-    after = planned(
-        workload(*TRAFFIC, counts("State, Elm"), counts("Main, State, Elm"), counts("Main, State, Elm, Bay"))
+def with_sequence_plan(plan: SharingPlan) -> list[dict[str, Any]]:
+    """The rows of a plan as earlier versions stored them: with shared pieces of patterns, which the fingerprint has."""
+    rows = stored_rows.to_rows(plan)
+    spans = {"q0": [[0, 2]], "q1": [[0, 2]], "q2": [], "q3": [[1, 3]]}
+    segments = {
+        name: [{"types": [], "begin": begin, "end": end, "shared": True} for begin, end in found]
+        + [{"types": [], "begin": 3, "end": 4, "shared": False}]
+        for name, found in spans.items()
+    }
+    queries = [{"name": name, "cost": 1.0, "segments": found} for name, found in segments.items()]
+    sequence_plan = json.dumps({"format_version": 1, "cost": 1.0, "queries": queries})
+    trees = [
+        [tree.stream, [[query.name, query.fingerprint] for query in tree.queries], [[*pair] for pair in spans.items()]]
+        for tree in plan.trees
+    ]
+    streams = values.to_json(plan.workload.streams)
+    former = values.digest([trees, streams, plan.workload.fingerprint, plan.algorithm, plan.model.name])
+    return [
+        row | {"fingerprint": former, "sequence_plan": sequence_plan if row["query"] == "q0" else None} for row in rows
+    ]
+
+
+def test_rows_with_a_sequence_plan_are_read_by_the_former_formula() -> None:
+    found = planned(workload(*TRAFFIC))
+    rows = with_sequence_plan(found)
+    assert rows[0]["fingerprint"] != found.fingerprint
+    read = stored_rows.from_rows(rows)
+    assert read == found and read.fingerprint == found.fingerprint
+
+
+def test_rows_with_an_altered_sequence_plan_are_refused() -> None:
+    rows = with_sequence_plan(planned(workload(*TRAFFIC)))
+    for row in rows:
+        row["sequence_plan"] = row["sequence_plan"] and row["sequence_plan"].replace('"end": 2', '"end": 3', 1)
+    with pytest.raises(ValueError, match="incomplete or altered"):
+        stored_rows.from_rows(rows)
+
+
+def test_a_query_is_explained_with_the_prefixes_that_it_shares() -> None:
+    plan = planned(workload(*TRAFFIC, counts("Oak, Main, State"), counts("Elm, Bay")))
+    assert explain(plan, "q0").sequence == (
+        "q0 counts SEQ(Oak, Main, State)",
+        "  SEQ(Oak, Main): counted once, shared with q1, q4",
+        "  SEQ(Oak, Main, State): counted once, shared with q4",
+        "  a run shares suffixes instead where its events make that cheaper",
     )
-    told = diff(before, after)
-    (one,) = told.sequences
-    assert one.added == ("q5", "q6") and one.shared
-    assert any(line.startswith("  sequences: + shared SEQ(") for line in told.lines())
-    assert diff(before, before).is_empty
+    assert explain(plan, "q5").sequence == (
+        "q5 counts SEQ(Elm, Bay)",
+        "  no query of the same filter, group-by and window begins with the same two event types",
+    )
+    assert set(explain(plan, "q0").sequence) < set(explain(plan, "q0").lines())
 
 
-def test_a_plan_is_kept_while_it_is_cheap_enough() -> None:
-    first = planned(workload(*TRAFFIC))
-    queries = first.workload.queries
-    (plan,) = first.trees[0].sequences
-    skewed = Profile(np.zeros(1, dtype=np.int64), {}, {}, 1.0, {"street": {"Oak": 0.1, "Main": 0.7, "West": 0.2}})
-    rate = Fraction(1)
-    (kept,) = sequence_plans(queries, rate, _of_vehicles(skewed), [plan], tolerance=1e9)
-    assert kept.sharing == plan.sharing and kept.rates != plan.rates
-    (fresh,) = sequence_plans(queries, rate, _of_vehicles(skewed), [plan], tolerance=0.0)
-    assert fresh.cost <= kept.cost
-
-
-def _of_vehicles(profile: Profile, keys: int = 1) -> Profile:
-    return replace(profile, times=np.arange(keys), columns={"vehicle": np.arange(keys)})
-
-
-def test_rates_are_those_of_the_sample_by_key() -> None:
-    queries = workload(counts("Oak, Main"), counts("Main, Elm", window=WINDOW.replace("10", "20"))).queries
-    profile = Profile(np.zeros(1, dtype=np.int64), {}, {}, 1.0, {"street": {"Oak": 0.5, "Main": 0.25}})
-    (plan,) = sequence_plans(queries, Fraction(8), _of_vehicles(profile, keys=3))
-    # 8 events a second for 20 minutes, over 3 vehicles
-    assert dict(plan.rates) == {"Elm": 0.0, "Main": 800.0, "Oak": 1600.0}
-    (plan,) = sequence_plans(queries, Fraction(8), None)
-    assert dict(plan.rates) == dict.fromkeys(("Elm", "Main", "Oak"), 3200.0)
+def test_a_difference_names_the_prefixes_that_become_shared() -> None:
+    few = workload(*TRAFFIC, counts("Main, State"))
+    before, after = planned(few), planned(workload(*TRAFFIC, counts("Main, State"), counts("Main, State, Elm")))
+    found = diff(before, after)
+    (one,) = found.sequences
+    assert (one.added, one.removed, one.changed, one.cut) == (("q5",), (), (), ("q4",))
+    assert (one.shared, one.dissolved) == ((("Main", "State"),), ())
+    assert "  sequences: + shared SEQ(Main, State)" in found.lines()
+    back = diff(after, before)
+    assert "  sequences: - shared SEQ(Main, State)" in back.lines() and back.sequences[0].removed == ("q5",)
+    assert diff(before, before).is_empty and not any("sequences" in line for line in diff(before, before).lines())
 
 
 def test_synopses_keep_events_whatever_the_windows_and_the_order_of_types() -> None:

@@ -19,8 +19,9 @@ import numpy as np
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.papers.evaluations.outcome import Row
+from optimizer.papers.reference.cheapest_sharing import best_score, cheapest
 from optimizer.papers.reference.plan_finder import exhaustive, expand, find_plan
-from optimizer.sequences.candidates import (
+from optimizer.papers.reference.sharing_candidates import (
     PLANS,
     WORK,
     Pattern,
@@ -31,7 +32,6 @@ from optimizer.sequences.candidates import (
     sharing_of,
     sharon_graph,
 )
-from optimizer.sequences.cheapest_sharing import best_score, cheapest
 
 KINDS = ("prefix", "middle", "suffix", "pieces", "trips")
 """Where patterns have event types in common: see :func:`generate_sequences`."""

@@ -25,13 +25,14 @@ from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement,
 from optimizer.papers.evaluations.sequence_streams import HOURS, Stream, position_reports, purchases, routes, workload
 from optimizer.papers.evaluations.sequence_workload import compare, generate_sequences
 from optimizer.papers.reference.a_seq import a_seq
+from optimizer.papers.reference.cheapest_sharing import best_score, cheapest
 from optimizer.papers.reference.sequence_runs import Counts, Run
 from optimizer.papers.reference.sequence_segments import Spans
+from optimizer.papers.reference.sharing_candidates import Pattern, SequenceProblem, gwmin, sharing_of, sharon_graph
 from optimizer.papers.reference.sharon import sharon
+from optimizer.papers.reference.sharon_costs import SharonCosts
 from optimizer.papers.reference.two_step import TooManySequences, two_step
 from optimizer.sequences.answering import answers
-from optimizer.sequences.candidates import Pattern, SequenceProblem, gwmin, sharing_of, sharon_graph
-from optimizer.sequences.cheapest_sharing import best_score, cheapest
 from optimizer.sequences.events import Events
 from optimizer.sequences.matches import Answers, SequenceQuery
 
@@ -44,7 +45,7 @@ EXECUTORS = {
 }
 """What is compared: as published (a count per START event), with STARTs of a pane pooled (see
 :mod:`optimizer.papers.reference.sharon`), and :func:`optimizer.sequences.answering.answers`. Sharon runs the cheapest
-plan under its own costs. These do not know of pooling: with it, where that adds less, it runs no plan."""
+plan by the costs of its executor (:mod:`optimizer.papers.reference.sharon_costs`)."""
 
 RATIO = 10
 """range/slide of the windows."""
@@ -84,14 +85,20 @@ def case_of(stream: Stream, patterns: list[tuple[int, ...]], window: float, rati
     return Case(Events.of(stream.key, stream.time, stream.type), patterns, slide * ratio, slide)
 
 
-def problem_of(case: Case, pooled: bool) -> SequenceProblem:
-    """What the optimizer is told of a case: events per window and key by type; if pooled, equal ones are one."""
+def problem_of(case: Case, pooled: bool = False) -> SequenceProblem:
+    """A case at the costs of the paper, by events per window and key of each type; if pooled, equal events are one."""
     weights = None if pooled else case.events.count
     counts = np.bincount(case.events.type, weights, minlength=1 + max(map(max, case.patterns)))
     rates = counts * (case.range / case.span / len(np.unique(case.events.key)))
     # names in order, so that queries keep their numbers
     patterns = [Pattern(f"q{number:06}", tuple(map(str, each))) for number, each in enumerate(case.patterns)]
     return SequenceProblem(patterns, {str(type): rate for type, rate in enumerate(rates.tolist())})
+
+
+def costs_of(case: Case, pooled: bool = False) -> SharonCosts:
+    """A case at the costs of Sharon's executor."""
+    problem = problem_of(case, pooled)
+    return SharonCosts(problem.queries, problem.rates, case.range / case.slide, pooled)
 
 
 def greedy_sharing(problem: SequenceProblem) -> Sequence[Spans]:
@@ -112,18 +119,9 @@ def executors(case: Case, only: Sequence[str] = tuple(EXECUTORS)) -> dict[str, E
         elif name.startswith("a_seq"):
             found[name] = partial(_a_seq, windows=windows, pooled=pooled)
         else:
-            sharing: Sequence[Spans] = cheapest(problem_of(case, pooled)).sharing
-            if pooled:
-                sharing = min((sharing, [()] * len(case.patterns)), key=partial(_additions, case))
+            sharing = cheapest(costs_of(case, pooled)).sharing
             found[name] = partial(_sharon, windows=windows, sharing=sharing, pooled=pooled)
     return found
-
-
-def _additions(case: Case, sharing: Sequence[Spans]) -> int:
-    """Of Sharon's executor, pooled, for the first tenth of the events."""
-    keys = case.events.key
-    few = _first(case.events, int(np.searchsorted(keys, keys[len(keys) // 10], side="right")))
-    return sharon(few, case.patterns, sharing, case.range, case.slide).additions
 
 
 def _first(events: Events, count: int) -> Events:
@@ -228,7 +226,7 @@ def _figure_13(scale: str, report: Report) -> Measurement:
 def _constructed(case: Case, scale: str) -> Row:
     """One row of Figure 13: None where a two-step executor gives up."""
     work = executors(case, ("a_seq", "sharon", "ours"))
-    sharing = cheapest(problem_of(case, False)).sharing
+    sharing = cheapest(costs_of(case)).sharing
     for name, plan in (("flink", None), ("spass", sharing)):
         run = partial(
             two_step,
@@ -274,13 +272,16 @@ def _all_alike(rows: Sequence[Row]) -> dict[str, tuple[Value, Value]]:
 
 
 class Sweep(NamedTuple):
-    """One of the paper's three: what varies (column ``x``), over which values at each scale, and the case of each."""
+    """One of the paper's three: what varies (column ``x``), over which values at each scale, and the case of each.
+
+    ``settings``: of what the paper does not say, by name, the first where its claim comes out.
+    """
 
     stream: str
     x: str
     label: str
     values: Mapping[str, tuple[int, ...]]
-    case: Callable[[str, int], Case]
+    settings: Mapping[str, Callable[[str, int], Case]]
 
 
 def _of_events(scale: str, window: int) -> Case:
@@ -289,13 +290,21 @@ def _of_events(scale: str, window: int) -> Case:
     return case_of(stream, workload(4 if tiny else 20, 4 if tiny else 10, "halves", stream, 5), window)
 
 
-def _of_queries(scale: str, queries: int) -> Case:
+GROUPS = 40
+"""Groups of cars: of 200,000 reports in a window each has 100 of every event type. A car has one."""
+
+
+def _of_queries(halves: int, is_grouped: bool, scale: str, queries: int) -> Case:
     if scale == "tiny":
-        stream = position_reports(0, 20)
-        return case_of(stream, workload(queries, 4, "halves", stream, 2), 400)
-    # the last two windows of the three hours
-    stream = position_reports(HOURS * 3600 - 100)
-    return case_of(stream, workload(queries, 10, "halves", stream, 11), 200_000)
+        stream, length, window = position_reports(0, 20), 4, 400
+    else:
+        # the last two windows of the three hours
+        stream, length, window = position_reports(HOURS * 3600 - 100, ticks=1_000), 10, 200_000
+    patterns = workload(queries, length, "halves", stream, halves)
+    if is_grouped:
+        groups = min(GROUPS, stream.keys // 4)
+        stream = stream._replace(key=stream.key % groups, keys=groups)
+    return case_of(stream, patterns, window)
 
 
 def _of_length(scale: str, length: int) -> Case:
@@ -313,21 +322,25 @@ SWEEPS = {
             "quick": (200_000, 600_000, 1_200_000),
             "full": tuple(range(200_000, 1_400_000, 200_000)),
         },
-        _of_events,
+        {"": _of_events},
     ),
     "queries": Sweep(
         "LR",
         "queries",
         "queries",
-        {"tiny": (2, 4), "quick": (20, 60, 120), "full": tuple(range(20, 140, 20))},
-        _of_queries,
+        {"tiny": (2, 4), "quick": (20, 120), "full": tuple(range(20, 140, 20))},
+        {
+            f"{halves} halves, {each} a window, group and type": partial(_of_queries, halves, is_grouped)
+            for is_grouped, each in ((True, "100 events"), (False, "1 event"))
+            for halves in (4, 11)
+        },
     ),
     "length": Sweep(
         "EC",
         "length",
         "event types per pattern",
         {"tiny": (3, 5), "quick": (10, 20, 30), "full": tuple(range(10, 35, 5))},
-        _of_length,
+        {"": _of_length},
     ),
 }
 
@@ -338,12 +351,12 @@ _SWEPT: dict[tuple[str, str], list[Row]] = {}
 def _swept(name: str, scale: str, report: Report) -> list[Row]:
     if (name, scale) not in _SWEPT:
         sweep = SWEEPS[name]
-        values = sweep.values[scale]
+        points = [(setting, value) for setting in sweep.settings for value in sweep.values[scale]]
         rows: list[Row] = []
-        for done, value in enumerate(values):
-            report(done, len(values), f"{value:,} {sweep.label}")
-            case = sweep.case(scale, value)
-            rows.append({sweep.x: value} | _row(case, executors(case), ROUNDS[scale]))
+        for done, (setting, value) in enumerate(points):
+            report(done, len(points), f"{value:,} {sweep.label}")
+            case = sweep.settings[setting](scale, value)
+            rows.append({sweep.x: value, "setting": setting} | _row(case, executors(case), ROUNDS[scale]))
         _SWEPT[name, scale] = rows
     report(1, 1, "done")
     return _SWEPT[name, scale]
@@ -393,14 +406,20 @@ def _figure_14(letter: str, scale: str, report: Report) -> Measurement:
     what = METRICS[panel.metric][0]
     measured: dict[str, tuple[Value, Value]] = {}
     gains = [("sharon", "a_seq"), ("ours", "a_seq"), ("ours", "sharon"), ("ours", "a_seq_pooled")]
-    for one, other in gains:
-        for row, said in ((rows[0], panel.first), (rows[-1], panel.last)):
-            quantity = f"{what}, {EXECUTORS[one]} over {EXECUTORS[other]}, {row[sweep.x]:,} {sweep.label}"
-            measured[quantity] = (said if (one, other) == gains[0] else None, gain(row, one, other))
-    least, most = rows[0], rows[-1]
-    for row in (least, most):
-        quantity = f"additions, A-Seq over Sharon, {row[sweep.x]:,} {sweep.label}"
-        measured[quantity] = (None, row["a_seq_additions"] / row["sharon_additions"])
+    for number, setting in enumerate(sweep.settings):
+        ends = [row for row in rows if row["setting"] == setting]
+        ends = [ends[0], ends[-1]]
+        of = f" ({setting})" if setting else ""
+        for one, other in gains:
+            for row, said in zip(ends, (panel.first, panel.last), strict=True):
+                quantity = f"{what}, {EXECUTORS[one]} over {EXECUTORS[other]}, {row[sweep.x]:,} {sweep.label}{of}"
+                is_claimed = number == 0 and (one, other) == gains[0]
+                measured[quantity] = (said if is_claimed else None, gain(row, one, other))
+        for row in ends:
+            quantity = f"additions, A-Seq over Sharon, {row[sweep.x]:,} {sweep.label}{of}"
+            measured[quantity] = (None, row["a_seq_additions"] / row["sharon_additions"])
+    first = [row for row in rows if row["setting"] == rows[0]["setting"]]
+    least, most = first[0], first[-1]
     summary = (
         f"{sweep.stream}, {least[sweep.x]:,} to {most[sweep.x]:,} {sweep.label}: Sharon's {what} is "
         f"{gain(least, 'sharon', 'a_seq'):.3g} to {gain(most, 'sharon', 'a_seq'):.3g} times as good as A-Seq's, "
@@ -408,7 +427,18 @@ def _figure_14(letter: str, scale: str, report: Report) -> Measurement:
         f"{gain(least, 'ours', 'a_seq_pooled'):.3g} to {gain(most, 'ours', 'a_seq_pooled'):.3g} times as good as that "
         "of A-Seq with STARTs pooled."
     )
+    rows = [row | {"gain": gain(row, "sharon", "a_seq")} for row in rows]
     return Measurement(rows, summary, measured | _all_alike(rows))
+
+
+def _chart_14(panel: Panel) -> Chart:
+    """A line for each executor; of several settings, one for each, of how many times better Sharon is than A-Seq."""
+    sweep = SWEEPS[panel.sweep]
+    if len(sweep.settings) > 1:
+        label = f"{METRICS[panel.metric][0]}, Sharon over A-Seq"
+        return Chart(sweep.x, sweep.label, {"gain": label}, label, by="setting", log="y")
+    lines = {f"{name}_{panel.metric}": label for name, label in EXECUTORS.items()}
+    return Chart(sweep.x, sweep.label, lines, METRICS[panel.metric][1], log="y")
 
 
 # ------------------------------------------------------------------- Figures 15 and 16: the optimizers
@@ -474,19 +504,19 @@ def _figure_16(scale: str, report: Report) -> Measurement:
     for done, queries in enumerate(counts):
         report(done, len(counts), f"{queries} queries")
         case = case_of(stream, _overlapping(queries, 4 if tiny else 10, stream), window)
-        problem = problem_of(case, False)
+        problem, costs = problem_of(case), costs_of(case)
         best = best_score(problem)[0]
         plans = {
             "greedy": greedy_sharing(problem),
             "score": sharing_of(problem, best),
-            "cost": cheapest(problem).sharing,
+            "cost": cheapest(costs).sharing,
         }
         windows = case.patterns, case.range, case.slide
         work: dict[str, Executor] = {
             name: partial(_sharon, windows=windows, sharing=sharing, pooled=False) for name, sharing in plans.items()
         }
-        costs = {f"{name}_cost": problem.cost(tuple(map(tuple, plan))) for name, plan in plans.items()}
-        rows.append({"queries": queries} | _row(case, work, ROUNDS[scale]) | costs)
+        priced = {f"{name}_cost": costs.cost(tuple(map(tuple, plan))) for name, plan in plans.items()}
+        rows.append({"queries": queries} | _row(case, work, ROUNDS[scale]) | priced)
     report(len(counts), len(counts), "done")
     last = rows[-1]
     at = f"{last['queries']} queries"
@@ -499,7 +529,7 @@ def _figure_16(scale: str, report: Report) -> Measurement:
         for what, column, said in (
             ("latency", "latency_ms", 2),
             ("memory", "held", 3),
-            ("cost by Eqs. 1-7", "cost", None),
+            ("cost by the executor's costs", "cost", None),
         )
     }
     summary = (
@@ -546,13 +576,7 @@ EXPERIMENTS = (
             f"({SWEEPS[panel.sweep].stream})",
             panel.claim,
             0.6,
-            Chart(
-                SWEEPS[panel.sweep].x,
-                SWEEPS[panel.sweep].label,
-                {f"{name}_{panel.metric}": label for name, label in EXECUTORS.items()},
-                METRICS[panel.metric][1],
-                log="y",
-            ),
+            _chart_14(panel),
             partial(_figure_14, letter),
         )
         for letter, panel in PANELS.items()

@@ -1,6 +1,6 @@
 """Sharon's plan finder as published: reduction of the graph, and the search level by level (Algorithms 2 to 4).
 
-The deviations stand in :mod:`optimizer.sequences.candidates`.
+The deviations stand in :mod:`optimizer.papers.reference.sharing_candidates`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.sequences.candidates import (
+from optimizer.papers.reference.sharing_candidates import (
     EXHAUSTIVE_LIMIT,
     PLANS,
     Candidate,

@@ -40,7 +40,8 @@ class Layout(NamedTuple):
     nodes: (counters + 1,) first node of each; codes, owner: (nodes,) type and counter of each; pooled, leads: of each
     counter, do its STARTs share counts by pane, and is it the first segment of any query; of_type: nodes of each type,
     later ones first; joined: of each type the counters that begin with it and are later segments; path: (queries + 1,)
-    and parts: the counters of each query; joins: of each counter the places in ``parts`` where it is a later segment;
+    and parts: the counters of each query; noted: of each place the one whose notes it uses, the first with the same
+    counters up to it; joins: of each counter the places in ``parts`` where it is a later segment with notes of its own;
     second: of each place, is it a second segment; panes: of one instant's windows, the most.
     """
 
@@ -55,6 +56,7 @@ class Layout(NamedTuple):
     parts: Longs
     joins: tuple[Longs, Longs]
     second: NDArray[np.bool_]
+    noted: Longs
     panes: int
 
 
@@ -75,11 +77,18 @@ def layout_of(segments: Sequence[Sequence[Segment]], pooled: bool, panes: int, e
     places = [(part, place > 0, place == 1) for parts in paths for place, part in enumerate(parts)]
     joins: list[list[int]] = [[] for _ in texts]
     leads = np.zeros(len(texts), np.bool_)
+    first_with: dict[tuple[int, ...], int] = {}
+    noted = [
+        first_with.setdefault(tuple(parts[: position + 1]), number)
+        for number, (parts, position) in enumerate(
+            (parts, position) for parts in paths for position in range(len(parts))
+        )
+    ]
     for place, (part, later, _) in enumerate(places):
-        if later:
-            joins[part].append(place)
-        else:
+        if not later:
             leads[part] = True
+        elif noted[place] == place:
+            joins[part].append(place)
     of_type: list[list[int]] = [[] for _ in range(types)]
     for node in reversed(range(len(codes))):
         of_type[codes[node]].append(node)
@@ -100,6 +109,7 @@ def layout_of(segments: Sequence[Sequence[Segment]], pooled: bool, panes: int, e
         np.array([part for part, _, _ in places], np.int64),
         _flat(joins),
         np.array([second for _, _, second in places], np.bool_),
+        np.array(noted, np.int64),
         panes,
     )
 

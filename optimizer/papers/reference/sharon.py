@@ -1,8 +1,9 @@
 """Sharon's executor (the Shared method): segments of patterns are counted once for the queries that share them.
 
 A query is cut into segments by a plan, and every segment is counted as in :mod:`optimizer.papers.reference.a_seq`, once
-for the queries that share it. When a START event of a later segment arrives, the counts of all before it are noted with
-it; they are multiplied with the counts that it leads to.
+for the queries that share it. When a START event of a later segment arrives, the count of all before it is noted with
+it, for each open window: matches whose own START the window has. When a window closes, its note is multiplied with the
+counts that the START leads to. Queries of the same segments up to a START share its notes.
 
 By default STARTs are *pooled*: those of one pane (equal ``floor(time / slide)``) are in exactly the same windows, so
 one count serves all of them, and equal events of one instant are one event of a multiplicity. The papers have a count
@@ -14,8 +15,9 @@ Poppe et al., "Sharon: Shared Online Event Sequence Aggregation", technical repo
 method, taken from A-Seq) and 3.3 (Shared method).
 Deviations: a START event expires with the last window that it is in, at ``floor(time / slide) * slide + range``, not
 when the range has passed. A window's count is added up when the window closes, not at each END event, and so holds only
-what lies in it from START to END. Counts before a later segment are summed by pane of their START, once until they
-change: combining takes range/slide where the paper's Eq. 5 has the rate of START events.
+what lies in it from START to END. Counts before a later segment are added up by window, once until they change: a START
+of a second segment takes one note for each pane (at most range/slide) of the STARTs before it, and one product when a
+window closes, where the paper's Eq. 5 has the rate of START events.
 """
 
 from __future__ import annotations
@@ -57,9 +59,8 @@ def sharon(
     between them is each query's own. STARTs of segments that begin a pattern are pooled, those of later ones cannot
     be: what comes before differs.
 
-    Additions per window and key: for a segment STARTs times events; at each START of a second segment range/slide; at
-    each START of a later one range/slide times the STARTs of the one before. Raises ValueError as A-Seq does, and for
-    spans that are not ascending, disjoint and within their pattern.
+    :class:`optimizer.papers.reference.sharon_costs.SharonCosts` says how many additions that takes. Raises ValueError
+    as A-Seq does, and for spans that are not ascending, disjoint and within their pattern.
     """
     check_windows(range, slide)
     segments = [segments_of(pattern, spans) for pattern, spans in zip(patterns, sharing, strict=True)]
@@ -88,9 +89,9 @@ def _counted(events: Events, layout: Layout, range: int, slide: int, pooled: boo
         at, full = _feed(
             events.key, events.time, events.type, events.count, at, range, slide, pooled, layout, state, answers, tally
         )
-        # a key that did not fit begins again with more room
+        # a key that did not fit begins again with more room: other segments have about as many STARTs
         if full >= 0:
-            room[full] *= 2
+            room[~layout.pooled] *= 2
             state = _state(layout, room)
         elif full == _ROWS_FULL:
             answers = tuple(np.concatenate([column, np.empty_like(column)]) for column in answers)
@@ -137,9 +138,10 @@ class _State(NamedTuple):
     first, last: (counters,) its live columns [first, last); room: (counters,) columns that it has space for; fresh:
     (counters,) does a START of this instant matter; pane: floor(START / slide) of each column, those of counter c from
     ``panes[c]`` on; exact, approximate: counts modulo 2**64 and as doubles, those of node x from ``rows[x]`` on;
-    exact_noted, approximate_noted: at place p of a query the counts before column y, by how many panes the query's
-    START is older, from ``notes[p] + y*panes`` on; exact_sums, approximate_sums: (counters * panes,) counts of whole
-    segments, by how many panes STARTs are older than pane ``summed`` (counters,), which is _STALE where they changed.
+    exact_noted, approximate_noted: at place p of a query the counts before column y in each open window, by how many
+    slides the window is older than y's pane, from ``notes[p] + y*panes`` on; exact_sums, approximate_sums: (counters *
+    panes,) counts of whole segments in each open window, by how many slides the window is older than pane ``summed``
+    (counters,), which is _STALE where they changed; steps: (counters,) panes of the STARTs in these sums.
     """
 
     first: Longs
@@ -157,13 +159,15 @@ class _State(NamedTuple):
     exact_sums: NDArray[np.uint64]
     approximate_sums: NDArray[np.float64]
     summed: Longs
+    steps: Longs
 
 
 def _state(layout: Layout, room: Longs) -> _State:
     counters = len(room)
     rows = np.cumsum([0, *room[layout.owner]])
-    held = np.where(np.isin(np.arange(len(layout.parts)), layout.path), 0, room[layout.parts] * layout.panes)
-    notes = np.cumsum([0, *held])
+    places = np.arange(len(layout.parts))
+    has_notes = ~np.isin(places, layout.path) & (layout.noted == places)
+    notes = np.cumsum([0, *np.where(has_notes, room[layout.parts] * layout.panes, 0)])
     return _State(
         np.zeros(counters, np.int64),
         np.zeros(counters, np.int64),
@@ -176,9 +180,10 @@ def _state(layout: Layout, room: Longs) -> _State:
         rows[:-1],
         np.empty(notes[-1], np.uint64),
         np.empty(notes[-1], np.float64),
-        notes[:-1],
+        notes[layout.noted],
         np.empty(counters * layout.panes, np.uint64),
         np.empty(counters * layout.panes, np.float64),
+        np.empty(counters, np.int64),
         np.empty(counters, np.int64),
     )
 
@@ -196,6 +201,21 @@ def _total(numbers, begin, end):
     for each in range(np.uint64(begin + 1), np.uint64(end)):
         total += numbers[each]
     return total
+
+
+@numba.njit(cache=True)
+def _first_of_pane(pane_of, offset, low, end, pane):
+    """The first of columns [low, end) that is of this pane or a later one."""
+    if end == low or pane_of[offset + end - 1] < pane:
+        return end
+    high = end - 1
+    while low < high:
+        middle = (low + high) // 2
+        if pane_of[offset + middle] < pane:
+            low = middle + 1
+        else:
+            high = middle
+    return high
 
 
 @numba.njit(cache=True)
@@ -225,8 +245,8 @@ def _has_room(layout, state, counter, more):
 
 @numba.njit(cache=True)
 def _note(layout, state, counter, columns, pane, oldest, tally):
-    """Beside the new columns of STARTs of a later segment, note the counts of all segments before, by the pane of the
-    query's START; before any count of the instant changes. Returns whether there was room."""
+    """Beside the new columns of STARTs of a later segment, note the counts of all segments before in each open window;
+    before any count of the instant changes. Returns whether there was room."""
     if not _has_room(layout, state, counter, columns):
         return False
     panes, nodes, parts, second = layout.panes, layout.nodes, layout.parts, layout.second
@@ -234,25 +254,26 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
     firsts, lasts, rows, notes, held = state.first, state.last, state.rows, state.notes, state.panes
     exact, approximate, pane_of, summed = state.exact, state.approximate, state.pane, state.summed
     exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
-    exact_sums, approximate_sums = state.exact_sums, state.approximate_sums
+    exact_sums, approximate_sums, steps = state.exact_sums, state.approximate_sums, state.steps
     matters, added = layout.leads[counter], 0
+    open_windows = min(panes, pane - oldest + 1)
     for join in range(offsets[counter], offsets[counter + 1]):
         place = joins[join]
         before = parts[place - 1]
         first, last, row = firsts[before], lasts[before], rows[nodes[before + 1] - 1]
         if second[place] and summed[before] != pane:
-            for age in range(before * panes, before * panes + panes):
-                exact_sums[age] = 0
-                approximate_sums[age] = 0.0
-            begin = first
-            while begin < last:
-                end, start = begin + 1, pane_of[held[before] + begin]
-                while end < last and pane_of[held[before] + end] == start:
-                    end += 1
-                age = before * panes + pane - start
-                exact_sums[age] = _total(exact, row + begin, row + end)
-                approximate_sums[age] = _total(approximate, row + begin, row + end)
-                begin = end
+            total, size, end = np.uint64(0), 0.0, last
+            steps[before] = 0
+            for age in range(panes):
+                # the STARTs of one pane more are in the next older window
+                begin = _first_of_pane(pane_of, held[before], first, end, pane - age)
+                if begin < end:
+                    total += _total(exact, row + begin, row + end)
+                    size += _total(approximate, row + begin, row + end)
+                    steps[before] += 1
+                exact_sums[before * panes + age] = total
+                approximate_sums[before * panes + age] = size
+                end = begin
             added += last - first
             summed[before] = pane
         for column in range(lasts[counter], lasts[counter] + columns):
@@ -261,9 +282,8 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
                 exact_noted[begin + age] = exact_sums[before * panes + age] if second[place] else np.uint64(0)
                 approximate_noted[begin + age] = approximate_sums[before * panes + age] if second[place] else 0.0
             if second[place]:
-                for age in range(begin, begin + panes):
-                    matters |= approximate_noted[age] > 0
-                added += panes
+                matters |= approximate_noted[begin + open_windows - 1] > 0
+                added += steps[before]
                 continue
             for other in range(first, last):
                 scale = approximate[row + other]
@@ -301,15 +321,10 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
         else:
             for column in range(first, last):
                 if approximate[row + column] > 0:
-                    begin = state.notes[place] + column * panes
-                    ages = min(panes, pane_of[held + column] - window + 1)
-                    noted, noted_size = np.uint64(0), 0.0
-                    for age in range(begin, begin + ages):
-                        noted += exact_noted[age]
-                        noted_size += approximate_noted[age]
-                    total += noted * exact[row + column]
-                    size += noted_size * approximate[row + column]
-                    added += max(ages, 0)
+                    note = state.notes[place] + column * panes + pane_of[held + column] - window
+                    total += exact_noted[note] * exact[row + column]
+                    size += approximate_noted[note] * approximate[row + column]
+                    added += 1
         exact_found[query], approximate_found[query] = total, size
         some |= size > 0
     tally[_ADDED] += added

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.sequences.candidates import (
+from optimizer.papers.reference.sharing_candidates import (
     INT32,
     ITERATION,
     PROVEN,
     ROUNDED,
-    SHAKES,
     WORK,
     Candidate,
     Floats,
@@ -30,7 +29,6 @@ from optimizer.sequences.candidates import (
     sharing_of,
     sharon_graph,
 )
-from optimizer.sequences.sharing_search import Router
 
 
 class _Program:
@@ -146,11 +144,9 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     Rows: a query's segments are a path through its pattern; no two segments of its own touch; shared ones are
     of a pattern that is counted, and that two at least share.
 
-    Often the relaxation is integral, which is a proof. Otherwise it is rounded to good plans, which are improved by
-    opening and closing one shared pattern at a time, and with the best one's cost columns are ruled out. If few are
-    left the integer program is solved. If not the plan is improved further, by :data:`SHAKES` random changes, and is
-    the one to return if columns are still too many: not proven, but the relaxation's cost tells how far it is from the
-    cheapest at most. Where not even the relaxation can be solved, GWMIN's plan is improved.
+    Often the relaxation is integral, which is a proof. Otherwise it is rounded to good plans, and with the best one's
+    cost columns are ruled out. If few are left the integer program is solved. If not, the best rounded plan is the one
+    to return: not proven, but the relaxation's cost tells how far it is from the cheapest at most.
 
     Parameters
     ----------
@@ -181,30 +177,50 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     unit = known[0] * 1e-6
     relaxation = program.relaxed(unit, None if work is None else work // ITERATION)
     if relaxation is None:
-        return cheapest_of(0.0, Router(problem).descend(problem.shared(greedy).keys(), SHAKES))
+        return cheapest_of(0.0)
     values, bound = relaxation.values, relaxation.cost
     fractional = int(np.count_nonzero(np.abs(values - np.round(values)) > 1e-9))
     if not fractional and (integral := cheapest_of(bound, chosen(values))).proven:
         return integral
     starts = [{types for types, column in counted.items() if values[column] > least} for least in ROUNDED]
-    router = Router(problem)
-    good = cheapest_of(bound, *(router.descend(start) for start in starts))
-
-    def useful() -> NDArray[np.bool_]:
-        # in a cheaper plan no column is one that would lift the bound above what is known
-        return relaxation.reduced_costs <= good.cost - bound + 1e-9 * good.cost
-
-    def is_too_much() -> bool:
-        return work is not None and program.entries(useful()) * fractional > work
-
-    if not good.proven and is_too_much():
-        # a better plan rules out more columns, and is the one to return if they are still too many
-        good = cheapest_of(bound, router.descend(problem.shared(good.sharing).keys(), SHAKES))
-    if good.proven or is_too_much():
+    good = cheapest_of(bound, *(_through(problem, start) for start in starts))
+    # in a cheaper plan no column is one that would lift the bound above what is known
+    columns = relaxation.reduced_costs <= good.cost - bound + 1e-9 * good.cost
+    entries = program.entries(columns)
+    if good.proven or (work is not None and entries * fractional > work):
         return good
-    columns = useful()
-    solution, proof = program.solve(unit, columns, None if work is None else work // program.entries(columns))
+    solution, proof = program.solve(unit, columns, None if work is None else work // entries)
     return cheapest_of(max(bound, proof), good.sharing, *([] if solution is None else [chosen(solution)]))
+
+
+def _through(problem: SequenceProblem, counted: Set[Types]) -> Sharing:
+    """The plan in which every query goes its cheapest way through some patterns, without those of a single place."""
+    while True:
+        sharing = tuple(_route(problem, query, counted) for query in range(len(problem.queries)))
+        places = problem.shared(sharing)
+        if all(len(found) > 1 for found in places.values()):
+            return sharing
+        counted = {types for types, found in places.items() if len(found) > 1}
+
+
+def _route(problem: SequenceProblem, query: int, counted: Set[Types]) -> tuple[Span, ...]:
+    """The shared spans of a query where ``counted`` patterns cost nothing."""
+    types = problem.queries[query].types
+    # by position, segments before it (two: two and more) and whether the last one is the query's own
+    best: dict[tuple[int, int, bool], tuple[float, tuple[Span, ...]]] = {(0, 0, False): (0.0, ())}
+    for at in range(len(types)):
+        for before, own in ((0, False), (1, False), (1, True), (2, False), (2, True)):
+            if (at, before, own) not in best:
+                continue
+            cost, spans = best[at, before, own]
+            for end in range(at + 1, len(types) + 1):
+                for is_shared in (True, False):
+                    if types[at:end] in counted if is_shared else not own:
+                        dearer = cost + problem.segment_cost(query, (at, end), is_shared, before == 1)
+                        way = dearer, (*spans, (at, end)) if is_shared else spans
+                        state = end, min(before + 1, 2), not is_shared
+                        best[state] = min(best.get(state, way), way)
+    return min(way for (at, _, _), way in best.items() if at == len(types))[1]
 
 
 def _segment_program(
@@ -221,7 +237,7 @@ def _segment_program(
     shareable: list[list[tuple[Span, int | None]]] = [[] for _ in problem.queries]
     segments: list[tuple[int, int, Span]] = []
     for types, occurrences in problem.occurrences().items():
-        if (cost := problem.counting(types)) <= most:
+        if (cost := problem.pattern_cost(types)) <= most:
             counted[types] = program.column(cost)
             users[counted[types]] = []
             for query, begin in occurrences:
@@ -239,9 +255,7 @@ def _segment_program(
             last = begin > 0 and end == len(types)
             columns = []
             for second in (True, False) if last else (False,):
-                cost = problem.combining(query, (begin, end), second)
-                if pattern is None:
-                    cost += problem.counting(types[begin:end])
+                cost = problem.segment_cost(query, (begin, end), pattern is not None, second)
                 if cost <= most:
                     columns.append(program.column(cost))
                     late[begin] += columns[-1:] * (last and not second)
@@ -282,7 +296,7 @@ def best_score(problem: SequenceProblem) -> tuple[tuple[Candidate, ...], float]:
     members: list[tuple[Candidate, dict[int, int]]] = []
     for candidate in sharing_candidates(problem):
         columns = {}
-        counted = program.column(problem.counting(candidate.pattern))
+        counted = program.column(problem.pattern_cost(candidate.pattern))
         for query, spans in candidate.spans().items():
             columns[query] = program.column(problem.own_cost(query, spans) - problem.unshared(query))
             program.row([columns[query]], [counted])

@@ -1,4 +1,4 @@
-"""Sharing plans for event sequences: Sharon as published, and the cheapest plan by an integer program.
+"""Sharing plans for event sequences: candidates, their benefit, the Sharon graph and its greedy plan.
 
 An event sequence query SEQ(E1, ..., En) is counted in *segments*, contiguous pieces of its pattern, whose counts are
 then combined. A segment that several queries have is counted once for all of them. A plan says for every query which
@@ -10,12 +10,12 @@ benefits. GWMIN finds a plan greedily, the plan finder the one of highest score,
 that cannot or must be in it have left the graph. Conflict resolution adds candidates for fewer queries than could
 share.
 
-*What beats it.* Scores add up benefits, so a query that shares two patterns is credited twice with what it saves;
-the plan of highest score is not the cheapest. And conflict resolution adds exponentially many candidates. But a
-query's way of being counted is a path through its pattern, whose arcs are its segments and whose length is its exact
-cost; an arc that is shared has to be open, and is paid for once. This integer program (shortest paths over arcs with
-a fixed charge) chooses among all sets of queries for every pattern, and its relaxation is so tight that HiGHS proves
-the cheapest plan of hundreds of queries in seconds.
+*What beats it* (:mod:`optimizer.papers.reference.cheapest_sharing`). Scores add up benefits, so a query that shares two
+patterns is credited twice with what it saves; the plan of highest score is not the cheapest. And conflict resolution
+adds exponentially many candidates. But a query's way of being counted is a path through its pattern, whose arcs are its
+segments and whose length is its exact cost; an arc that is shared has to be open, and is paid for once. This integer
+program (shortest paths over arcs with a fixed charge) chooses among all sets of queries for every pattern, and its
+relaxation is so tight that HiGHS proves the cheapest plan of hundreds of queries in seconds.
 
 Costs are operations (updates of counts, multiplications) per window. Rates are events per window, group and event
 type. A pattern may repeat an event type: everything here goes by *occurrences*, positions in a query's pattern.
@@ -59,17 +59,14 @@ Sharing = tuple[tuple[Span, ...], ...]
 """For every query of a problem, in its order: the spans that are shared segments, ascending and disjoint."""
 
 WORK = 20_000_000
-"""What :func:`cheapest` may do by default: up to five seconds for 180 queries of length 10 over 50 event types, most of
-a minute at worst, for dense workloads whose relaxation is just not fractional enough."""
+"""What :func:`optimizer.papers.reference.cheapest_sharing.cheapest` may do by default: a few seconds for 180 queries of
+length 10 over 50 event types."""
 
 ITERATION = 1000
 """Work of an iteration of the simplex method."""
 
 ROUNDED = (0.3, 0.4, 0.5)
 """A relaxation is rounded to the patterns that it counts by more than this."""
-
-SHAKES = 2000
-"""How often a good plan is shaken and descends again, where the relaxation does not prove it."""
 
 PLANS = 200_000
 """Plans that :func:`find_plan` may consider by default, and candidates to which :func:`expand` may expand a graph."""
@@ -154,9 +151,18 @@ class SequenceProblem:
             return before * self.rates[types[end]]
         return before if second else 0.0
 
+    def segment_cost(self, query: int, span: Span, is_shared: bool, second: bool) -> float:
+        """What one of a query's segments costs the query; ``second``: it is the query's second one."""
+        own = 0.0 if is_shared else self.counting(self.queries[query].types[slice(*span)])
+        return own + self.combining(query, span, second)
+
+    def pattern_cost(self, types: Types) -> float:
+        """What a shared pattern costs once, for all queries that share it."""
+        return self.counting(types)
+
     def unshared(self, query: int) -> float:
         """Cost of a query without sharing (Eq. 2)."""
-        return self.counting(self.queries[query].types)
+        return self.own_cost(query, ())
 
     def segments(self, query: int, shared: Sequence[Span]) -> list[tuple[Span, bool]]:
         """All segments of a query and whether they are shared, given those that are: the rest between them is its own.
@@ -173,9 +179,8 @@ class SequenceProblem:
 
     def own_cost(self, query: int, shared: Sequence[Span]) -> float:
         """What a query costs besides its shared segments: its own segments and combining them all (Eq. 6)."""
-        types = self.queries[query].types
         return math.fsum(
-            (0.0 if is_shared else self.counting(types[slice(*span)])) + self.combining(query, span, number == 1)
+            self.segment_cost(query, span, is_shared, number == 1)
             for number, (span, is_shared) in enumerate(self.segments(query, shared))
         )
 
@@ -183,7 +188,7 @@ class SequenceProblem:
         """Exact cost of a plan: every query's own, and each shared pattern once."""
         return math.fsum(
             [self.own_cost(query, spans) for query, spans in enumerate(sharing)]
-            + [self.counting(types) for types in self.shared(sharing)]
+            + [self.pattern_cost(types) for types in self.shared(sharing)]
         )
 
     def shared(self, sharing: Sharing) -> dict[Types, tuple[tuple[int, int], ...]]:
@@ -251,7 +256,7 @@ def sharing_candidates(problem: SequenceProblem) -> tuple[Candidate, ...]:
 def benefit(problem: SequenceProblem, candidate: Candidate) -> float:
     """BValue of a sharing candidate: what its queries cost less than unshared if they share it alone (Eq. 8)."""
     return math.fsum(
-        [-problem.counting(candidate.pattern)]
+        [-problem.pattern_cost(candidate.pattern)]
         + [problem.unshared(query) - problem.own_cost(query, spans) for query, spans in candidate.spans().items()]
     )
 

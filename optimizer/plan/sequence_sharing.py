@@ -1,0 +1,154 @@
+"""What the event sequence queries of a tree share in a run.
+
+A run answers the queries of one filter, group-by and window in one pass over their stored events
+(:mod:`optimizer.sequences`). The pass counts a prefix that several patterns have in common once. Where the events make
+that cheaper, the run goes backwards in time and counts common suffixes once instead. No plan decides any of this: it
+follows from the queries and, at run time, from the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from optimizer.synopses.synopsis import families_of
+from optimizer.workload.values import ACQ, Window
+
+Types = tuple[str, ...]
+"""Event types of a pattern or of a piece of one, in order."""
+
+
+@dataclass(frozen=True)
+class SequenceSharing:
+    """The event sequence queries of one filter and group-by, and the prefixes that they share."""
+
+    queries: tuple[ACQ, ...]
+
+    @cached_property
+    def patterns(self) -> dict[str, Types]:
+        """The event types of each query, by the name of the query."""
+        return {query.name: query.pattern.events for query in self.queries if query.pattern is not None}
+
+    @cached_property
+    def _queries_by_prefix(self) -> Mapping[tuple[Window, Types], tuple[str, ...]]:
+        """Names of the queries that have each prefix, by window and prefix."""
+        found: dict[tuple[Window, Types], list[str]] = {}
+        for query in self.queries:
+            types = self.patterns[query.name]
+            for length in range(1, len(types) + 1):
+                found.setdefault((query.window, types[:length]), []).append(query.name)
+        return {prefix: tuple(names) for prefix, names in found.items()}
+
+    @property
+    def counted(self) -> int:
+        """Number of prefixes that a run counts. Without sharing it is the number of all types of all patterns."""
+        return len(self._queries_by_prefix)
+
+    @cached_property
+    def shared(self) -> tuple[tuple[Types, tuple[str, ...]], ...]:
+        """Prefixes of two and more types that several queries share, with the names of the queries.
+
+        Of the prefixes that the same queries share, only the longest. In alphabetical order.
+        """
+        longest: dict[tuple[Window, tuple[str, ...]], Types] = {}
+        for (window, types), names in self._queries_by_prefix.items():
+            if len(types) > 1 and len(names) > 1:
+                longest[window, names] = max(longest.get((window, names), ()), types, key=len)
+        return tuple(sorted((types, names) for (_, names), types in longest.items()))
+
+    def shared_length(self, name: str) -> int:
+        """Number of leading types of a query's pattern that it shares with another query."""
+        return max((len(types) for types, names in self.shared if name in names), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The queries' segments and the shared prefixes, as ``heddle plan --json`` prints them."""
+        return {
+            "format_version": 1,
+            "prefixes": {"counted": self.counted, "unshared": sum(map(len, self.patterns.values()))},
+            "queries": [
+                {"name": name, "segments": _segments(types, self.shared_length(name))}
+                for name, types in self.patterns.items()
+            ],
+            "shared": [{"types": list(types), "queries": list(names)} for types, names in self.shared],
+        }
+
+    def explain(self, name: str) -> list[str]:
+        """Lines that name a query's shared prefixes and the queries that share them."""
+        found = [f"{name} counts {sequence(self.patterns[name])}"]
+        for types, names in self.shared:
+            if name in names:
+                others = ", ".join(other for other in names if other != name)
+                found.append(f"  {sequence(types)}: counted once, shared with {others}")
+        if len(found) == 1:
+            found.append("  no query of the same filter, group-by and window begins with the same two event types")
+        else:
+            found.append("  a run shares suffixes instead where its events make that cheaper")
+        return found
+
+    def diff(self, other: SequenceSharing) -> SequenceDiff:
+        """What changes from these queries to others."""
+        before, after = self.patterns, other.patterns
+        both = [name for name in after if name in before]
+        ours, theirs = (dict.fromkeys(types for types, _ in sharing.shared) for sharing in (self, other))
+        return SequenceDiff(
+            tuple(name for name in after if name not in before),
+            tuple(name for name in before if name not in after),
+            tuple(name for name in both if before[name] != after[name]),
+            tuple(
+                name
+                for name in both
+                if before[name] == after[name] and self.shared_length(name) != other.shared_length(name)
+            ),
+            tuple(types for types in theirs if types not in ours),
+            tuple(types for types in ours if types not in theirs),
+        )
+
+
+def _segments(types: Types, shared: int) -> list[dict[str, Any]]:
+    """The shared prefix of a pattern and what follows it, those that are not empty."""
+    cuts = ((0, shared, True), (shared, len(types), False))
+    return [
+        {"types": list(types[begin:end]), "begin": begin, "end": end, "shared": is_shared}
+        for begin, end, is_shared in cuts
+        if begin < end
+    ]
+
+
+@dataclass(frozen=True)
+class SequenceDiff:
+    """What changes in what event sequences share.
+
+    Attributes
+    ----------
+    added, removed, changed
+        Names of queries; ``changed`` are those of another pattern.
+    cut
+        Names of queries of the same pattern that share a longer or a shorter prefix of it.
+    shared, dissolved
+        Prefixes that only the new queries share, and only the old ones.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    cut: tuple[str, ...]
+    shared: tuple[Types, ...]
+    dissolved: tuple[Types, ...]
+
+    def lines(self) -> list[str]:
+        """The prefixes that are shared from now on or no longer, one per line."""
+        found = [f"+ shared {sequence(types)}" for types in self.shared]
+        return found + [f"- shared {sequence(types)}" for types in self.dissolved]
+
+
+def sequence(types: Types) -> str:
+    """A pattern as it is written in a query."""
+    return f"SEQ({', '.join(types)})"
+
+
+def sequence_sharing(queries: Iterable[ACQ]) -> tuple[SequenceSharing, ...]:
+    """What the queries of a tree share: one value for each filter and group-by. Empty if they have no patterns."""
+    matched = [query for query in queries if query.pattern is not None]
+    return tuple(SequenceSharing(members) for members in families_of(matched).values())
