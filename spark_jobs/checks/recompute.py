@@ -509,12 +509,16 @@ def _events(
     stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Sequence[tuple[int, int]]
 ) -> tuple[pa.Table, str]:
     """The events of some spans, and how they are read if not in the audit's own way."""
-    from spark_jobs.unshared.duckdb_files import ReadByRun, events_of
-
     try:
-        return events_of(stream, splits, columns, spans), ""
-    except ReadByRun as reason:
-        noted = f"its events as the run reads them: {reason}"
+        # an executor may lack it
+        from spark_jobs.unshared.duckdb_files import ReadByRun, events_of
+    except ModuleNotFoundError as error:
+        noted = f"its events as the run reads them: {error}"
+    else:
+        try:
+            return events_of(stream, splits, columns, spans), ""
+        except ReadByRun as reason:
+            noted = f"its events as the run reads them: {reason}"
     needed = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     batches = [
         batch.filter(_inside(batch.column(stream.time), spans)) for batch in read_splits(stream, needed, list(columns))
