@@ -58,27 +58,33 @@ def inspection_of(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> Cal
 def summed(files: Iterable[Findings]) -> Rows:
     """The findings in all staged files as a row a query.
 
-    All answers of a query and a bucket of groups lie in one file of a day (queries may be answered apart), so an answer
-    that stands twice does so in one file, unless a bucket is found in two that have answers of the same query.
+    All answers of a query, an instant and a bucket of groups lie in one file of a day, so an answer that is repeated is
+    repeated in one file. Two files with the same bucket and overlapping spans of instants of one query count as
+    repeated.
     """
     found: dict[str, dict[str, Any]] = {}
-    seen: dict[tuple[str, int], list[set[str]]] = {}
+    seen: dict[tuple[str, int], list[dict[str, list[int]]]] = {}
     for row in itertools.chain.from_iterable(file.rows for file in files):
         if row["query"] == BUCKETS_OF:
             told = json.loads(row["examples"])
             for bucket in told["buckets"]:
-                seen.setdefault((told["day"], bucket), []).append(set(told["queries"]))
+                seen.setdefault((told["day"], bucket), []).append(told["spans"])
         elif (known := found.get(row["query"])) is None:
             found[row["query"]] = dict(row)
         else:
             for name in ("answers", *FINDINGS):
                 known[name] += row[name]
             known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))
-    twice = sum(not one.isdisjoint(other) for files in seen.values() for one, other in itertools.combinations(files, 2))
+    twice = sum(_meet(*pair) for files in seen.values() for pair in itertools.combinations(files, 2))
     if twice:
         told = {"query": "(files)", "repeated": twice, "examples": "a bucket of groups lies in two files"}
         found["(files)"] = dict.fromkeys(COLUMNS, 0) | told
     return [found[name] for name in sorted(found)]
+
+
+def _meet(one: Mapping[str, Sequence[int]], other: Mapping[str, Sequence[int]]) -> bool:
+    """Whether two files may have the same answer, by the first and the last instant of each query in them."""
+    return any(one[name][0] <= other[name][1] and other[name][0] <= one[name][1] for name in one.keys() & other.keys())
 
 
 def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str, tuple[str, ...]]]:
@@ -243,6 +249,7 @@ class _Inspection:
         self.examples: dict[str, list[str]] = {}
         self.keys: dict[_Layout, dict[str, bool]] = {}
         self.buckets: set[int] = set()
+        self.spans: dict[str, tuple[int, int]] = {}
         self.last: dict[str, tuple[str, int]] = {}
         self.unordered = False
         self.answered = Answered()
@@ -307,6 +314,12 @@ class _Inspection:
             elif name is not None and source is not None:
                 flags["wrong_shape"] = np.ones(last - first, dtype=bool)
             self._count(name or "(null)", flags, columns, texts, key, part)
+            self._widen(name or "(null)", instants[part])
+
+    def _widen(self, name: str, instants: Longs) -> None:
+        first, last = int(instants.min()), int(instants.max())
+        known = self.spans.setdefault(name, (first, last))
+        self.spans[name] = min(known[0], first), max(known[1], last)
 
     def _order(
         self,
@@ -450,7 +463,7 @@ class _Inspection:
             | {"examples": "; ".join(self.examples[name])}
             for name, counts in self.found.items()
         ]
-        told = json.dumps({"day": self.day, "queries": sorted(self.found), "buckets": sorted(self.buckets)})
+        told = json.dumps({"day": self.day, "spans": self.spans, "buckets": sorted(self.buckets)})
         rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
         return Findings(rows, self.answered)
 

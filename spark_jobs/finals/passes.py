@@ -123,6 +123,13 @@ class _Piece:
         left = [(part, tuple(query for query in part.queries if query.name not in names)) for part in self.parts]
         return replace(self, parts=tuple(_of_queries(part, queries, self.begin) for part, queries in left if queries))
 
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The span [begin, end) of the fragments that it needs, if it has windows of time alone."""
+        if any(part.synopsis.kind is not WindowKind.TIME for part in self.parts):
+            return None
+        return min(part.begin for part in self.parts), max(part.end for part in self.parts)
+
     def chosen(self, rows: pa.Table) -> pa.Table:
         """The rows that it needs of some rows of its buckets."""
         if self.is_whole:
@@ -206,7 +213,10 @@ def passes(
         if not piece.parts:
             continue
         weights = _FragmentBytes()
-        rows, size = None, stored_bytes(paths, piece.buckets) if piece.is_whole and len(piece.buckets) > 1 else 0
+        rows, size = (
+            None,
+            stored_bytes(paths, piece.buckets, piece.span) if piece.is_whole and len(piece.buckets) > 1 else 0,
+        )
         if size <= memory.partial_rows:
             rows, size = _read(paths, piece, memory.partial_rows, weights)
         if rows is None and piece.is_family:
@@ -270,7 +280,7 @@ def _read(paths: Sequence[str], piece: _Piece, most: int, weights: _FragmentByte
     each fragment are counted in ``weights``."""
     found: list[pa.Table] = []
     size = 0
-    for rows in read_buckets(paths, piece.buckets, most // 4):
+    for rows in read_buckets(paths, piece.buckets, most // 4, piece.span):
         needed = piece.chosen(rows)
         size += _weight(needed)
         if piece.is_family:
@@ -297,7 +307,7 @@ def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa
             made = made.combined().projected(part.synopsis.bit(query.filter), query.group_by)
         return (made if before is None else concatenated([before, made])).combined()
 
-    for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4)), most // 4):
+    for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4, piece.span)), most // 4):
         more = _weight(needed)
         if size + more > most // 2 and waiting:
             cells, waiting, size = combined(waiting, cells), [], 0
@@ -368,7 +378,7 @@ def _by_family(piece: _Piece, pieces: int) -> list[_Piece] | None:
 
 def _by_instant(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece] | None:
     (part,) = piece.parts
-    until = part.end if part.until is None else part.until
+    until = part.last_instant
     windows = list(dict.fromkeys(query.window for query in part.queries))
     due = [instants_over(window, weights.fragments, piece.begin, until) for window in windows]
     sizes = [weights.under(window, moments) for window, moments in zip(windows, due, strict=True)]
@@ -380,11 +390,9 @@ def _by_instant(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Pi
     edges = [piece.begin, *(int(known[cut[-1]]) for cut in cuts)]
     found: list[_Piece] = []
     for at, (first, last) in enumerate(pairwise(edges)):
-        start = max(part.begin, history_start(windows, first, last))
-        end = min(part.end, last - min(window.ago for window in windows))
-        if start < end:
-            made = replace(piece, parts=(replace(part, begin=start, end=end, until=last),), begin=first)
-            found.insert(0 if heaviest in cuts[at] else len(found), made)
+        made = part.between(first, last)
+        if made is not None:
+            found.insert(0 if heaviest in cuts[at] else len(found), replace(piece, parts=(made,), begin=first))
     return found
 
 
@@ -398,7 +406,7 @@ def _by_query(piece: _Piece, pieces: int) -> list[_Piece] | None:
 def _of_queries(part: SynopsisWork, queries: tuple[ACQ, ...], begin: int) -> SynopsisWork:
     """The part with some of its queries, and no more history than their windows after ``begin`` cover."""
     if part.synopsis.kind is WindowKind.TIME:
-        windows, until = [query.window for query in queries], part.end if part.until is None else part.until
+        windows, until = [query.window for query in queries], part.last_instant
         start = max(part.begin, history_start(windows, begin, until))
         end = min(part.end, until - min(window.ago for window in windows))
         part = replace(part, begin=min(start, end), end=end, until=until)

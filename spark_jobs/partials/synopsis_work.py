@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import history_start
 from optimizer.workload.values import ACQ
 
 
@@ -22,6 +23,19 @@ class SynopsisWork:
     begin: int
     end: int
     until: int | None = None
+
+    @property
+    def last_instant(self) -> int:
+        """The last instant to answer."""
+        return self.end if self.until is None else self.until
+
+    def between(self, first: int, last: int) -> SynopsisWork | None:
+        """The work for the instants in (first, last], with no more fragments than their windows cover; None if there is
+        none."""
+        windows, last = list(dict.fromkeys(query.window for query in self.queries)), min(last, self.last_instant)
+        begin = max(self.begin, history_start(windows, first, last))
+        end = min(self.end, last - min(window.ago for window in windows))
+        return replace(self, begin=begin, end=end, until=last) if begin < end else None
 
 
 def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:

@@ -6,7 +6,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from spark_jobs.finals.window_query import COUNTED
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.stored_coverage import coverage
 from spark_jobs.partials.synopsis_work import SynopsisWork
-from spark_jobs.run import partials_stage, preparation
+from spark_jobs.run import division, partials_stage, preparation
+from spark_jobs.run.division import Slice, by_bucket
 from spark_jobs.run.values import AnsweredRun, FilledRun, PreparedRun, Run
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.sequences.answers import Rolled
@@ -147,21 +148,13 @@ def _without(run: Run, filled: FilledRun, queries: Mapping[str, TooLarge]) -> Fi
     return replace(filled, plan=plan, narrowed=narrowed, work=work)
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Queries that are answered by tasks of their own: ``parts`` of the work with these queries alone, and by ``tasks``
-    how many tasks, each with some of the buckets."""
-
-    parts: tuple[SynopsisWork, ...]
-    tasks: int
-
-
 def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -> list[Slice]:
     """What is answered apart, so that ``width`` tasks at once have something to do. ``rows``: partial rows there are.
 
     Groups are spread over :data:`spark_jobs.warehouse.data_files.BUCKETS` tasks at most, and where some queries of a
     synopsis have no group in common all rows are in one bucket: there queries are spread, families whole as long as
     there are enough. Each slice reads the partial rows again; so few answers as one task makes quickly stay together.
+    Where there is more to read, :func:`spark_jobs.run.division.evened` divides the slices further.
     """
     timed = [part for part in work if part.synopsis.kind is WindowKind.TIME]
     spread = [part for part in timed if part.synopsis.bucket_by]
@@ -169,9 +162,9 @@ def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -
     answers = windows_of(single, begin, rows)
     alone = min(width, -(-answers // ANSWERS_A_TASK))
     if alone <= 1 and width <= BUCKETS:
-        return [Slice(tuple(timed), BUCKETS)]
-    found = [Slice(parts, BUCKETS) for parts in _spread(spread, -(-width // BUCKETS))]
-    return found + [Slice(parts, 1) for parts in _spread(single, max(1, alone))]
+        return [Slice(tuple(timed), begin, by_bucket())]
+    found = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, -(-width // BUCKETS))]
+    return found + [Slice(parts, begin, (frozenset(range(BUCKETS)),)) for parts in _spread(single, max(1, alone))]
 
 
 def _spread(parts: Sequence[SynopsisWork], slices: int) -> list[tuple[SynopsisWork, ...]]:
@@ -187,17 +180,16 @@ def _spread(parts: Sequence[SynopsisWork], slices: int) -> list[tuple[SynopsisWo
     return found
 
 
-def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork]], Any]) -> tuple[Any, int]:
+def _answering(slices: Sequence[Slice], task_of: Callable[[Slice], Any]) -> tuple[Any, int]:
     """The task that answers the slices, and of how many pieces of work it is given the numbers."""
-    tasks = [task_of(each.parts) for each in slices]
-    edges = [0, *accumulate(each.tasks for each in slices)]
+    tasks = [task_of(each) for each in slices]
+    edges = [0, *accumulate(len(each.pieces) for each in slices)]
 
     def task(numbers: Iterable[int], count: Count) -> Iterator[Any]:
         buckets: dict[int, list[int]] = {}
         for number in numbers:
             at = bisect_right(edges, number) - 1
-            all_of_it = range(BUCKETS) if slices[at].tasks == 1 else [number - edges[at]]
-            buckets.setdefault(at, []).extend(all_of_it)
+            buckets.setdefault(at, []).extend(sorted(slices[at].pieces[number - edges[at]]))
         for at, mine in buckets.items():
             yield from tasks[at](mine, count)
 
@@ -228,7 +220,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
         return []
     current = warehouse.table("partials")
     _check_complete(run, filled, current)
-    paths, rows = _needed(warehouse, filled.work, current)
+    paths, rows, size = _needed(warehouse, filled.work, current)
     stamp = {
         "plan_version": pa.scalar(record.plan_version, pa.int64()),
         "revision": pa.scalar(record.revision, pa.int64()),
@@ -239,18 +231,24 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
     counts: Counter[str] = Counter()
     slices = slices_of(filled.work, record.begin, width, rows)
     memory, too_large = settings().task_memory, dict[str, TooLarge]()
+    timed = width
+    if size >= division.BYTES_A_TASK and any(part.synopsis.kind is WindowKind.TIME for part in filled.work):
+        slices = division.evened(slices, paths, run.workers.width, width, memory)
+        timed = max(width, division.MOST_TASKS_A_CORE * run.workers.width)
     staged: list[Written] = []
     inspection = _inspection(run, filled)
     results = warehouse.path("results")
     for kind, answers in KINDS.items():
         work = [part for part in filled.work if part.synopsis.kind is kind]
         if work:
-            made = slices if kind is WindowKind.TIME else [Slice(tuple(work), BUCKETS)]
-            answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, memory)
+            made, most = (
+                (slices, timed) if kind is WindowKind.TIME else ([Slice(tuple(work), record.begin, by_bucket())], width)
+            )
+            answering = partial(_task_of, answers.answering(), paths, results, stamp, memory)
             task, pieces = _answering(made, answering)
             queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
             description = f"finals of {number_of(len(queries), 'query')}"
-            outcome = partials_stage.done(run, inspecting(task, inspection), pieces, width, description)
+            outcome = partials_stage.done(run, inspecting(task, inspection), pieces, most, description)
             outcomes, counts = outcome.results, counts + outcome.counts
             staged += [outcome for outcome in outcomes if isinstance(outcome, Written)]
             too_large |= {outcome.query: outcome for outcome in outcomes if isinstance(outcome, TooLarge)}
@@ -267,8 +265,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
 
 
 def _task_of(answering: Callable[..., Any], *given: Any) -> Any:
-    *before, parts = given
-    return answering(list(parts), *before)
+    *before, slice_ = given
+    return answering(list(slice_.parts), slice_.begin, *before)
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
@@ -281,8 +279,8 @@ def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
             refuse(run.warehouse, run.record, "HDL-541", message, "run it again")
 
 
-def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTable) -> tuple[list[str], int]:
-    """The files of partial rows that the work needs, and how many rows they have."""
+def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTable) -> tuple[list[str], int, int]:
+    """The files of partial rows that the work needs, and how many rows and bytes they have."""
     first = min(part.begin // DAY * DAY if KINDS[part.synopsis.kind].by_days else part.begin for part in work)
     last = max(part.end for part in work)
     files = [
@@ -291,4 +289,4 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
     ]
     paths = [str(warehouse.place / "partials" / file["path"]) for file in files]
-    return paths, sum(file["num_records"] or 0 for file in files)
+    return paths, sum(file["num_records"] or 0 for file in files), sum(file["size_bytes"] for file in files)

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,9 @@ MOST_FILES = 8
 BUCKET_ROWS = 1 << 13
 """Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
 to find than reading rows of other buckets does."""
+
+BUCKET_BYTES = 1 << 20
+"""Bytes of states at which it is large enough, however few rows have them: as many as small rows take."""
 
 GROUP_BYTES = 1 << 25
 """Bytes of partial rows from which on those of a bucket are cut into several row groups: one is read at a time where
@@ -272,16 +276,33 @@ def _by_bucket(part: pa.Table) -> Iterator[pa.Table]:
     pairs = list(zip(runs, runs[1:], strict=False))
     known = np.unique(buckets)
     cuts = np.array([low + np.searchsorted(buckets[low:high], [*known, known[-1] + 1]) for low, high in pairs])
+    for first, last in _together(part, cuts):
+        pieces = zip(cuts[:, first], cuts[:, last], strict=True)
+        group = pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
+        size = max(1, len(group) * GROUP_BYTES // max(group.nbytes, GROUP_BYTES))
+        yield from (group.slice(at, size) for at in range(0, len(group), size))
+
+
+def _together(part: pa.Table, cuts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """The buckets [first, last) of each row group, by their places in ``cuts`` (runs, buckets + 1)."""
     rows = np.diff(cuts, axis=1).sum(axis=0)
-    first = gathered = 0
-    for number, count in enumerate(rows):
-        gathered += count
-        if gathered >= BUCKET_ROWS or number == len(rows) - 1:
-            pieces = zip(cuts[:, first], cuts[:, number + 1], strict=True)
-            group = pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
-            size = max(1, len(group) * GROUP_BYTES // max(group.nbytes, GROUP_BYTES))
-            yield from (group.slice(at, size) for at in range(0, len(group), size))
-            first, gathered = number + 1, 0
+    states = part.select([name for name in part.schema.names if name in STATES])
+    sizes = np.zeros(len(rows))
+    # of rows with large states few make a row group
+    if states.nbytes * BUCKET_ROWS > 4 * BUCKET_BYTES * len(part):
+        for run in cuts.tolist():
+            sizes += [states.slice(low, high - low).nbytes for low, high in pairwise(run)]
+    enough = np.maximum(rows / BUCKET_ROWS, sizes / BUCKET_BYTES)
+    first, gathered = 0, 0.0
+    for number, share in enumerate(enough.tolist()):
+        # a large bucket is alone, so that its size is known
+        if share >= 1 and number > first:
+            yield first, number
+            first, gathered = number, 0.0
+        gathered += share
+        if gathered >= 1 or number == len(enough) - 1:
+            yield first, number + 1
+            first, gathered = number + 1, 0.0
 
 
 def _by_query(part: pa.Table) -> Iterator[pa.Table]:
@@ -408,39 +429,87 @@ def read_file(path: str | os.PathLike[str] | Place, columns: Sequence[str] | Non
         return opened(path).read(columns)
 
 
-def read_buckets(paths: Sequence[str], buckets: AbstractSet[int], most: int | None = None) -> Iterator[pa.Table]:
+Span = tuple[int, int]
+"""A span [begin, end) of time, in microseconds."""
+
+
+def read_buckets(
+    paths: Sequence[str], buckets: AbstractSet[int], most: int | None = None, span: Span | None = None
+) -> Iterator[pa.Table]:
     """The rows of some buckets in some files of partials; texts that repeat come as dictionaries. Raises HDL-543.
 
     ``most``: bytes from which on a file's row groups are read in several pieces; None: a file is read at once.
+    ``span``: row groups without fragments in it are skipped; others may have more.
     """
     if all(Place.of(path).is_local for path in paths):
         for path in paths:
-            yield from _rows_of_buckets(path, buckets, most)
+            yield from _rows_of_buckets(path, buckets, most, span)
     else:
-        yield from read_ahead([partial(_rows_of_buckets, path, buckets, most) for path in paths])
+        yield from read_ahead([partial(_rows_of_buckets, path, buckets, most, span) for path in paths])
 
 
-def stored_bytes(paths: Sequence[str], buckets: AbstractSet[int]) -> int:
+def stored_bytes(paths: Sequence[str], buckets: AbstractSet[int], span: Span | None = None) -> int:
     """About how many bytes of memory :func:`read_buckets` would take: those of the row groups before compression."""
     size = 0
     for path in paths:
         with reading(path):
             file = opened(path)
-            size += sum(file.metadata.row_group(index).total_byte_size for index, _ in _groups_of(file, buckets))
+            size += sum(file.metadata.row_group(index).total_byte_size for index, _ in _groups_of(file, buckets, span))
     return size
 
 
-def _groups_of(file: pq.ParquetFile, buckets: AbstractSet[int]) -> Iterator[tuple[int, bool]]:
-    """The row groups of a file that may have rows of some buckets, and whether they have no others."""
-    at = file.schema_arrow.names.index("bucket")
+@dataclass(frozen=True)
+class StoredGroup:
+    """A row group of a file of partials: its ``rows`` and their ``bytes`` before compression, of the buckets ``first``
+    to ``last``, under fragments in [begin, end)."""
+
+    rows: int
+    bytes: int
+    first: int
+    last: int
+    begin: int
+    end: int
+
+    def has(self, bucket: int) -> bool:
+        """Whether it may have rows of a bucket."""
+        return self.first <= bucket <= self.last
+
+
+def stored_groups(paths: Sequence[str]) -> list[StoredGroup]:
+    """The row groups of some files of partials, by their footers. Raises HDL-543."""
+    if all(Place.of(path).is_local for path in paths):
+        return [group for path in paths for group in _stored_groups(path)]
+    return list(read_ahead([partial(_stored_groups, path) for path in paths]))
+
+
+def _stored_groups(path: str) -> Iterator[StoredGroup]:
+    with reading(path):
+        file = opened(path)
+    places = [file.schema_arrow.names.index(name) for name in ("bucket", "fragment_start", "fragment_end")]
     for index in range(file.metadata.num_row_groups):
-        bounds = file.metadata.row_group(index).column(at).statistics
+        group = file.metadata.row_group(index)
+        bucket, start, end = (group.column(at).statistics for at in places)
+        size = group.num_rows, group.total_byte_size
+        yield StoredGroup(*size, bucket.min, bucket.max, start.min, max(end.max, start.min + 1))
+
+
+def _groups_of(file: pq.ParquetFile, buckets: AbstractSet[int], span: Span | None) -> Iterator[tuple[int, bool]]:
+    """The row groups of a file that may have rows of some buckets, and whether they have no others; only those that may
+    have fragments in a span."""
+    at, start, end = (file.schema_arrow.names.index(name) for name in ("bucket", "fragment_start", "fragment_end"))
+    for index in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(index)
+        bounds = group.column(at).statistics
         held = set(range(bounds.min, bounds.max + 1))
-        if held & buckets:
+        if not held & buckets:
+            continue
+        if span is None or (
+            group.column(start).statistics.min < span[1] and group.column(end).statistics.max > span[0]
+        ):
             yield index, held <= buckets
 
 
-def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None) -> Iterator[pa.Table]:
+def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None, span: Span | None) -> Iterator[pa.Table]:
     with reading(path):
         place = Place.of(path)
         # what is mapped counts as memory of the process while it is read
@@ -448,7 +517,7 @@ def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None) -> 
         file = opened(path, memory_map=is_mapped, read_dictionary=["stream", "fingerprint", "key"])
         pieces: list[list[int]] = [[]]
         whole, size = True, 0
-        for index, is_alone in _groups_of(file, buckets):
+        for index, is_alone in _groups_of(file, buckets, span):
             more = file.metadata.row_group(index).total_byte_size
             if most is not None and size + more > most and pieces[-1]:
                 pieces.append([])
