@@ -82,9 +82,11 @@ def summed(files: Iterable[Findings]) -> Rows:
     return [found[name] for name in sorted(found)]
 
 
-def _meet(one: Mapping[str, Sequence[int]], other: Mapping[str, Sequence[int]]) -> bool:
+def _meet(spans: Mapping[str, Sequence[int]], others: Mapping[str, Sequence[int]]) -> bool:
     """Whether two files may have the same answer, by the first and the last instant of each query in them."""
-    return any(one[name][0] <= other[name][1] and other[name][0] <= one[name][1] for name in one.keys() & other.keys())
+    return any(
+        spans[name][0] <= others[name][1] and others[name][0] <= spans[name][1] for name in spans.keys() & others.keys()
+    )
 
 
 def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str, tuple[str, ...]]]:

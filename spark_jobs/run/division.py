@@ -88,16 +88,22 @@ def evened(slices: Sequence[Slice], paths: Sequence[str], cores: int, least: int
     piece = max(BYTES_A_TASK, float(sizes.sum()) * len(slices) / (TASKS_A_CORE * cores))
     piece = min(piece, memory.partial_rows / 4)
     large, small = [], []
-    for one in slices:
-        left = frozenset[int]().union(*one.pieces)
+    for undivided in slices:
+        left = frozenset[int]().union(*undivided.pieces)
         for bucket in sorted(left, key=lambda at: -sizes[at]):
             wanted = round(sizes[bucket] / piece)
-            spans = _spans(one, [group for group in groups if group.has(bucket)], wanted, memory) if wanted > 1 else []
+            spans = (
+                _spans(undivided, [group for group in groups if group.has(bucket)], wanted, memory)
+                if wanted > 1
+                else []
+            )
             if len(spans) > 1:
                 large += [replace(span, pieces=(frozenset([bucket]),)) for span in spans]
                 left -= {bucket}
         if left:
-            small.append(replace(one, pieces=_packed(sorted(left), sizes, piece, min(least, len(one.pieces)))))
+            small.append(
+                replace(undivided, pieces=_packed(sorted(left), sizes, piece, min(least, len(undivided.pieces))))
+            )
     return [*large, *small]
 
 
@@ -113,19 +119,19 @@ def _packed(buckets: Sequence[int], sizes: NDArray[np.float64], piece: float, le
     return tuple(map(frozenset, found))
 
 
-def _spans(one: Slice, groups: Sequence[StoredGroup], wanted: int, memory: TaskMemory) -> list[Slice]:
+def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, memory: TaskMemory) -> list[Slice]:
     """A slice as several that answer a span of instants each, with about the same bytes of some row groups: ``wanted``,
     or as many as do not read too much again; none if it is not worth dividing."""
-    until = max(part.last_instant for part in one.parts)
+    until = max(part.last_instant for part in undivided.parts)
     times, before = _bytes_before(groups)
     total = float(before[-1])
     # a task weighs large states twice
     limit = READ_AGAIN if 2 * total <= memory.partial_rows else READ_IN_PASSES
-    first, last = np.interp([one.begin, until], times, before)
+    first, last = np.interp([undivided.begin, until], times, before)
     while wanted > 1:
         inner = np.interp(np.linspace(first, last, wanted + 1)[1:-1], before, times).astype(np.int64).tolist()
-        edges = [one.begin, *sorted({edge for edge in inner if one.begin < edge < until}), until]
-        found = [made for span in pairwise(edges) if (made := _between(one, *span)) is not None]
+        edges = [undivided.begin, *sorted({edge for edge in inner if undivided.begin < edge < until}), until]
+        found = [made for span in pairwise(edges) if (made := _between(undivided, *span)) is not None]
         read = sum(float(np.diff(np.interp(made.fragments, times, before))[0]) for made in found)
         if read <= limit * total:
             return found
@@ -133,10 +139,10 @@ def _spans(one: Slice, groups: Sequence[StoredGroup], wanted: int, memory: TaskM
     return []
 
 
-def _between(one: Slice, first: int, last: int) -> Slice | None:
+def _between(undivided: Slice, first: int, last: int) -> Slice | None:
     """What a slice answers in the span (first, last] of instants; None if that is nothing."""
-    parts = tuple(made for part in one.parts if (made := part.between(first, last)) is not None)
-    return Slice(parts, first, one.pieces) if parts else None
+    parts = tuple(made for part in undivided.parts if (made := part.between(first, last)) is not None)
+    return Slice(parts, first, undivided.pieces) if parts else None
 
 
 def _bytes_before(groups: Sequence[StoredGroup]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
