@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,8 +39,9 @@ Rows = list[dict[str, Any]]
 
 
 class Findings(NamedTuple):
-    """What the inspection of a staged file counted: ``rows`` of what is wrong, and what is ``answered``."""
+    """What the inspection of the staged file at a ``path`` counted: ``rows`` of what is wrong, what is ``answered``."""
 
+    path: str
     rows: Rows
     answered: Answered
 
@@ -55,38 +56,64 @@ def inspection_of(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> Cal
     return partial(inspect, queries=queries, begin=begin, ends=ends, bucket_by=bucket_by)
 
 
+EXAMPLES = 200
+"""Characters of examples of a query from which on no more are added."""
+
+
 def summed(files: Iterable[Findings]) -> Rows:
     """The findings in all staged files as a row a query.
 
-    All answers of a query, an instant and a bucket of groups lie in one file of a day, so an answer that is repeated is
-    repeated in one file. Two files with the same bucket and overlapping spans of instants of one query count as
-    repeated.
+    All answers of a query, an instant and a bucket of groups lie in one file of a day as a rule, so an answer that is
+    repeated is repeated in one file. Only where memory is short, tasks divide the groups of a bucket. So two files are
+    compared row by row if they have the same bucket and overlapping spans of instants of one query.
     """
     found: dict[str, dict[str, Any]] = {}
-    seen: dict[tuple[str, int], list[dict[str, list[int]]]] = {}
-    for row in itertools.chain.from_iterable(file.rows for file in files):
-        if row["query"] == BUCKETS_OF:
-            told = json.loads(row["examples"])
-            for bucket in told["buckets"]:
-                seen.setdefault((told["day"], bucket), []).append(told["spans"])
-        elif (known := found.get(row["query"])) is None:
-            found[row["query"]] = dict(row)
-        else:
-            for name in ("answers", *FINDINGS):
-                known[name] += row[name]
-            known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))
-    twice = sum(_meet(*pair) for files in seen.values() for pair in itertools.combinations(files, 2))
-    if twice:
-        told = {"query": "(files)", "repeated": twice, "examples": "a bucket of groups lies in two files"}
-        found["(files)"] = dict.fromkeys(COLUMNS, 0) | told
+    seen: dict[tuple[str, int], list[tuple[str, dict[str, list[int]]]]] = {}
+    for file in files:
+        for row in file.rows:
+            if row["query"] == BUCKETS_OF:
+                told = json.loads(row["examples"])
+                for bucket in told["buckets"]:
+                    seen.setdefault((told["day"], bucket), []).append((file.path, told["spans"]))
+            else:
+                _add(found, row)
+    pairs = {
+        (path, other_path)
+        for of_bucket in seen.values()
+        for (path, spans), (other_path, others) in itertools.combinations(of_bucket, 2)
+        if _meet(spans, others)
+    }
+    for paths in sorted(pairs):
+        for row in _repeated_in(paths):
+            _add(found, row)
     return [found[name] for name in sorted(found)]
+
+
+def _add(totals: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
+    """Add a row of findings to that of its query."""
+    known = totals.setdefault(row["query"], dict.fromkeys(COLUMNS, 0) | {"query": row["query"], "examples": ""})
+    for name in ("answers", *FINDINGS):
+        known[name] += row[name]
+    if len(known["examples"]) < EXAMPLES:
+        known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))
 
 
 def _meet(spans: Mapping[str, Sequence[int]], others: Mapping[str, Sequence[int]]) -> bool:
     """Whether two files may have the same answer, by the first and the last instant of each query in them."""
-    return any(
-        spans[name][0] <= others[name][1] and others[name][0] <= spans[name][1] for name in spans.keys() & others.keys()
-    )
+    both = spans.keys() & others.keys()
+    return any(spans[name][0] <= others[name][1] and others[name][0] <= spans[name][1] for name in both)
+
+
+def _repeated_in(paths: Sequence[str]) -> Rows:
+    """A row for each query of which files have an answer twice, together."""
+    together = _Inspection((), 0, {}, {}, "")
+    tables = []
+    for path in paths:
+        reader = pq.ParquetFile(Place.of(path).open_unchanging(True, WHOLE), read_dictionary=DICTIONARIES)
+        columns = [name for name in ("query", "key", "instant", "position") if name in reader.schema_arrow.names]
+        tables.append(reader.read(columns=columns, use_threads=False))
+    together.compare(pa.concat_tables(tables, promote_options="default"))
+    return [row for row in together.findings().rows if row["query"] != BUCKETS_OF and row["repeated"]]
 
 
 def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str, tuple[str, ...]]]:
@@ -118,8 +145,7 @@ def inspect(
     the rows of a query that ascend by (key, instant), as tasks write them, cannot hold an answer twice; only where
     they do not are all rows of the file compared.
     """
-    day = path.split("day=")[-1].split("/")[0]
-    file = _Inspection(queries, begin, ends, bucket_by or {}, day)
+    file = _Inspection(queries, begin, ends, bucket_by or {}, path)
     content = Place.of(path).open_unchanging(True, WHOLE)
     metadata = pq.read_metadata(content)
     if not _is_schema(metadata.schema.to_arrow_schema()):
@@ -230,11 +256,11 @@ class _Inspection:
         begin: int,
         ends: Mapping[str, int],
         bucket_by: Mapping[str, tuple[str, ...]],
-        day: str,
+        path: str,
     ) -> None:
         self.queries = {query.name: query for query in queries}
         self.places = {query.name: list(zip(query.outputs, places(query), strict=True)) for query in queries}
-        self.begin, self.ends, self.day = begin, ends, day
+        self.begin, self.ends, self.path = begin, ends, path
         self.layouts: dict[str, _Layout] = {}
         for number, query in enumerate(queries):
             names = [name for name, _ in query.group_by]
@@ -247,8 +273,8 @@ class _Inspection:
                 # written once all tasks have said which answers are among the first, all of a query in one file
                 kind = (4 + number) * BUCKETS
             self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), kind)
-        self.found: dict[str, Counter[str]] = {}
-        self.examples: dict[str, list[str]] = {}
+        self.found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.examples: defaultdict[str, list[str]] = defaultdict(list)
         self.keys: dict[_Layout, dict[str, bool]] = {}
         self.buckets: set[int] = set()
         self.spans: dict[str, tuple[int, int]] = {}
@@ -429,7 +455,7 @@ class _Inspection:
         key: NDArray[Any],
         part: slice,
     ) -> None:
-        counts, examples = self.found.setdefault(name, Counter()), self.examples.setdefault(name, [])
+        counts, examples = self.found[name], self.examples[name]
         counts["answers"] += part.stop - part.start
         for finding, where in flags.items():
             rows = int(np.count_nonzero(where))
@@ -465,9 +491,11 @@ class _Inspection:
             | {"examples": "; ".join(self.examples[name])}
             for name, counts in self.found.items()
         ]
-        told = json.dumps({"day": self.day, "spans": self.spans, "buckets": sorted(self.buckets)})
+        told = json.dumps(
+            {"day": self.path.split("day=")[-1].split("/")[0], "spans": self.spans, "buckets": sorted(self.buckets)}
+        )
         rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
-        return Findings(rows, self.answered)
+        return Findings(self.path, rows, self.answered)
 
 
 LONGEST = np.iinfo(np.int64).max

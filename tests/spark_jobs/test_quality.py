@@ -30,7 +30,7 @@ from optimizer.workload.values import (
     Window,
 )
 from spark_jobs.checks import recompute
-from spark_jobs.checks.inspection import BUCKETS_OF, inspect
+from spark_jobs.checks.inspection import BUCKETS_OF, inspect, summed
 from spark_jobs.checks.recompute import compare
 from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.checks.suite import FINDINGS, expectations
@@ -269,6 +269,26 @@ def test_buckets_are_those_that_the_tasks_spread_groups_by(tmp_path: Path) -> No
         ({"q": ()}, ["[]"]),
     ):
         assert told(bucket_by).endswith(f'"buckets": {sorted(bucket_of(keys).tolist())}}}')
+
+
+def test_groups_of_a_bucket_may_lie_in_two_files_but_no_answer_may(tmp_path: Path) -> None:
+    """Tasks that have little memory divide the groups of a bucket."""
+    (bucket,) = bucket_of(['["A"]'])
+    others = (f"S{number}" for number in range(1000))
+    same = next(symbol for symbol in others if bucket_of([f'["{symbol}"]'])[0] == bucket)
+
+    def repeated(*files: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
+        found = []
+        for number, rows in enumerate(files):
+            (tmp_path / str(number)).mkdir(exist_ok=True)
+            found.append(inspect(written(tmp_path / str(number), rows), QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}))
+        return [(row["query"], row["repeated"], row["examples"]) for row in summed(found) if row["repeated"]]
+
+    assert repeated([answer(0, "A"), answer(2, "A")], [answer(0, same), answer(1, same)]) == []
+    ((query, count, example),) = repeated([answer(0, "A"), answer(2, "A")], [answer(1, same), answer(2, "A")])
+    assert (query, count) == ("q", 1) and '["A"]' in example
+    # at instants that the other file has none of, nothing is compared
+    assert repeated([answer(0, "A"), answer(1, "A")], [answer(2, "A")]) == []
 
 
 def test_the_suite_fails_on_what_was_found_and_names_it(tmp_path: Path) -> None:
