@@ -39,11 +39,12 @@ Rows = list[dict[str, Any]]
 
 
 class Findings(NamedTuple):
-    """What the inspection of the staged file at a ``path`` counted: ``rows`` of what is wrong, what is ``answered``."""
+    """What the inspection of the staged file at a ``path`` counted: ``rows`` of what is wrong, and what is ``answered``
+    (None: windows of rows, each of which is another one)."""
 
     path: str
     rows: Rows
-    answered: Answered
+    answered: Answered | None
 
 
 def inspection_of(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> Callable[[str], Findings]:
@@ -64,7 +65,7 @@ def summed(files: Iterable[Findings]) -> Rows:
     """The findings in all staged files as a row a query.
 
     All answers of a query, an instant and a bucket of groups lie in one file of a day as a rule, so an answer that is
-    repeated is repeated in one file. Only where memory is short, tasks divide the groups of a bucket. So two files are
+    repeated is repeated in one file. Only where memory is short, tasks divide the groups of a bucket. So files are
     compared row by row if they have the same bucket and overlapping spans of instants of one query.
     """
     found: dict[str, dict[str, Any]] = {}
@@ -77,13 +78,14 @@ def summed(files: Iterable[Findings]) -> Rows:
                     seen.setdefault((told["day"], bucket), []).append((file.path, told["spans"]))
             else:
                 _add(found, row)
-    pairs = {
-        (path, other_path)
-        for of_bucket in seen.values()
-        for (path, spans), (other_path, others) in itertools.combinations(of_bucket, 2)
-        if _meet(spans, others)
-    }
-    for paths in sorted(pairs):
+    together: dict[str, set[str]] = {}
+    for of_bucket in seen.values():
+        for (path, spans), (other_path, others) in itertools.combinations(of_bucket, 2):
+            known, more = together.setdefault(path, {path}), together.setdefault(other_path, {other_path})
+            if known is not more and _meet(spans, others):
+                known |= more
+                together |= dict.fromkeys(more, known)
+    for paths in {id(each): sorted(each) for each in together.values() if len(each) > 1}.values():
         for row in _repeated_in(paths):
             _add(found, row)
     return [found[name] for name in sorted(found)]
@@ -280,7 +282,7 @@ class _Inspection:
         self.spans: dict[str, tuple[int, int]] = {}
         self.last: dict[str, tuple[str, int]] = {}
         self.unordered = False
-        self.answered = Answered()
+        self.answered, self.has_positions = Answered(), False
 
     def look(self, rows: pa.Table, errors: Callable[[], pa.Table]) -> None:
         """Check the rows of a row group; ``errors`` reads their errors."""
@@ -300,13 +302,9 @@ class _Inspection:
         names, streams, texts = [*names, None], [*streams, None], [*texts, ""]
         ranks = np.append(pc.rank(columns["key"].dictionary, tiebreaker="dense").to_numpy().astype(np.int64), 0)
         positions = columns.get("position")
-        has_positions = positions is not None and positions.null_count < len(rows)
-        self.answered.add(
-            [name or "(null)" for name in names],
-            named,
-            instants,
-            instants_as_numbers(positions) if has_positions else None,
-        )
+        self.has_positions |= positions is not None and positions.null_count < len(rows)
+        if not self.has_positions:
+            self.answered.add([name or "(null)" for name in names], named, instants, None)
         lists = {carrier: _Lists(columns[carrier]) for carrier in CARRIERS if carrier in columns}
         wrong, heads = np.zeros(len(rows), dtype=bool), np.empty(len(rows), dtype=np.int64)
         cuts = [0, *(np.flatnonzero((named[1:] != named[:-1]) | (stream[1:] != stream[:-1])) + 1).tolist(), len(rows)]
@@ -495,7 +493,7 @@ class _Inspection:
             {"day": self.path.split("day=")[-1].split("/")[0], "spans": self.spans, "buckets": sorted(self.buckets)}
         )
         rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
-        return Findings(self.path, rows, self.answered)
+        return Findings(self.path, rows, None if self.has_positions else self.answered)
 
 
 LONGEST = np.iinfo(np.int64).max

@@ -36,7 +36,7 @@ from spark_jobs.checks.sampling import (
 )
 from spark_jobs.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.choice import Engine
-from spark_jobs.engine.workers import EVENTS, Count, Workers
+from spark_jobs.engine.workers import EVENTS, Count
 from spark_jobs.results.rows import places
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
@@ -44,6 +44,7 @@ from spark_jobs.sources.replacements import disjoint
 from spark_jobs.sources.splits import Split
 from spark_jobs.unshared.values import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
+from spark_jobs.warehouse.publish_log import coded_error
 from spark_jobs.warehouse.schemas import micros, moment
 
 if TYPE_CHECKING:
@@ -77,6 +78,13 @@ TASKS_A_CORE = 4
 LOCAL_EVENTS = 4_000_000
 """Events of the windows of a query that the driver reads itself. If there are more, tasks read them, each some files,
 and hand back the events of the groups that are recomputed."""
+
+LARGEST_FILE = 20_000_000
+"""Events in sampled windows of a file up to which a task reads them: it holds them at once."""
+
+LEAST_EVENTS = 100_000
+"""Events of the groups that are recomputed that a task may hand back of a file; all files together
+:data:`LOCAL_EVENTS`, if that is more."""
 
 WITHOUT_ANSWERS = 0.25
 """How much less a query weighs that has no answers in the run."""
@@ -450,16 +458,14 @@ def raw_events(
 ) -> Iterator[RawEvents]:
     """The raw events that are to be recomputed, query by query.
 
-    The driver reads those of each stream once for all its queries. If the windows of a query hold too many for that,
-    tasks read them: those of its groups that are recomputed, or, if all are, by a plan of Spark's.
+    The driver reads those of each stream once for all its queries, unless the windows of a query hold too many.
     """
     for name in dict.fromkeys(one.query.stream for one in wanted):
         stream, splits = plan.workload.stream(name), sources[name]
         mine = [one for one in wanted if one.query.stream == name]
         held = EventsHeld(splits)
         large = [one for one in mine if held.events(merged_spans(one.windows)) > LOCAL_EVENTS]
-        yield from (RawEvents(one, stream, splits, None) for one in large if one.buckets is None)
-        yield from _read_by_tasks(engine.workers, stream, splits, [one for one in large if one.buckets is not None])
+        yield from _read_elsewhere(engine, stream, splits, large)
         here = [one for one in mine if one not in large]
         if here:
             table, noted = _events(stream, splits, _columns(stream, here), _spans(here))
@@ -474,35 +480,46 @@ def _spans(wanted: Sequence[RecomputedQuery]) -> list[tuple[int, int]]:
     return merged_spans([span for one in wanted for span in one.windows])
 
 
-def _read_by_tasks(
-    workers: Workers, stream: Stream, splits: Sequence[Split], wanted: Sequence[RecomputedQuery]
+def _read_elsewhere(
+    engine: Engine, stream: Stream, splits: Sequence[Split], wanted: Sequence[RecomputedQuery]
 ) -> Iterator[RawEvents]:
-    """Raw events of queries of which some groups are recomputed, which tasks read file by file."""
-    spans, columns = _spans(wanted), _columns(stream, wanted)
+    """Raw events of queries whose windows hold too many for the driver: tasks read those of some groups, file by file.
+    A plan of Spark's own reads all groups, and what is too much for a task or for the driver."""
+    some = [one for one in wanted if one.buckets is not None]
+    spans, columns = _spans(some), _columns(stream, some)
     files: dict[str, list[Split]] = {}
     for split in splits:
         if any(split.may_hold(*span) for span in spans):
             files.setdefault(split.path, []).append(split)
     of_files = list(files.values())
+    if any(EventsHeld(of_file).events(spans) > LARGEST_FILE for of_file in of_files):
+        of_files, some = [], []
+    most = max(LEAST_EVENTS, LOCAL_EVENTS // max(len(of_files), 1))
 
-    def task(numbers: Iterable[int], count: Count) -> Iterator[tuple[int, pa.Table, str]]:
+    def task(numbers: Iterable[int], count: Count) -> Iterator[tuple[int, pa.Table | None, str]]:
         for number in numbers:
             events, noted = _events(stream, of_files[number], columns, spans)
             count(EVENTS, len(events))
-            for at, one in enumerate(wanted):
-                chosen = [one.of_batch(batch, stream) for batch in events.to_batches()]
-                yield at, pa.Table.from_batches(chosen, _schema(one, stream)).combine_chunks(), noted
+            for at, one in enumerate(some):
+                batches = [one.of_batch(batch, stream) for batch in events.to_batches()]
+                chosen = pa.Table.from_batches(batches, _schema(one, stream)).combine_chunks()
+                yield at, chosen if len(chosen) <= most else None, noted
 
-    if not wanted:
-        return
-    description = f"sample of {number_of(len(wanted), 'query')} of {stream.name}"
-    outcome = workers.run(task, len(of_files), TASKS_A_CORE * workers.width, description)
-    rows = outcome.counts[EVENTS] // len(wanted)
-    for at, one in enumerate(wanted):
-        mine = [(table, noted) for number, table, noted in outcome.results if number == at]
-        chosen = pa.concat_tables([_schema(one, stream).empty_table(), *(table for table, _ in mine)])
-        notes = dict.fromkeys(noted for _, noted in mine if noted)
-        yield RawEvents(one, stream, splits, chosen.combine_chunks(), "; ".join(notes), rows, has_others=False)
+    description = f"sample of {number_of(len(some), 'query')} of {stream.name}"
+    try:
+        outcome = engine.workers.run(task, len(of_files), TASKS_A_CORE * engine.workers.width, description)
+    except Exception as error:
+        raise coded_error(error) from error
+    read = {id(one): [each[1:] for each in outcome.results if each[0] == at] for at, one in enumerate(some)}
+    for one in wanted:
+        parts = read.get(id(one))
+        if parts is None or any(table is None for table, _ in parts):
+            yield RawEvents(one, stream, splits, None)
+            continue
+        chosen = pa.concat_tables([_schema(one, stream).empty_table(), *(table for table, _ in parts)])
+        notes = "; ".join(dict.fromkeys(noted for _, noted in parts if noted))
+        rows = outcome.counts[EVENTS] // len(some)
+        yield RawEvents(one, stream, splits, chosen.combine_chunks(), notes, rows, has_others=False)
 
 
 def _events(

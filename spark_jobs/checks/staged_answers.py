@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +21,7 @@ from spark_jobs.checks.sampling import EMPTY, Mask, Past, Units
 from spark_jobs.engine.workers import Count, Workers
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import WHOLE, Place
+from spark_jobs.warehouse.publish_log import coded_error
 
 _FRAME = ["query", "window_start", "window_end", "instant", "key", "position"]
 
@@ -74,25 +73,28 @@ class Staged:
 
     def frames(self, wanted: Set[str]) -> Iterator[Columns]:
         """Of which windows the answers of some queries are; answers of others may be among them."""
-        yield from self._frames if self._frames is not None else self._each(partial(_frames_of, wanted=wanted))
+        if self._frames is not None:
+            yield from self._frames
+        else:
+            yield from (rows for file in self._files() for rows in _frames_of(file, wanted))
 
     def rows(self, windows: Mapping[str, Collection[int]]) -> list[dict[str, Any]]:
         """The answers of some windows: by query the ends of their content."""
         ends = {name: np.array(sorted(each), dtype=np.int64) for name, each in windows.items()}
-        return list(self._each(partial(_answers_of, ends=ends)))
-
-    def _each(self, read: Callable[[pq.ParquetFile], Iterable[Any]]) -> Iterable[Any]:
-        """What a function reads of each file."""
         paths = self._paths
         if self._workers is None or self.counts().total() <= KEPT_ROWS:
-            return itertools.chain.from_iterable(map(read, self._files()))
+            return [row for file in self._files() for row in _answers_of(file, ends)]
 
         def task(numbers: Iterable[int], count: Count) -> Iterator[Any]:
             for number in numbers:
-                yield from read(_opened(paths[number]))
+                yield from _answers_of(_opened(paths[number]), ends)
 
         most = min(self._workers.width, -(-self.counts().total() // ANSWERS_A_TASK))
-        return self._workers.run(task, len(paths), most, f"sample of {number_of(len(paths), 'file')}").results
+        description = f"sample of {number_of(len(paths), 'file')}"
+        try:
+            return self._workers.run(task, len(paths), most, description).results
+        except Exception as error:
+            raise coded_error(error) from error
 
 
 def _opened(path: str) -> pq.ParquetFile:

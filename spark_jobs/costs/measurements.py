@@ -186,7 +186,8 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
 
 
 MEASURED_FILES = 8
-"""Files of partial rows of which groups are counted: each has whole fragments of its own."""
+"""Files of partial rows of which groups are counted, at most: of a source in order of time each has fragments of its
+own."""
 
 
 def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = None) -> float | None:

@@ -124,7 +124,7 @@ class Engine:
     def is_elsewhere(self) -> bool:
         """Whether the tasks of the run that was decided last run on other machines, while this one waits."""
         name, _, master = self.workers.name.partition(" ")
-        return name != "local" and not is_here(master)
+        return not name.startswith("local") and not is_here(master)
 
     @property
     def jobs(self) -> list[Job]:

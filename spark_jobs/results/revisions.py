@@ -123,6 +123,9 @@ class Readers:
 MOST_PLACES = 1 << 24
 """Queries times instants of a batch up to which its windows are found in a table of bits."""
 
+BITS_A_WINDOW = 8 * 24
+"""Bits of a grid of windows from which on those that have answers take less, each by itself."""
+
 BATCH = 1 << 17
 """Rows that are counted at once: few enough to stay in the cache."""
 
@@ -134,6 +137,11 @@ class _Grid(NamedTuple):
     first: int
     step: int
     places: int
+
+    def windows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The windows (3, n) of some numbers (n,): query, instant, no position."""
+        query, place = np.divmod(numbers, self.places)
+        return np.stack([query, self.first + place * self.step, np.full(len(query), -1)])
 
 
 class Answered:
@@ -171,7 +179,11 @@ class Answered:
             return
         seen = np.zeros(places * len(names), dtype=bool)
         seen[(instants - first) // step + codes * np.int64(places)] = True
-        self._note(_Grid(tuple(names), first, step, places), np.packbits(seen))
+        grid = _Grid(tuple(names), first, step, places)
+        if len(seen) > BITS_A_WINDOW * np.count_nonzero(seen):
+            self._others.append((grid.names, grid.windows(np.flatnonzero(seen))))
+        else:
+            self._note(grid, np.packbits(seen))
 
     def add_file(self, file: pq.ParquetFile) -> None:
         """Count the answers of a file whose queries are read as a dictionary."""
@@ -199,14 +211,8 @@ class Answered:
         numbers: dict[str, int] = {}
         found: list[NDArray[np.int64]] = []
         for grid, bits in self._bits.items():
-            query, place = np.divmod(
-                np.flatnonzero(np.unpackbits(bits, count=grid.places * len(grid.names))), grid.places
-            )
-            found.append(
-                np.stack(
-                    [_numbered(numbers, grid.names)[query], grid.first + place * grid.step, np.full(len(query), -1)]
-                )
-            )
+            windows = grid.windows(np.flatnonzero(np.unpackbits(bits, count=grid.places * len(grid.names))))
+            found.append(np.stack([_numbered(numbers, grid.names)[windows[0]], *windows[1:]]))
         for names, windows in self._others:
             found.append(np.stack([_numbered(numbers, names)[windows[0]], *windows[1:]]))
         if not found:

@@ -84,7 +84,8 @@ def evened(slices: Sequence[Slice], paths: Sequence[str], cores: int, least: int
     sizes = np.zeros(BUCKETS)
     for group in groups:
         sizes[group.first : group.last + 1] += group.bytes / (group.last + 1 - group.first)
-    sizes *= len(paths) / max(len(chosen), 1)
+    unseen = len(paths) / max(len(chosen), 1)
+    sizes *= unseen
     piece = max(BYTES_A_TASK, float(sizes.sum()) * len(slices) / (TASKS_A_CORE * cores))
     piece = min(piece, memory.partial_rows / 4)
     large, small = [], []
@@ -93,7 +94,9 @@ def evened(slices: Sequence[Slice], paths: Sequence[str], cores: int, least: int
         for bucket in sorted(left, key=lambda at: -sizes[at]):
             wanted = round(sizes[bucket] / piece)
             spans = (
-                _spans(undivided, [group for group in groups if group.has(bucket)], wanted, memory)
+                _spans(
+                    undivided, [group for group in groups if group.has(bucket)], wanted, memory.partial_rows / unseen
+                )
                 if wanted > 1
                 else []
             )
@@ -115,18 +118,20 @@ def _packed(buckets: Sequence[int], sizes: NDArray[np.float64], piece: float, le
     for bucket in sorted(buckets, key=lambda at: -sizes[at]):
         size, number = heapq.heappop(waiting)
         found[number].append(bucket)
-        heapq.heappush(waiting, (size + float(sizes[bucket]), number))
-    return tuple(map(frozenset, found))
+        # buckets of which no rows are known are spread as well
+        heapq.heappush(waiting, (size + max(float(sizes[bucket]), 1.0), number))
+    return tuple(frozenset(piece) for piece in found if piece)
 
 
-def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, memory: TaskMemory) -> list[Slice]:
+def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, most: float) -> list[Slice]:
     """A slice as several that answer a span of instants each, with about the same bytes of some row groups: ``wanted``,
-    or as many as do not read too much again; none if it is not worth dividing."""
+    or as many as do not read too much again; none if it is not worth dividing. ``most``: bytes of those row groups that
+    fit into a task."""
     until = max(part.last_instant for part in undivided.parts)
     times, before = _bytes_before(groups)
     total = float(before[-1])
     # a task weighs large states twice
-    limit = READ_AGAIN if 2 * total <= memory.partial_rows else READ_IN_PASSES
+    limit = READ_AGAIN if 2 * total <= most else READ_IN_PASSES
     first, last = np.interp([undivided.begin, until], times, before)
     while wanted > 1:
         inner = np.interp(np.linspace(first, last, wanted + 1)[1:-1], before, times).astype(np.int64).tolist()

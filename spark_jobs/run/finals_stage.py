@@ -56,7 +56,8 @@ def amount_of(run: Run, prepared: PreparedRun) -> float:
             # a stream that cannot be read is reported when it is read
             continue
     work = [part for part in prepared.work if part.queries]
-    rows = _needed(run.warehouse, work, run.warehouse.table("partials"))[1] if work else 0
+    files = _needed(run.warehouse, work, run.warehouse.table("partials")) if work else []
+    rows = sum(file.rows for file in files)
     return events + rows + windows_of(work, prepared.request.begin, rows)
 
 
@@ -97,7 +98,12 @@ def _inspection(run: Run, filled: FilledRun) -> Inspection:
 
 
 def _inspected(root: str, inspect: Callable[[str], Findings], file: DataFile) -> Written:
-    return Written(file, inspect(f"{root}/{file.path}"))
+    try:
+        return Written(file, inspect(f"{root}/{file.path}"))
+    except HeddleError:
+        raise
+    except Exception as error:
+        raise HeddleError("HDL-531", f"a check crashed: {type(error).__name__}: {error}") from error
 
 
 INSPECTED = "inspected"
@@ -220,7 +226,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
         return []
     current = warehouse.table("partials")
     _check_complete(run, filled, current)
-    paths, rows, size = _needed(warehouse, filled.work, current)
+    files = _needed(warehouse, filled.work, current)
+    paths, rows = [file.path for file in files], sum(file.rows for file in files)
     stamp = {
         "plan_version": pa.scalar(record.plan_version, pa.int64()),
         "revision": pa.scalar(record.revision, pa.int64()),
@@ -232,7 +239,9 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
     slices = slices_of(filled.work, record.begin, width, rows)
     memory, too_large = settings().task_memory, dict[str, TooLarge]()
     timed = width
-    if size >= division.BYTES_A_TASK and any(part.synopsis.kind is WindowKind.TIME for part in filled.work):
+    if sum(file.bytes for file in files) >= division.BYTES_A_TASK and any(
+        part.synopsis.kind is WindowKind.TIME for part in filled.work
+    ):
         slices = division.evened(slices, paths, run.workers.width, width, memory)
         timed = max(width, division.MOST_TASKS_A_CORE * run.workers.width)
     staged: list[Written] = []
@@ -244,7 +253,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
             made, most = (
                 (slices, timed) if kind is WindowKind.TIME else ([Slice(tuple(work), record.begin, by_bucket())], width)
             )
-            answering = partial(_task_of, answers.answering(), paths, results, stamp, memory)
+            answering = partial(_task_of, answers.answering(), files, results, stamp, memory)
             task, pieces = _answering(made, answering)
             queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
             description = f"finals of {number_of(len(queries), 'query')}"
@@ -260,13 +269,17 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
         raise QueriesTooLarge(too_large)
     for name in COUNTED:
         record.features[name] += counts[name]
-    _charge(record, counts[INSPECTED])
+    if not run.engine.is_elsewhere:
+        # else nobody knows what the tasks took
+        _charge(record, counts[INSPECTED])
     return staged
 
 
-def _task_of(answering: Callable[..., Any], *given: Any) -> Any:
+def _task_of(answering: Callable[..., Any], files: Sequence[_Partials], *given: Any) -> Any:
     *before, slice_ = given
-    return answering(list(slice_.parts), slice_.begin, *before)
+    begin, end = slice_.fragments
+    paths = [file.path for file in files if file.last >= begin // DAY * DAY and file.first < end]
+    return answering(list(slice_.parts), slice_.begin, paths, *before)
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
@@ -279,14 +292,28 @@ def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
             refuse(run.warehouse, run.record, "HDL-541", message, "run it again")
 
 
-def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTable) -> tuple[list[str], int, int]:
-    """The files of partial rows that the work needs, and how many rows and bytes they have."""
+class _Partials(NamedTuple):
+    """A file of partial rows: its rows and bytes, and the starts of its first and its last fragment."""
+
+    path: str
+    rows: int
+    bytes: int
+    first: int
+    last: int
+
+
+def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTable) -> list[_Partials]:
+    """The files of partial rows that the work needs."""
     first = min(part.begin // DAY * DAY if KINDS[part.synopsis.kind].by_days else part.begin for part in work)
     last = max(part.end for part in work)
-    files = [
-        file
+    return [
+        _Partials(
+            str(warehouse.place / "partials" / file["path"]),
+            file["num_records"] or 0,
+            file["size_bytes"],
+            file["min.fragment_start"],
+            file["max.fragment_start"],
+        )
         for file in warehouse.files("partials", day_label(first), day_label(last - 1), current)
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
     ]
-    paths = [str(warehouse.place / "partials" / file["path"]) for file in files]
-    return paths, sum(file["num_records"] or 0 for file in files), sum(file["size_bytes"] for file in files)

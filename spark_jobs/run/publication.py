@@ -65,13 +65,13 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
 
 
 def _counted(answered: AnsweredRun) -> Answered | None:
-    """The answers as the inspection counted them."""
-    if answered.findings is None:
-        return None
-    found = Answered()
-    for findings in answered.findings:
-        found.join(findings.answered)
-    return found
+    """The answers as the inspection counted them, if it has counted all."""
+    total = Answered()
+    for findings in answered.findings or ():
+        if findings.answered is None:
+            return None
+        total.join(findings.answered)
+    return None if answered.findings is None else total
 
 
 def is_due(query: ACQ, begin: int, until: int) -> bool:

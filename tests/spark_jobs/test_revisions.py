@@ -106,13 +106,20 @@ def replaced(
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_changes_are_those_of_comparing_every_row(
-    old: list[Row], new: list[Row], gone: set[str], places: int, by: bool, tmp_path_factory: pytest.TempPathFactory
+    old: list[Row],
+    new: list[Row],
+    gone: set[str],
+    places: int,
+    by: bool,
+    bits: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     new = [row for row in new if row["query"] in gone]
     if old:
         new += [row for row in old[::2] if row["query"] in gone and windows([row]).keys().isdisjoint(windows(new))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(revisions, "MOST_PLACES", places)
+        patch.setattr(revisions, "BITS_A_WINDOW", bits)
         told = replaced(old, new, gone, tmp_path_factory.mktemp("staged"), by)
     was, now = windows([row for row in old if row["query"] in gone]), windows(new)
     expected = {
