@@ -103,6 +103,7 @@ def replaced(
     gone=st.sets(st.sampled_from("pq")),
     places=st.sampled_from((0, 1 << 20)),
     by=st.booleans(),
+    bits=st.sampled_from((1, 192)),
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_changes_are_those_of_comparing_every_row(
