@@ -199,8 +199,9 @@ def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = N
     partials = warehouse.dataset("partials", where=chosen)
     files = list(partials.get_fragments(filter=chosen))
     some = files[:: -(-len(files) // MEASURED_FILES) or 1]
-    measured = ds.FileSystemDataset(some, partials.schema, partials.format)
-    stored = measured.to_table(columns=["fingerprint", "fragment_start"], filter=chosen)
+    columns = ["fingerprint", "fragment_start"]
+    tables = [file.to_table(partials.schema, columns, chosen) for file in some]
+    stored = pa.concat_tables(tables) if tables else pa.table({})
     if len(stored) == 0:
         return None
     fragments = stored.group_by(["fingerprint", "fragment_start"]).aggregate([])

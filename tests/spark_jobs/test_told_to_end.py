@@ -127,6 +127,8 @@ class World:
                 command,
                 env=self.environment | environment,
                 cwd=self.folder,
+                # whoever runs the tests in the background ignores it, and so would the command
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                 stdout=told,
                 stderr=told,
                 start_new_session=True,
