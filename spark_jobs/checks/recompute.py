@@ -62,8 +62,8 @@ SHARE = 0.18
 what is inexact about the estimate make it up to a quarter."""
 
 SECONDS = {
-    **{"run": 0.25, "answered": 6e-3, "scanned": 1.2e-7, "published": 3.5e-7},
-    **{"query": 7e-3, "looked": 6e-8, "listed": 1.2e-7, "recomputed": 2.5e-6},
+    **{"run": 0.25, "answered": 6e-3, "scanned": 1.2e-7, "published": 1.3e-7},
+    **{"query": 7e-3, "looked": 5e-8, "listed": 2e-7, "recomputed": 2.5e-6},
 }
 """CPU time of a run: of a run at all, of a query, an event and an answer in it. Then of a sample: of each query, of an
 answer that is looked at for its window, of an event in a sampled window, and of one in a group that is recomputed.

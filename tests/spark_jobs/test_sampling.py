@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Output, Pattern, Window
-from spark_jobs.checks import staged_answers
+from spark_jobs.checks import recompute, staged_answers
 from spark_jobs.checks.recompute import Drawn, drawn
 from spark_jobs.checks.sampling import (
     EMPTY,
@@ -237,11 +237,12 @@ def test_what_is_recomputed_is_bounded_by_what_the_run_costs(tmp_path: Path) -> 
     assert all(1 <= len(found) <= 60 for found in large)
 
 
-def test_queries_of_a_large_run_lie_in_the_same_files(tmp_path: Path) -> None:
+def test_queries_of_a_large_run_lie_in_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute, "SHARE", 0.5)
     queries = [replace(QUERY, name=f"q{number}") for number in range(100)]
     staged = staged_file(tmp_path, 20, queries, ["A"])
-    found = sampled(staged, queries, 20, 10**6, "c", Past())
-    alone = sampled(staged, queries, 20, 1000, "c", Past())
+    found = sampled(staged, queries, 20, 10**6, "f", Past())
+    alone = sampled(staged, queries, 20, 1000, "f", Past())
     assert len(found) > 1 and len(windows_of(found)) <= 2 < 8 < len(windows_of(alone))
 
 
