@@ -68,16 +68,16 @@ def summed(files: Iterable[Findings]) -> Rows:
     repeated is repeated in one file. Only where memory is short, tasks divide the groups of a bucket. So files are
     compared row by row if they have the same bucket and overlapping spans of instants of one query.
     """
-    found: dict[str, dict[str, Any]] = {}
+    totals: dict[str, dict[str, Any]] = {}
     seen: dict[tuple[str, int], list[tuple[str, dict[str, list[int]]]]] = {}
     for file in files:
         for row in file.rows:
             if row["query"] == BUCKETS_OF:
-                told = json.loads(row["examples"])
-                for bucket in told["buckets"]:
-                    seen.setdefault((told["day"], bucket), []).append((file.path, told["spans"]))
+                contents = json.loads(row["examples"])
+                for bucket in contents["buckets"]:
+                    seen.setdefault((contents["day"], bucket), []).append((file.path, contents["spans"]))
             else:
-                _add(found, row)
+                _add(totals, row)
     together: dict[str, set[str]] = {}
     for of_bucket in seen.values():
         for (path, spans), (other_path, others) in itertools.combinations(of_bucket, 2):
@@ -87,8 +87,8 @@ def summed(files: Iterable[Findings]) -> Rows:
                 together |= dict.fromkeys(more, known)
     for paths in {id(each): sorted(each) for each in together.values() if len(each) > 1}.values():
         for row in _repeated_in(paths):
-            _add(found, row)
-    return [found[name] for name in sorted(found)]
+            _add(totals, row)
+    return [totals[name] for name in sorted(totals)]
 
 
 def _add(totals: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:

@@ -209,15 +209,15 @@ class Answered:
     def windows(self) -> Counter[str]:
         """How many windows of each query the answers are of."""
         numbers: dict[str, int] = {}
-        found: list[NDArray[np.int64]] = []
+        windows_of_all: list[NDArray[np.int64]] = []
         for grid, bits in self._bits.items():
             windows = grid.windows(np.flatnonzero(np.unpackbits(bits, count=grid.places * len(grid.names))))
-            found.append(np.stack([_numbered(numbers, grid.names)[windows[0]], *windows[1:]]))
+            windows_of_all.append(np.stack([_numbered(numbers, grid.names)[windows[0]], *windows[1:]]))
         for names, windows in self._others:
-            found.append(np.stack([_numbered(numbers, names)[windows[0]], *windows[1:]]))
-        if not found:
+            windows_of_all.append(np.stack([_numbered(numbers, names)[windows[0]], *windows[1:]]))
+        if not windows_of_all:
             return Counter()
-        queries, *others = np.concatenate(found, axis=1)
+        queries, *others = np.concatenate(windows_of_all, axis=1)
         parts = [(number, len(values)) for values, number in map(distinct_of, others)]
         row, _ = numbered_tuples([(queries, len(numbers)), *parts], len(queries))
         counts = np.bincount(queries[row], minlength=len(numbers)).tolist()
