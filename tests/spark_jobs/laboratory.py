@@ -16,6 +16,7 @@ import pytest
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.engine.choice import Engine
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run import history
@@ -49,6 +50,20 @@ FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
 SELECT count(price) AS priced, stddev(price) AS spread, sum(price) AS money
 FROM trades WINDOW RANGE '40 minutes' SLIDE '15 minutes' ON ts WHERE volume > 0;
 """
+
+
+def serve_commands(engine: Any, patch: pytest.MonkeyPatch) -> None:
+    """Let the commands of this process run on the engine of the tests, which they do not stop.
+
+    ``engine``: an :class:`Engine`, whose place the local engine takes, or the Spark session of all tests.
+    """
+    is_local = isinstance(engine, Engine)
+    patch.setenv("HEDDLE_ENGINE", "local" if is_local else "spark")
+    if not is_local:
+        context = engine.sparkContext
+        patch.setattr("spark_jobs.engine.session.start_context", lambda name, **options: context)
+        for started in (engine, context):
+            patch.setattr(type(started), "stop", lambda self: None)
 
 
 def steady(minutes: int = 120, first: int = 0) -> list[Event]:

@@ -35,7 +35,7 @@ from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,19 +262,26 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     assert record.prediction_error == pytest.approx((record.predicted_cpu_seconds - spent) / spent, abs=1e-3)
     assert record.explained_cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(told), abs=1e-3)
 
-    # a run over partial rows that are there already reads no event
+    # told to recompute, it reads the events again, whatever is stored
     again = lab.run(version, 60, 120, "again", as_of=DAY + 2 * DAY_LONG, recompute=True).features
-    assert again["sessions"] == again["events"] == again["partial_rows_written"] == again["family_tuples"] == 0
-    assert {name: again[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")} == {
-        name: told[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")
-    }
-    seen, read_nothing = observations_of(lab.warehouse)
-    assert seen == Observation(told, record.cpu_seconds) and read_nothing.features == again
+    read_again = ("events", "tree_tuples", "family_tuples", "partial_rows_written", "partial_rows_read", "answers")
+    assert [again[name] for name in read_again] == [told[name] for name in read_again]
+
+    # a query more, over partial rows that are there already, reads no event
+    busy = "-- name: busy" + QUERIES.split("-- name: all")[0].partition("by_symbol")[2].replace(";", " HAVING n > 12;")
+    version = lab.plan(QUERIES + busy, algorithm="no-share")
+    stored = lab.run(version, 60, 120, "more", as_of=DAY + 2 * DAY_LONG).features
+    assert stored["sessions"] == stored["events"] == stored["partial_rows_written"] == stored["family_tuples"] == 0
+    assert stored["answers"] > 0 and stored["partial_rows_read"] > 0
+    observed = observations_of(lab.warehouse)
+    assert len(observed) == 3 and Observation(told, record.cpu_seconds) in observed
+    assert all(features in [run.features for run in observed] for features in (again, stored))
     assert last_groups(lab.warehouse).keys() == {"trades"}
 
     status = CliRunner().invoke(app, ["status", "--warehouse", str(lab.warehouse.root), "--json"])
     runs = json.loads(status.stdout)["runs"]
-    assert runs[1]["features"] == told and runs[1]["predicted_cpu_seconds"] == record.predicted_cpu_seconds
+    (first,) = (run for run in runs if run["run_id"] == "first")
+    assert first["features"] == told and first["predicted_cpu_seconds"] == record.predicted_cpu_seconds
     shown = CliRunner().invoke(app, ["status", "--warehouse", str(lab.warehouse.root)]).stdout
     assert "predicted" in shown and f"{record.predicted_cpu_seconds:.1f}" in shown
 

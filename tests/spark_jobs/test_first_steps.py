@@ -25,6 +25,7 @@ from spark_jobs.operations.project import plan_project, rate_text, window_of
 from spark_jobs.sources.csv_guess import guess_csv
 from spark_jobs.sources.proposals import look, propose, time_of
 from tests.in_process import Clock, Said, heddle, without_spark
+from tests.spark_jobs.laboratory import serve_commands
 
 NOW = 1_800_000_000_000_000
 
@@ -94,10 +95,7 @@ def test_five_steps_over_data_that_nobody_has_declared(write: Callable[[Path], N
 def test_five_steps_with_spark(
     write: Callable[[Path], None], folder: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = spark.sparkContext
-    monkeypatch.setattr("spark_jobs.engine.session.start_context", lambda *given, **named: context)
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    monkeypatch.setattr(type(context), "stop", lambda self: None)
+    serve_commands(spark, monkeypatch)
     said = five_steps(write, folder)
     assert {name: step.code for name, step in said.items()} == dict.fromkeys(said, 0), said
     assert "2025-03-04 00:15:00" in said["read"].out

@@ -14,15 +14,14 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from spark_jobs.engine.choice import Engine
 from spark_jobs.repair_results import main
 from spark_jobs.run.history import chunks, outdated, prices
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow, publications, standing
-from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, serve_commands, steady
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 NOW = DAY + 10 * 1440 * MINUTE
 
@@ -48,22 +47,8 @@ def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = Laboratory(engine, tmp_path)
     found.write(steady(180))
     found.write([], "quotes")
-
-    # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda name: _Kept(engine))
-    monkeypatch.setenv("HEDDLE_ENGINE", "local" if isinstance(engine, Engine) else "spark")
+    serve_commands(engine, monkeypatch)
     return found
-
-
-class _Kept:
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.spark, name)
-
-    def stop(self) -> None:
-        pass
 
 
 def heddle(*arguments: str) -> tuple[int, str]:

@@ -15,7 +15,6 @@ from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import synopses_of
 from spark_jobs.checks import suite
-from spark_jobs.engine.choice import Engine
 from spark_jobs.operations import maintenance
 from spark_jobs.planning import publication
 from spark_jobs.planning.changes import pause_or_resume
@@ -25,10 +24,10 @@ from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.registry import events, registered
 from spark_jobs.warehouse.schemas import TABLES, micros
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, serve_commands, steady
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 STREAMS = """
 streams:
@@ -401,24 +400,10 @@ def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = Laboratory(engine, tmp_path)
     found.write(steady(180))
     found.write([], "quotes")
-
-    # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.engine.session.start_session", lambda name: _Kept(engine))
-    monkeypatch.setenv("HEDDLE_ENGINE", "local" if isinstance(engine, Engine) else "spark")
+    serve_commands(engine, monkeypatch)
     # what Great Expectations judges is tested elsewhere; here the judge is the oracle
     monkeypatch.setattr(suite, "expectations", lambda *given: [])
     return found
-
-
-class _Kept:
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.spark, name)
-
-    def stop(self) -> None:
-        pass
 
 
 def ends(laboratory: Laboratory, query: str) -> set[float]:
