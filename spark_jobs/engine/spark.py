@@ -37,6 +37,14 @@ def _of_executors(text: str) -> HeddleError | None:
     return None
 
 
+def _interruption(error: BaseException) -> KeyboardInterrupt | None:
+    """The interruption that an error followed: of a JVM that is told to end as well, PySpark's own clean-up fails."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause
+
+
 class SparkWorkers:
     """Spark's executors. ``group``: the job group of what they do, by which it is cancelled; the id of a run.
 
@@ -72,11 +80,14 @@ class SparkWorkers:
         try:
             outcome = outcome_of(work.collect())
         except BaseException as error:
+            interruption = _interruption(error)
             # Spark itself may be gone
             with suppress(Exception):
-                if isinstance(error, KeyboardInterrupt):
+                if interruption is not None:
                     self._context.cancelJobGroup(self._group)
                 self.jobs.append(self._job(description, before, begun, tasks, StageOutcome([])))
+            if interruption is not None:
+                raise interruption from None
             coded = _of_executors(str(error)) if isinstance(error, Exception) else None
             raise coded or error from error
         self.jobs.append(self._job(description, before, begun, tasks, outcome))

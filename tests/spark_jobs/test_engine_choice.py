@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from optimizer.errors.crashes import Terminated
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY as A_DAY
 from spark_jobs.checks.recompute import RawEvents
@@ -241,6 +242,27 @@ def test_executors_that_cannot_run_tasks_are_reported(text: str) -> None:
         SparkWorkers(context, "a").run(lambda numbers, count: iter(()), 1, 1, "x")  # type: ignore[arg-type]
     assert ENDS[text] in str(caught.value)
     assert ("HEDDLE_SPARK_CODE=archive" in str(caught.value)) == ("spark_jobs" in text)
+
+
+@pytest.mark.parametrize("clean_up", [None, ConnectionError("Answer from Java side is empty"), ValueError("closed")])
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, Terminated])
+def test_an_interruption_stays_one_whatever_spark_raises_after_it(
+    interruption: type[KeyboardInterrupt], clean_up: Exception | None
+) -> None:
+    def collect() -> Any:
+        try:
+            raise interruption
+        finally:
+            if clean_up is not None:
+                raise clean_up
+
+    cancelled: list[str] = []
+    context: Any = Context()
+    context.parallelize = lambda *given: SimpleNamespace(mapPartitions=lambda task: SimpleNamespace(collect=collect))
+    context.cancelJobGroup = cancelled.append
+    with pytest.raises(KeyboardInterrupt) as caught:
+        SparkWorkers(context, "a").run(lambda numbers, count: iter(()), 1, 1, "x")
+    assert type(caught.value) is interruption and cancelled == ["a"]
 
 
 def test_without_python_on_executors_a_run_says_so() -> None:
