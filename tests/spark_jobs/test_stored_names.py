@@ -21,8 +21,9 @@ from optimizer.workload.declarations import declaration_digest, time_digest
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.files import files_of, splits_of
 from spark_jobs.sources.ledger import admitted, ledger, opened
-from spark_jobs.sources.splits import ContentName, Split, files_of, splits_of
+from spark_jobs.sources.splits import ContentName, Split
 from spark_jobs.warehouse.warehouse import Warehouse
 
 JULY = 1_372_636_800_000_000
