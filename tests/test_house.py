@@ -284,6 +284,32 @@ def test_another_reader_of_the_publish_log_is_noticed() -> None:
     assert log_readers(of("heddle/c.py", 'house.version("publish_log")')) == []
 
 
+def format_readers(modules: Modules) -> list[str]:
+    """Modules that compare a text with the name of a format that Heddle reads itself, or a source's format with
+    constants. Each format is a class, and everybody else asks it."""
+    names = {"csv", "parquet", "delta", "iceberg"}
+    readers = set()
+    for path, module in modules.items():
+        for node in module.nodes:
+            if not isinstance(node, ast.Compare):
+                continue
+            constants = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+            if constants & names or (constants and re.search(r"\b(source|split)\.format\b", ast.unparse(node))):
+                readers.add(path)
+    return sorted(readers)
+
+
+def test_formats_are_compared_nowhere(modules: Modules) -> None:
+    # what only Spark reads has no class, but is copied in one place; a view in SQL reads a table of Delta Lake or files
+    assert format_readers(modules) == ["spark_jobs/copies/origins.py", "spark_jobs/results/views.py"]
+
+
+def test_a_comparison_of_formats_is_noticed() -> None:
+    for text in ("stream.source.format == 'orc'", "kind in ('csv', 'x')", "'delta' != other", "split.format == 'a'"):
+        assert format_readers(of("heddle/a.py", text)) == ["heddle/a.py"]
+    assert format_readers(of("heddle/a.py", "one.source.format == other.source.format")) == []
+
+
 # -------------------------------------------------------------------------------------------------- commands
 def long_commands(modules: Modules) -> list[str]:
     """Commands whose bodies have more than :data:`LONGEST_COMMAND` lines, without signature and docstring: they take

@@ -38,7 +38,7 @@ def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
         used[stream.event_id] = None
     types = [[name, *_type(stream, name)] for name in sorted(used)]
     positions: list[Any] = []
-    if source.format == "csv" and not source.header:
+    if not source.header:
         order = {name: number for number, (name, _) in enumerate(stream.schema)}
         positions = [[name, order.get(name)] for name in sorted(used)]
     written = [

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
 from optimizer.workload.nested import Nested
 from optimizer.workload.nested_types import is_nested, parse_nested
@@ -39,25 +40,6 @@ from optimizer.workload.values import (
     digest,
     to_json,
 )
-
-_OF_SPARK = ("options", "watermark", "since")
-_OF_CSV = ("delimiter", "header", "quote", "null", "timestamp_format")
-
-KEYS_OF = {
-    "csv": ("path", "time_unit", *_OF_CSV),
-    "parquet": ("path", "time_unit", "reader"),
-    "delta": ("path", "time_unit", "reader"),
-    "iceberg": ("path", "table", "time_unit"),
-    "orc": ("path", "time_unit", "options", "since"),
-    "json": ("path", "time_unit", "options", "since"),
-    "avro": ("path", "time_unit", "options", "since"),
-    "jdbc": ("path", "table", "time_unit", "options", "watermark", "since"),
-    "table": ("table", "time_unit", "reader", "watermark", "since"),
-}
-"""What a stream's events can be stored as, and which keys beside ``format`` its source may have then. A source with a
-``table`` and no ``format`` is a table of a catalogue."""
-
-FORMATS = tuple(KEYS_OF)
 
 BY_CATALOGUE = "iceberg:"
 """How the path of an Iceberg table begins that a catalogue knows: ``iceberg:catalogue.schema.table``."""
@@ -106,8 +88,10 @@ STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
 )
 """The keys of a stream, and which it has to have."""
 
-SOURCE_KEYS = dict.fromkeys(("format", *dict.fromkeys(key for keys in KEYS_OF.values() for key in keys)), False)
-"""The keys of a stream's source, none of which each has to have: see :data:`KEYS_OF`."""
+SOURCE_KEYS = dict.fromkeys(
+    ("format", *dict.fromkeys(key for declared in DECLARED.values() for key in declared.keys)), False
+)
+"""The keys of a stream's source, none of which each has to have: see :data:`optimizer.workload.formats.DECLARED`."""
 
 MOST_OPTIONS = 100
 """Options of Spark's reader."""
@@ -401,8 +385,9 @@ class _Reader:
                 type_ = parse_column(text)
                 if not isinstance(type_, Nested):
                     schema[str(column.value)] = type_
-                elif format_ == "csv":
-                    raise HeddleError("HDL-454", f"a CSV file has no {type_.kind}s", "leave it out, or write Parquet")
+                elif DECLARED[format_].is_flat:
+                    message = f"{DECLARED[format_].title} have no {type_.kind}s"
+                    raise HeddleError("HDL-454", message, "leave it out, or write Parquet")
                 else:
                     nested[str(column.value)] = type_
             except HeddleError as error:
@@ -420,34 +405,35 @@ class _Reader:
         """Where a stream's events are, and who reads them."""
         source = self._keys(node, SOURCE_KEYS)
         if "format" not in source and "table" not in source:
-            raise _Bad("HDL-453", "the key 'format' is missing", f"one of {', '.join(FORMATS)}", node)
-        format_ = self._text(source["format"]) if "format" in source else "table"
-        if format_ not in FORMATS:
+            raise _Bad("HDL-453", "the key 'format' is missing", f"one of {', '.join(DECLARED)}", node)
+        format_ = self._text(source["format"]) if "format" in source else UNNAMED
+        if format_ not in DECLARED:
             message = f"there is no source format {format_!r}"
-            raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
-        for key in KEYS_OF[format_]:
-            if key in ("path", "table") and key not in source and format_ != "iceberg":
+            raise _Bad("HDL-457", message, _close(format_, DECLARED), source["format"])
+        declared = DECLARED[format_]
+        for key in declared.required:
+            if key not in source:
                 raise _Bad("HDL-453", f"the key {key!r} is missing", "", node)
-        if format_ == "iceberg" and ("path" in source) == ("table" in source):
+        if declared.is_either and ("path" in source) == ("table" in source):
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
-            raise _Bad("HDL-453", "an Iceberg source has either a 'path' or a 'table'", hint, node)
-        where = self._url_of_database(source["path"]) if format_ == "jdbc" else ""
+            raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
+        where = self._url_of_database(source["path"]) if declared.is_database else ""
         if "path" in source and not where:
             where = self._place(self._text(source["path"]), source["path"])
         written = self._options(format_, source)
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
-        if format_ == "iceberg" and "table" in source:
+        if declared.is_direct and "table" in source:
             name = self._table(source["table"])
             if "." not in name:
                 raise _Bad("HDL-457", f"{name!r} names no catalogue", "catalogue.schema.table", source["table"])
             where = BY_CATALOGUE + name
-        if format_ in ("csv", "parquet", "delta", "iceberg") and reader != "spark":
+        if declared.is_direct and reader != "spark":
             return Source(format_, where, reader=reader, **written)
-        found = Source("delta", "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
+        found = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
-            format_, where, copies=self.copies, **{key: written[key] for key in _OF_SPARK if key in written}
+            format_, where, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
         )
         if "table" in source:
             origin = replace(origin, table=self._table(source["table"]))
@@ -501,13 +487,12 @@ class _Reader:
         """How the events of a source are written, and what of them is read."""
         found: dict[str, Any] = {}
         for key, node in source.items():
-            if key in ("format", "path", "table", "reader") and key in ("format", *KEYS_OF[format_]):
+            if key in ("format", "path", "table", "reader") and key in ("format", *DECLARED[format_].keys):
                 continue
-            if key not in KEYS_OF[format_]:
-                whose = [name for name, keys in KEYS_OF.items() if key in keys]
-                hint = f"what is {format_} says how it is written" if key in _OF_CSV else f"not of {format_}"
-                name = "CSV files alone" if whose == ["csv"] else f"{', '.join(whose)} alone"
-                raise _Bad("HDL-457", f"{key} is of {name}", hint, node)
+            if key not in DECLARED[format_].keys:
+                owners = [declared.title or name for name, declared in DECLARED.items() if key in declared.keys]
+                hint = f"what is {format_} says how it is written" if key in KEYS_OF_TEXT else f"not of {format_}"
+                raise _Bad("HDL-457", f"{key} is of {', '.join(owners)} alone", hint, node)
             if key == "options":
                 found[key] = self._of_spark(node)
                 continue

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from optimizer.workload.formats import DECLARED, UNNAMED
 from optimizer.workload.streams import (
     DECIMAL,
-    FORMATS,
-    KEYS_OF,
     MOST_NULLS,
     MOST_OPTIONS,
     READERS,
@@ -56,7 +55,7 @@ _MEANINGS = {
 def streams_schema() -> dict[str, Any]:
     """The schema, as JSON values."""
     values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **SOURCE_KEYS}, _ANY)
-    values["format"] = {"enum": list(FORMATS)}
+    values["format"] = {"enum": list(DECLARED)}
     values["header"] = {"enum": [True, False, "true", "false"]}
     values["time_unit"] = {"enum": list(TIME_UNITS)}
     values["null"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "maxItems": MOST_NULLS}]}
@@ -73,7 +72,7 @@ def streams_schema() -> dict[str, Any]:
     values["reader"] = {"enum": list(READERS)}
     values["table"] = {"type": "string", "pattern": rf"^\s*{TABLE.pattern}\s*$"}
     values["options"] = {"type": "object", "additionalProperties": _ANY, "maxProperties": MOST_OPTIONS}
-    values["source"] = _object(SOURCE_KEYS, values) | {"allOf": [_of_format(name) for name in KEYS_OF]}
+    values["source"] = _object(SOURCE_KEYS, values) | {"allOf": [_of_format(name) for name in DECLARED]}
     values["source"]["anyOf"] = [{"required": ["format"]}, {"required": ["table"]}]
     stream = _object(STREAM_KEYS, values)
     streams = {
@@ -102,17 +101,20 @@ def _object(keys: dict[str, bool], values: dict[str, Any]) -> dict[str, Any]:
 
 def _of_format(name: str) -> dict[str, Any]:
     """The keys that a source of a format has, and has not."""
-    required = [key for key in ("path", "table") if key in KEYS_OF[name]]
-    others = [key for key in SOURCE_KEYS if key not in ("format", *KEYS_OF[name])]
-    if name == "iceberg":
-        either = [{"required": ["path"], "properties": {"table": False}}]
-        either.append({"required": ["table"], "properties": {"path": False}})
-        then = {"properties": dict.fromkeys(others, False), "oneOf": either}
-        return {"if": {"properties": {"format": {"const": name}}, "required": ["format"]}, "then": then}
-    is_it: dict[str, Any] = {"properties": {"format": {"const": name}}, "required": ["format"]}
-    if name == "table":
-        is_it = {"properties": {"format": {"const": name}}}
-    return {"if": is_it, "then": {"properties": dict.fromkeys(others, False), "required": required}}
+    declared = DECLARED[name]
+    others = [key for key in SOURCE_KEYS if key not in ("format", *declared.keys)]
+    then: dict[str, Any] = {"properties": dict.fromkeys(others, False)}
+    if declared.is_either:
+        then["oneOf"] = [
+            {"required": ["path"], "properties": {"table": False}},
+            {"required": ["table"], "properties": {"path": False}},
+        ]
+    else:
+        then["required"] = list(declared.required)
+    is_it: dict[str, Any] = {"properties": {"format": {"const": name}}}
+    if name != UNNAMED:
+        is_it["required"] = ["format"]
+    return {"if": is_it, "then": then}
 
 
 def _any_case(pattern: str) -> str:

@@ -40,6 +40,7 @@ from spark_jobs.engine.workers import EVENTS, Count
 from spark_jobs.results.rows import places
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
+from spark_jobs.sources.formats.source_format import ReadByRun
 from spark_jobs.sources.replacements import disjoint
 from spark_jobs.sources.splits import Split
 from spark_jobs.unshared.values import spark_name
@@ -528,7 +529,7 @@ def _events(
     """The events of some spans, and how they are read if not in the audit's own way."""
     try:
         # an executor may lack it
-        from spark_jobs.unshared.duckdb_files import ReadByRun, events_of
+        from spark_jobs.unshared.duckdb_files import events_of
     except ModuleNotFoundError as error:
         noted = f"its events as the run reads them: {error}"
     else:

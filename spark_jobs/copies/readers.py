@@ -14,7 +14,7 @@ from optimizer.workload.streams import load_streams, with_copy
 from optimizer.workload.values import Origin, Stream
 from spark_jobs.settings import settings
 from spark_jobs.sources.decoding import discover_schema, discovered_types
-from spark_jobs.sources.splits import delta_log
+from spark_jobs.sources.formats import FORMATS, format_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +25,6 @@ StrPath = str | Path
 
 Report = Callable[[str], None]
 """Is told what goes on."""
-
-UNREAD = "HDL-405"
-"""What the log of a Delta table says that Heddle does not read itself."""
 
 
 def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], list[Diagnostic]]:
@@ -55,8 +52,8 @@ def read_by(stream: Stream) -> Stream:
     """
     source, origin = stream.source, stream.source.origin
     if origin is None:
-        if source.format == "delta" and source.reader == "auto" and not _is_understood(stream):
-            copied = Origin("delta", source.path, copies=settings().copies)
+        if source.reader == "auto" and not format_of(stream).is_understood(stream):
+            copied = Origin(source.format, source.path, copies=settings().copies)
             stream = replace(stream, source=replace(source, origin=copied))
             return with_copy(stream) if stream.schema else stream
         return stream
@@ -68,11 +65,11 @@ def read_by(stream: Stream) -> Stream:
         found = location_of(spark, stream)
     if found is not None:
         direct = replace(stream, source=replace(source, format=found[0], path=found[1], origin=None))
-        if found[0] == "parquet" or _is_understood(direct):
+        if format_of(direct).is_understood(direct):
             return direct
     if source.reader == "direct":
         message = f"stream {stream.name}: only Spark reads {origin.name}"
-        raise HeddleError(UNREAD, message, "`reader: auto` lets it be copied")
+        raise HeddleError("HDL-405", message, "`reader: auto` lets it be copied")
     return stream
 
 
@@ -83,7 +80,7 @@ def reason(stream: Stream) -> str:
         return f"Heddle itself: {source.format} at {source.path}"
     if source.reader == "spark":
         why = "as `reader` says"
-    elif origin.format == "delta":
+    elif origin.format in FORMATS:
         why = "the table has features that only Spark reads"
     else:
         why = f"only Spark reads {'such a table' if origin.format == 'table' else origin.format}"
@@ -112,15 +109,6 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     with _session() as spark:
         columns = origin_columns(spark, stream)
     return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
-
-
-def _is_understood(stream: Stream) -> bool:
-    """Whether nothing of a Delta table is known to be beyond Heddle; whatever else is wrong is told when it is read."""
-    try:
-        delta_log(stream)
-    except HeddleError as error:
-        return error.diagnostic.code != UNREAD or f"at {stream.source.path} uses " not in error.diagnostic.message
-    return True
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, s
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.expressions import evaluate
-from spark_jobs.sources.splits import FIRST, LAST, Split, files_of
+from spark_jobs.sources.files import files_of
+from spark_jobs.sources.splits import FIRST, LAST, Split
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 

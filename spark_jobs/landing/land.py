@@ -26,6 +26,7 @@ from spark_jobs.landing.avro import AvroSchema
 from spark_jobs.landing.places import Landing, landing
 from spark_jobs.landing.records import MARK, QUARANTINE, Records
 from spark_jobs.settings import settings
+from spark_jobs.sources.formats import format_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +122,7 @@ def topic_of(
             raise HeddleError.of(errors[0])
         hint = f"--stream names one of {', '.join(sorted(known)[:20])}"
         raise HeddleError("HDL-626", f"{streams} declares no stream {stream or name}", hint)
-    if table is None and chosen.source.format != "delta":
+    if table is None and not format_of(chosen).is_landed:
         message = f"stream {chosen.name} is read from {chosen.source.format} files, no Delta table"
         raise HeddleError("HDL-626", message, "say by --to where its table is to be")
     avro = None if avro_schema is None else AvroSchema.of(_text(Path(avro_schema)))

@@ -21,8 +21,10 @@ from spark_jobs.results.read import read
 from spark_jobs.results.relations import slotted
 from spark_jobs.run.values import Report
 from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.files import splits_of
+from spark_jobs.sources.formats import format_of
 from spark_jobs.sources.inspection import inspect
-from spark_jobs.sources.splits import FIRST, LAST, splits_of
+from spark_jobs.sources.splits import FIRST, LAST
 from spark_jobs.warehouse.warehouse import Warehouse
 
 SCANNED = 16
@@ -186,7 +188,7 @@ def _newest(stream: Stream, columns: Sequence[str]) -> tuple[int | None, Sequenc
     if newest is not None and inspection.first is not None and newest - inspection.first > FAR_APART:
         # what is far from all others is warned of, and not what is newest
         return newest_near(stream, newest), inspection.diagnostics
-    if stream.source.format == "csv":
+    if not format_of(stream).has_statistics:
         return newest, inspection.diagnostics
     try:
         unknown = [split for split in splits_of(stream) if split.end is None]

@@ -23,7 +23,18 @@ from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
 from spark_jobs.project_file import NAME
 from spark_jobs.settings import PROJECT
-from spark_jobs.sources.proposals import Data, Proposal, TimeCandidate, data_files, look, propose, stream_name, time_of
+from spark_jobs.sources.formats import FORMATS
+from spark_jobs.sources.proposals import (
+    LONE,
+    Data,
+    Proposal,
+    TimeCandidate,
+    data_files,
+    look,
+    propose,
+    stream_name,
+    time_of,
+)
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.schemas import MARKER
 
@@ -177,7 +188,7 @@ def _glob(pattern: Path) -> Iterator[Path]:
 
 def found_below(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Data in a folder and below it: Delta tables, folders of data files, and files of the folder itself."""
-    if (folder / "_delta_log").is_dir():
+    if any(format.log and (folder / format.log).is_dir() for format in FORMATS.values()):
         yield folder
         return
     if (folder / MARKER).exists():
@@ -186,7 +197,7 @@ def found_below(folder: Path, depth: int = 0) -> Iterator[Path]:
         inside = sorted(folder.iterdir())
     except OSError:
         return
-    files = [path for path in inside if path.suffix in (".csv", ".tsv", ".parquet") and path.is_file()]
+    files = [path for path in inside if path.suffix in LONE and path.is_file()]
     partitioned = any("=" in path.name and path.is_dir() for path in inside)
     if partitioned or (depth and len(files) > 1 and len({path.suffix for path in files}) == 1):
         yield folder
@@ -228,7 +239,7 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     source = stream.source
     yield f"      format: {source.format}"
     yield f"      path: {_yaml(_relative(source.path, folder))}"
-    if source.format == "csv" and source.delimiter != ",":
+    if source.delimiter != ",":
         yield f"      delimiter: {_yaml('tab' if source.delimiter == chr(9) else source.delimiter)}"
     if not source.header:
         yield "      header: false"

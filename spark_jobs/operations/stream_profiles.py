@@ -27,8 +27,9 @@ from spark_jobs.operations.agreement import text_of
 from spark_jobs.settings import settings
 from spark_jobs.sources.clusters import Cluster, far_groups, far_warnings, grouped_clusters, of_times
 from spark_jobs.sources.decoding import first_rows, read_split
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.inspection import as_warned, inspect
-from spark_jobs.sources.splits import Split, splits_of
+from spark_jobs.sources.splits import Split
 from spark_jobs.sources.untimed import file_name, warning
 
 MOST_ROWS = 4_000_000
@@ -217,7 +218,7 @@ def _times(stream: Stream, splits: Sequence[Split]) -> _Times:
     clusters: list[tuple[Cluster, str]] = []
     is_known = True
     for split in splits:
-        size += int(split.identity.split("|")[1]) if split.format == "csv" else 0
+        size += split.bytes_about() if split.rows is None else 0
         read += split.rows or 0
         if read > MOST_ROWS or size > MOST_BYTES:
             left.append(split)

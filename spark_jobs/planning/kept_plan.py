@@ -29,7 +29,8 @@ from optimizer.plan.reuse import Searched, reused
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import Stream, Workload, digest, from_json, to_json
 from spark_jobs.settings import PROJECT, settings
-from spark_jobs.sources.splits import files_of
+from spark_jobs.sources.files import files_of
+from spark_jobs.sources.formats import format_of
 from spark_jobs.warehouse import places, plans
 from spark_jobs.warehouse.places import relocated_as
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -175,7 +176,7 @@ def _registered(warehouse: Warehouse) -> str:
 
 def _listing(stream: Stream) -> str:
     """A digest of what a listing of a source says of each of its files; empty if it does not tell all changes."""
-    if stream.source.origin is not None or stream.source.format == "iceberg":
+    if stream.source.origin is not None or not format_of(stream).is_listing_complete:
         return ""
     try:
         files = files_of(stream)

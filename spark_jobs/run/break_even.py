@@ -162,7 +162,7 @@ def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ], groups: Mapping[str, fl
     if not parts:
         return {}
     # a source of which nothing is known: events come at the plan's rates
-    sources = {part.synopsis.stream: [Split("", "", "")] for part in parts}
+    sources = {part.synopsis.stream: [Split("", "")] for part in parts}
     known = {name: groups.get(name, float(plan.model.groups(name))) for name, _ in plan.rates}
     found = expected(plan, Work(0, parts, spans, sources), known)
     return found | known_of(found["events"], len(queries))

@@ -26,7 +26,7 @@ from spark_jobs.finals.stage import finals_of
 from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
 from spark_jobs.partials.lifting import partials_of
 from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from spark_jobs.run.declarations import declaration_noted
 from spark_jobs.run.values import PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.clusters import far_warnings
 from spark_jobs.sources.decoding import missing_columns, repeated_rows
+from spark_jobs.sources.formats import format_of
 from spark_jobs.sources.ledger import Listed, admitted, ledger, opened
 from spark_jobs.sources.looks import Look
 from spark_jobs.sources.repetitions import distinct
@@ -101,9 +102,9 @@ def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, 
 
 
 def _lacking(stream: Stream, files: Listed, columns: list[str]) -> list[str]:
-    """The columns that a stream does not have. A CSV file has to have them itself, if it is read."""
+    """The columns that a stream does not have."""
     lacking = missing_columns(stream, files.splits, columns)
-    while lacking and stream.source.format != "csv" and (splits := next(files.others, None)) is not None:
+    while lacking and not format_of(stream).is_each_complete and (splits := next(files.others, None)) is not None:
         lacking = missing_columns(stream, splits, lacking)
     return lacking
 

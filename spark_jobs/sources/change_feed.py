@@ -29,9 +29,9 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.values import Stream
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.delta_source import DeltaFile, DeltaSnapshot, file_place, read_log
+from spark_jobs.sources.formats.tables import table_splits
 from spark_jobs.sources.leaves import path_of
 from spark_jobs.sources.replacements import disjoint, spans_of_times
-from spark_jobs.sources.splits import table_splits
 from spark_jobs.storage import Place
 
 UNTIMED = -(1 << 62)

@@ -22,6 +22,7 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.workload.instants import DAY, FAR_APART, format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.formats import format_of
 from spark_jobs.sources.splits import Split
 
 MOST = 64
@@ -83,7 +84,7 @@ def of_file(stream: Stream, splits: Iterable[Split]) -> tuple[Cluster, ...] | No
             if split.end - split.begin <= FAR_APART:
                 found.append(Cluster(split.begin, split.end, split.rows))
                 continue
-        elif split.format != "csv":
+        elif format_of(stream).has_statistics:
             return None
         for batch in read_split(stream, split, []):
             times, _, missing = times_of(batch, stream)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,45 +35,23 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.read_ahead import read_ahead
-from spark_jobs.sources import csv_source
-from spark_jobs.sources.column_mapping import Rows, as_table_has, place_in_file, renamed
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.sources.leaves import Leaf, nested_of_arrow, path_of
-from spark_jobs.sources.legacy_calendar import LegacyTimestamp, legacy_calendar, moved
-from spark_jobs.sources.objects import parquet
-from spark_jobs.sources.splits import (
-    FIRST,
-    FIRST_ROWS,
-    INTEGERS,
-    LAST,
-    Split,
-    column_places,
-    delta_log,
-    failures_of,
-    iceberg_files,
-    splits_of,
-)
+from spark_jobs.sources.formats import format_of
+from spark_jobs.sources.leaves import nested_of_arrow
+from spark_jobs.sources.splits import FIRST, INTEGERS, LAST, Split, column_places, failures_of
 from spark_jobs.storage import Place
 
 
 def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
-    """A stream that leaves its schema out with the one of its source (Parquet and Delta): of each column the type that
-    holds the values of every file. A column without such a type is left out, and told of (HDL-431).
+    """A stream that leaves its schema out with the one that its files declare: of each column the type that holds the
+    values of every file. A column without such a type is left out, and told of (HDL-431).
 
-    Raises HDL-406 for CSV, which declares none, and what :func:`optimizer.workload.streams.with_schema` and listing
+    Raises HDL-406 for a format that declares none, and what :func:`optimizer.workload.streams.with_schema` and listing
     raise.
     """
-    if stream.source.format == "csv":
-        raise HeddleError(
-            "HDL-406", f"stream {stream.name}: a CSV source needs a `schema`", "name each column and its type"
-        )
     with failures_of(stream, stream.source.path):
-        if stream.source.format in ("delta", "iceberg"):
-            table = delta_log(stream)[0] if stream.source.format == "delta" else iceberg_files(stream)[0]
-            schemas = {stream.source.path: table}
-        else:
-            schemas = {split.path: file_schema(split) for split in splits_of(stream)}
+        schemas = format_of(stream).schemas(stream)
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
@@ -142,12 +119,6 @@ def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str
     return Nested(left.kind, tuple(fields)) if complete else None
 
 
-def file_schema(split: Split) -> pa.Schema:
-    """The columns of a split's Parquet file. Raises OSError and pyarrow's errors."""
-    schema = pq.read_schema(split.path) if split.footer is None else split.footer.schema.to_arrow_schema()
-    return as_table_has(schema, dict(split.names)) if split.names else schema
-
-
 def _common(left: Type, right: Type) -> Type | None:
     """The type in which all values of both are read, or refused one by one; None if there is none."""
     found = unified([left, right])
@@ -195,13 +166,8 @@ def read_split(
     wanted = list(dict.fromkeys([stream.time, *columns]))
     with failures_of(stream, split.path):
         texts = {name for name in encoded if stream.type_of(name) == STRING}
-        read = (
-            csv_source.read(stream, split.path, wanted, split.version)
-            if split.format == "csv"
-            else _read_parquet(stream, split, wanted, texts)
-        )
         seen, repeated = 0, repeated_rows(split)
-        for batch in read:
+        for batch in format_of(stream).read(stream, split, wanted, texts):
             columns_read = [_decoded(stream, split, name, batch.column(name), name in texts, seen) for name in wanted]
             decoded = pa.RecordBatch.from_arrays(columns_read, names=wanted)
             yield _taken_in(decoded, stream, split, repeated, seen)
@@ -237,19 +203,7 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
     """
     wanted = list(dict.fromkeys([stream.time, *columns]))
     with failures_of(stream, split.path):
-        if split.format == "csv":
-            batch = csv_source.head(stream, split.path, wanted, split.version)
-        else:
-            constants = dict(split.constants)
-            with parquet(split.path, split.version, split.footer, coerce_int96_timestamp_unit="us") as file:
-                parts = _parts(stream, split, file_schema(split), wanted)
-                present, groups = _places(split, parts), split.groups(file.metadata)[:1]
-                batch = next(file.iter_batches(FIRST_ROWS, groups, present, use_threads=False), None)
-            if batch is not None:
-                batch = _as_the_table_has(batch, split)
-                values = [_values(batch, len(batch), part, constants.get(name)) for name, part in parts.items()]
-                values = _with_moved_dates(stream, split, file.metadata, parts, values)
-                batch = pa.RecordBatch.from_arrays(values, names=wanted)
+        batch = format_of(stream).head(stream, split, wanted)
         if batch is None:
             return None
         decoded = [_decoded(stream, split, name, batch.column(name)) for name in wanted]
@@ -259,7 +213,7 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
 def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows that Spark read of a path, whose columns are the stream's: those that are not nested in the Arrow types of
     their declared ones. Raises HDL-404 for a value that does not fit."""
-    at, plain = Split("parquet", path, ""), dict(stream.schema)
+    at, plain = Split(path, ""), dict(stream.schema)
     columns = [
         _decoded(stream, at, name, column) if name in plain else column
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
@@ -295,9 +249,9 @@ def _taken_in(
 
 
 def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> list[str]:
-    """Those of ``columns`` that a stream does not have, so that no query that uses them can be answered: in CSV that a
-    file lacks, else that all lack. Where some files of a Parquet folder lack one it is null in those; so is in older
-    files what a Delta table was given later.
+    """Those of ``columns`` that a stream does not have, so that no query that uses them can be answered: those
+    that all files lack, or one file if each must be complete. Otherwise a column is null in the files that lack it, as
+    in older files what a Delta table was given later.
 
     Raises HDL-403 if a file lacks the time column or that of event ids, HDL-404 if it has one in a type that cannot be
     read as the declared one. Looks at headers and footers only: what the values are is found out when they are read.
@@ -305,17 +259,14 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     needed = [stream.time, *([stream.event_id] if stream.event_id else [])]
     wanted = list(dict.fromkeys([*needed, *columns]))
     lacking, found = set[str](), set[str]()
-    alike = set[Any]()
+    alike, format = set[Any](), format_of(stream)
     for path, split in {split.path: split for split in splits}.items():
         with failures_of(stream, path):
-            if split.format == "csv":
-                csv_source.check_columns(stream, path, needed, split.version)
-            else:
-                layout = file_schema(split), split.constants, split.names
-                if layout in alike:
-                    continue
-                alike.add(layout)
-            present = _present(stream, split, wanted)
+            layout = format.layout(split)
+            if layout is not None and layout in alike:
+                continue
+            alike.add(layout)
+            present = format.columns(stream, split, wanted, needed)
         for name in wanted:
             if name not in present:
                 if name in needed:
@@ -323,154 +274,21 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
                 lacking.add(name)
                 continue
             found.add(name)
-            if split.format != "csv":
-                _decoded(stream, split, name, pa.nulls(0, present[name]))
-    return sorted(lacking if stream.source.format == "csv" else lacking - found)
+            if (declared := present[name]) is not None:
+                _decoded(stream, split, name, pa.nulls(0, declared))
+    return sorted(lacking if format.is_each_complete else lacking - found)
 
 
 def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:
     """Raises HDL-403 if the stream lacks one of ``columns``, and what :func:`missing_columns` raises."""
+    format = format_of(stream)
     for name in missing_columns(stream, splits, columns):
-        lacks = next(split for split in splits if name not in _present(stream, split, [name]))
-        raise _missing(stream, lacks.path if lacks.format == "csv" else stream.source.path, name, lacks)
-
-
-def _present(stream: Stream, split: Split, names: Sequence[str]) -> dict[str, pa.DataType]:
-    """Those of some columns that a split has, with their types (CSV: none)."""
-    if split.format == "csv":
-        if (Path(split.path).stat().st_size if split.version is None else split.version.size) == 0:
-            return dict.fromkeys(names)
-        return dict.fromkeys(name for name in csv_source.names_of(stream, split.path, split.version) if name in names)
-    constants = dict(split.constants)
-    found = {}
-    for name, part in _parts(stream, split, file_schema(split), names).items():
-        # null alone: what the Delta table does not have
-        if (
-            part is not None
-            and part.leaf.steps is not None
-            and not (part.root in constants and pa.types.is_null(part.leaf.type))
-        ):
-            found[name] = part.leaf.type
-    return found
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What a column of a stream is in a file: a ``leaf`` of its column ``root``, perhaps that itself; ``place``: the
-    column as the file writes it, None: no values of it are in the file."""
-
-    root: str
-    place: str | None
-    leaf: Leaf
-
-
-def _parts(stream: Stream, split: Split, schema: pa.Schema, names: Iterable[str]) -> dict[str, _Part | None]:
-    """Some columns of a stream in a file with this schema; None: it lacks the column."""
-    constants = dict(split.constants)
-    paths = {name: path_of(stream, name) for name in names}
-    roots = dict.fromkeys(path.root for path in paths.values())
-    places = column_places(stream, split.path, schema.names, [root for root in roots if root not in constants])
-    found: dict[str, _Part | None] = {}
-    for name, path in paths.items():
-        place = places.get(path.root)
-        if path.root in constants:
-            arrow = pa.array([constants[path.root]]).type
-        elif place is not None:
-            arrow = schema.field(place).type
-        else:
-            found[name] = None
-            continue
-        found[name] = _Part(path.root, place, Leaf(stream, split.path, path, arrow))
-    return found
-
-
-def _places(split: Split, parts: Mapping[str, _Part | None]) -> list[str]:
-    """What has to be read of a file, by dotted paths."""
-    used = [part for part in parts.values() if part is not None and part.leaf.steps is not None]
-    places = dict.fromkeys(part.leaf.place(part.place) for part in used if part.place is not None)
-    if split.names:
-        return [".".join(place_in_file(place, dict(split.names))) for place in places]
-    return [".".join(place) for place in places]
-
-
-def _as_the_table_has(rows: Rows, split: Split) -> Rows:
-    """The first rows of a split's file, or all, without those that the table has deleted, and by its own names."""
-    if split.deleted is not None:
-        kept = np.ones(len(rows), dtype=bool)
-        kept[split.deleted[: np.searchsorted(split.deleted, len(rows))]] = False
-        rows = rows.filter(pa.array(kept))
-    return renamed(rows, dict(split.names)) if split.names else rows
-
-
-def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, constant: pa.Scalar | None) -> Any:
-    """The values of a column in so many rows of a file; ``constant``: what they are if the file has none."""
-    if part is None or part.place is None:
-        return pa.repeat(constant, rows)
-    if part.leaf.steps is None:
-        return pa.nulls(rows)
-    return part.leaf.values(table.column(part.place))
-
-
-def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
-    metadata = split.metadata()
-    constants = dict(split.constants)
-    parts = _parts(stream, split, file_schema(replace(split, footer=metadata)), wanted)
-    plain = {name: part.place for name, part in parts.items() if part is not None and part.leaf.steps == ()}
-    with parquet(
-        split.path,
-        split.version,
-        metadata,
-        read_dictionary=_dictionaries(split, [place for name in sorted(texts) if (place := plain.get(name))]),
-        # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
-        coerce_int96_timestamp_unit="us",
-    ) as file:
-        groups = split.groups(metadata)
-        table = file.read_row_groups(groups, columns=_places(split, parts), use_threads=False)
-    rows = sum(metadata.row_group(group).num_rows for group in groups)
-    if table.num_columns and table.num_rows != rows:
-        raise pa.ArrowInvalid(f"its footer says {rows} rows, its pages have {table.num_rows}")
-    table = _as_the_table_has(table, split)
-    rows -= 0 if split.deleted is None else len(split.deleted)
-    columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
-    columns = _with_moved_dates(stream, split, metadata, parts, columns)
-    yield from pa.table(columns, names=wanted).combine_chunks().to_batches()
-
-
-def _with_moved_dates(
-    stream: Stream, split: Split, metadata: pq.FileMetaData, parts: Mapping[str, _Part | None], columns: list[Any]
-) -> list[Any]:
-    """The columns of a file, those that Spark wrote in its legacy calendar moved. Raises HDL-418."""
-    calendar = legacy_calendar(metadata)
-    if calendar is None:
-        return columns
-    found = []
-    for (name, part), values in zip(parts.items(), columns, strict=True):
-        if part is not None and part.place is not None and part.leaf.steps is not None:
-            (place,) = _places(split, {name: part})
-            try:
-                if calendar.is_in(metadata, place):
-                    values = moved(values, calendar.zone, name == stream.time)
-            except LegacyTimestamp as error:
-                message = f"stream {stream.name}: column {name} of {split.path} has {error} in Spark's legacy calendar"
-                hint = (
-                    f"its zone is {calendar.zone}, of which old offsets are not known here: write the file again with "
-                )
-                hint += "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED"
-                raise HeddleError("HDL-418", message, hint) from error
-        found.append(values)
-    return found
-
-
-def _dictionaries(split: Split, places: Sequence[str]) -> list[str]:
-    return [".".join(place_in_file((place,), dict(split.names))) if split.names else place for place in places]
+        lacking = next(split for split in splits if name not in format.columns(stream, split, [name]))
+        raise _missing(stream, lacking.path if format.is_each_complete else stream.source.path, name, lacking)
 
 
 def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
-    present = (
-        csv_source.names_of(stream, path, split.version if split.path == path else None)
-        if split.format == "csv"
-        else file_schema(split).names
-    )
+    present = format_of(stream).column_names(stream, split)
     hint = f"it has {', '.join(sorted(present)[:20])}"
     return HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
 

@@ -45,9 +45,9 @@ def is_no_data(name: str) -> bool:
     return is_hidden(name) or name.lower().endswith((*TEMPORARY, *NO_DATA))
 
 
-def is_data(name: str, format: str) -> bool:
-    """Whether a file that is not hidden has the ending of a format, in whatever case."""
-    return name.lower().endswith(f".{format}")
+def is_data(name: str, endings: tuple[str, ...]) -> bool:
+    """Whether a file that is not hidden has one of some endings, in whatever case."""
+    return name.lower().endswith(endings)
 
 
 def is_skipped(path: str) -> bool:
@@ -55,13 +55,13 @@ def is_skipped(path: str) -> bool:
     return any(map(is_hidden, path.split("/"))) or is_temporary(path)
 
 
-def unread_files(stream: Stream, names: Iterable[str]) -> tuple[Diagnostic, ...]:
+def unread_files(stream: Stream, endings: tuple[str, ...], names: Iterable[str]) -> tuple[Diagnostic, ...]:
     """The warning about files that are neither read nor skipped by convention; empty if there are none."""
     names = sorted(names)
     if not names:
         return ()
     message = f"stream {stream.name} does not read {count(len(names), 'file')} in {stream.source.path}: {some(names)}"
-    hint = f"only .{stream.source.format} files are read: decompress or rename them, or move them elsewhere"
+    hint = f"only {' and '.join(endings)} files are read: decompress or rename them, or move them elsewhere"
     return (Diagnostic("HDL-414", message, hint, severity="warning"),)
 
 

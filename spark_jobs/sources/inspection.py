@@ -1,7 +1,7 @@
 """A look at a stream's data before anything runs: whether they are what streams.yaml says, which times they hold, and
 about how many events.
 
-Opens the beginning of a few files, and the end of CSV files, whose times no statistics tell.
+Opens the beginning of a few files, and the end of files whose times no statistics tell.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import pyarrow.compute as pc
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.sources import csv_source
 from spark_jobs.sources.decoding import check_columns, first_rows, missing_columns
-from spark_jobs.sources.splits import Split, files_of
+from spark_jobs.sources.files import files_of
+from spark_jobs.sources.formats import format_of
+from spark_jobs.sources.splits import Split
 
 ENDS = 16
-"""Of so many CSV files, the first and the last by name, the times are looked at."""
+"""Of so many files without statistics, the first and the last by name, the times are looked at."""
 
 LOOKS = 32
-"""So many CSV files are looked at to say about how many events a stream has when."""
+"""So many files without statistics are looked at to say about how many events a stream has when."""
 
 NOT_COPIED = "HDL-432"
 """A stream that only Spark reads has no copy yet."""
@@ -89,10 +90,11 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
         diagnostics += found
         if rows is not None:
             times.append(rows.column(stream.time))
-    if stream.source.format == "csv":
+    has_statistics = format_of(stream).has_statistics
+    if not has_statistics:
         times += _ends(stream, [paths[path] for path in sorted(paths)])
     first, last = _span(times)
-    about = stream.source.format == "csv" or any(split.begin is None or split.end is None for split in splits)
+    about = not has_statistics or any(split.begin is None or split.end is None for split in splits)
     for split in splits:
         if split.begin is not None and split.end is not None:
             first = split.begin if first is None else min(first, split.begin)
@@ -128,8 +130,8 @@ def _look(
     """What is wrong with the beginning of a file, one of those looked at, and its first rows."""
     used = list(dict.fromkeys([*columns, *([stream.event_id] if stream.event_id is not None else [])]))
     try:
-        # of Parquet and Delta a column that another file has is null in this one
-        check_columns(stream, [split] if stream.source.format == "csv" else looked_at, used)
+        # a column that another file has may be null in this one
+        check_columns(stream, [split] if format_of(stream).is_each_complete else looked_at, used)
         lacking = missing_columns(stream, [split], used)
         rows = first_rows(stream, split, used)
     except HeddleError as error:
@@ -146,14 +148,14 @@ def _look(
 
 
 def _ends(stream: Stream, files: Sequence[Split]) -> list[pa.Array]:
-    """Times at the beginning and the end of CSV files; those that cannot be read are left out."""
-    found = []
+    """Times at the beginning and the end of files without statistics; those that cannot be read are left out."""
+    times, format = [], format_of(stream)
     for file in dict.fromkeys([*files[: ENDS // 2], *files[-ENDS // 2 :]]):
         with suppress(HeddleError, OSError):
-            rows = csv_source.head(stream, file.path, [stream.time], file.version)
-            found += [] if rows is None else [rows.column(stream.time)]
-            found.append(csv_source.last_times(stream, file.path, file.version))
-    return found
+            rows = first_rows(stream, file, [])
+            times += [] if rows is None else [rows.column(stream.time)]
+            times.append(format.last_times(stream, file))
+    return times
 
 
 def _span(times: Iterable[pa.Array]) -> tuple[int | None, int | None]:
@@ -164,13 +166,14 @@ def _span(times: Iterable[pa.Array]) -> tuple[int | None, int | None]:
 
 
 def estimated(stream: Stream, splits: Sequence[Split]) -> list[Split]:
-    """The splits to count events by: those of CSV files with about how many rows they have, and between which times.
+    """The splits to count events by: those without statistics with approximate rows and
+    times.
 
     Of :data:`LOOKS` files, evenly chosen by name, the times are those at their two ends, and a row takes so many bytes
     as it does at their ends. All others are taken to lie between the files beside them. What a run answers is not
     decided by this: their identities say nothing of it. Files that cannot be read stay as they are.
     """
-    if stream.source.format != "csv":
+    if format_of(stream).has_statistics:
         return list(splits)
     files = sorted(splits, key=lambda split: split.path)
     chosen = sorted({number * (len(files) - 1) // (LOOKS - 1) for number in range(LOOKS)}) if files else []
@@ -197,10 +200,11 @@ class _Ends(NamedTuple):
 
 
 def _ends_of(stream: Stream, file: Split) -> _Ends | None:
+    format = format_of(stream)
     with suppress(HeddleError, OSError):
-        rows = csv_source.head(stream, file.path, [stream.time], file.version)
-        tail = csv_source.last_times(stream, file.path, file.version)
+        rows = first_rows(stream, file, [])
+        tail = format.last_times(stream, file)
         first, last = _span([tail] if rows is None else [rows.column(stream.time), tail])
         if first is not None and last is not None and len(tail):
-            return _Ends(first, last, len(tail), min(file.bytes_about(), csv_source.HEAD))
+            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes))
     return None

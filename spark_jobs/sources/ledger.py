@@ -9,7 +9,7 @@ releases the file. A file that takes the place of others which covered the same 
 is never refused.
 
 A file is known by what it is listed as below the root of its source (:mod:`spark_jobs.sources.listings`), so that a
-source may be moved. What a CSV or Parquet file of this machine holds under the same name, size and time of modification
+source may be moved. What a file of this machine holds under the same name, size and time of modification
 may be something else all the same, and the same under another time: the ledger keeps its *stamps*, inode, time of
 change and CRC-32, by which it is recognised (:mod:`spark_jobs.sources.recognition`). If it holds what it never held it
 gets an identity of its own, and is a file that came where another went.
@@ -50,12 +50,14 @@ from spark_jobs.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.sources.declared import Declaration
 from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.files import files_of
+from spark_jobs.sources.formats import format_of
 from spark_jobs.sources.listings import first_table, listed_as, named_alike
 from spark_jobs.sources.looks import Look
 from spark_jobs.sources.newest_entries import newest_in
 from spark_jobs.sources.recognition import Seen, file_errors, recognised
 from spark_jobs.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
-from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, failures_of, files_of
+from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, failures_of
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
 from spark_jobs.warehouse.plans import former_streams, planned
@@ -183,12 +185,12 @@ class Ledger(Mapping[str, Arrival]):
         """What each row was listed as. ``table``: the id of the table that the stream is now."""
         if table not in self._known_as:
             stream = None if self.declared is None else self.declared.stream
-            format, roots = "", list[str]()
+            is_table, roots = False, list[str]()
             if self.declared is not None and stream is not None:
-                format, roots = stream.source.format, [stream.source.path]
+                is_table, roots = format_of(stream).is_table, [stream.source.path]
                 if self.rows["listed"].null_count:
                     roots += [one.source.path for one in self.declared.former]
-            self._known_as[table] = listed_as(self.rows, format, roots, first_table(self.rows) or table)
+            self._known_as[table] = listed_as(self.rows, is_table, roots, first_table(self.rows) or table)
         return self._known_as[table]
 
     def listings(self, table: str | None = None) -> dict[str, str]:
@@ -351,7 +353,7 @@ class Ledger(Mapping[str, Arrival]):
         """The files that hold no event of a span [begin, end) and are as they were, if their names and inodes are; and
         the numbers of their identities here."""
         is_passed = self._passed(stream, span)
-        if is_by_version(stream) or stream.source.format in ("delta", "iceberg") or not is_passed.any():
+        if is_by_version(stream) or format_of(stream).is_table or not is_passed.any():
             is_passed = np.zeros(len(is_passed), dtype=bool)
         numbers = np.flatnonzero(is_passed & self._is_seen_once)
         statuses = self._of_last("stamps").take(pa.array(numbers))
@@ -419,7 +421,7 @@ class Ledger(Mapping[str, Arrival]):
             noted = pc.coalesce(self._of_last("seen"), self._of_last("at")).take(chosen).cast(pa.int64())
             # what is written within the hour before it was seen may be written again under the same moment
             return pc.if_else(pc.greater(pc.subtract(noted, written), HOUR), marks, pa.scalar(None, pa.string()))
-        if stream.source.format in ("delta", "iceberg"):
+        if format_of(stream).is_table:
             return listed
         status = pc.utf8_slice_codeunits(self._of_last("stamps").take(chosen), 0, -9)
         marks = pc.binary_join_element_wise(listed, status, "\n")
@@ -462,7 +464,7 @@ def _by_moment(rows: pa.Table) -> pa.Table:
 
 def is_by_version(stream: Stream) -> bool:
     """Whether a stream's files are those of a store, which are known by their version there."""
-    return stream.source.format not in ("delta", "iceberg") and not Place.of(stream.source.path).is_local
+    return not format_of(stream).is_table and not Place.of(stream.source.path).is_local
 
 
 class Listed(NamedTuple):
@@ -483,7 +485,7 @@ class Listed(NamedTuple):
 def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
     """The files of a stream now: opened are those that are not as the ledger has them, or may hold events of a span
     [begin, end); None: all. ``look``: those that it knows are not looked at, None: all are. Raises what
-    :func:`spark_jobs.sources.splits.splits_of` raises."""
+    :func:`spark_jobs.sources.files.splits_of` raises."""
     passed, known_files = np.zeros(0, dtype=np.int64), None
     if span is not None and look is not None:
         with failures_of(stream, stream.source.path):
@@ -565,11 +567,11 @@ def admitted(
         listed.look.keep()
     known = known.joined([*found, *spanned])
     replacements, files = known.replacements(stream), known.of(split.identity for split in splits)
-    taken = []
+    taken, has_statistics = [], format_of(stream).has_statistics
     for split in splits:
         one = files[split.identity]
-        # what Parquet says of its row groups is narrower than what the ledger knows of the file
-        begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
+        # what statistics say of row groups is narrower than what the ledger knows of the file
+        begin, end = (split.begin, split.end) if has_statistics else (one.begin, one.end)
         if begin is None or begin != end:  # not empty
             declared = known.declared or split.declared
             bounds = replace(split, begin=begin, end=end, gaps=gaps_of(one.clusters), declared=declared)
@@ -588,7 +590,7 @@ def _seen_now(file: Arrival, seen: Seen | None) -> Arrival:
 def _changed_rows(stream: Stream, known: Ledger, judged: Sequence[Arrival], listed: Listed) -> ChangedRows:
     """What the feed of a Delta table says of the files that came and went since the ledger was written."""
     # what repeats an event of another file may be another row as soon as files are in another order
-    if stream.source.format != "delta" or stream.event_id is not None or all(one.is_here for one in judged):
+    if not format_of(stream).has_feed or stream.event_id is not None or all(one.is_here for one in judged):
         return ChangedRows()
     files, names = known.all(), known.listings(listed.table)
     moves = [move for one in files for move in one.moves]
@@ -644,7 +646,7 @@ def _judged(
             found += [] if before.is_here else [replace(before, event="came", noted=now)]
             continue
         clusters = of_file(stream, mine)
-        begin, end = _bounds(mine, clusters)
+        begin, end = _bounds(stream, mine, clusters)
         about: dict[str, Any] = {"declared": declared, "clusters": tuple(clusters or ())}
         if before is not None:
             one = replace(before, begin=begin, end=end, is_spanned=True, **about)
@@ -670,9 +672,12 @@ def _judged(
     return [*found, *gone], spanned
 
 
-def _bounds(splits: Sequence[Split], clusters: Sequence[Cluster] | None) -> tuple[int | None, int | None]:
-    """The span [begin, end) of a file's events; None, None if some have no time. CSV does not say: its clusters do."""
-    if any(split.format == "csv" for split in splits):
+def _bounds(
+    stream: Stream, splits: Sequence[Split], clusters: Sequence[Cluster] | None
+) -> tuple[int | None, int | None]:
+    """The span [begin, end) of a file's events; None, None if some have no time. Without statistics the
+    clusters say it."""
+    if not format_of(stream).has_statistics:
         if not clusters:
             return (None, None) if clusters is None else (0, 0)
         return clusters[0].begin, clusters[-1].end if clusters[-1].end < LAST else None

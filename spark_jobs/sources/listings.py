@@ -13,9 +13,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TABLES = ("delta", "iceberg")
-"""Formats whose files a log names."""
-
 _DECLARED = r"(?s)(?:\|as \{.*\})?(?:\|one of each .*)?$"
 """What identities had behind them of the declaration."""
 
@@ -24,15 +21,15 @@ _CONTENT = r"\|content [0-9a-f]{8}$"
 _FILE = r"(?s)^.*\|(?P<rest>\d+\|[^|]*)$"
 
 
-def listed_as(rows: pa.Table, format: str, roots: Sequence[str], table: str | None) -> pa.Array:
+def listed_as(rows: pa.Table, is_table: bool, roots: Sequence[str], table: str | None) -> pa.Array:
     """What the rows of a ledger were listed as.
 
     Parameters
     ----------
     rows
         With the columns ``identity``, ``path`` and ``listed``.
-    format
-        Of the stream's source.
+    is_table
+        Whether the stream is a table, which names its files.
     roots
         Where the source lies, and lay, of rows that an earlier Heddle noted.
     table
@@ -42,7 +39,7 @@ def listed_as(rows: pa.Table, format: str, roots: Sequence[str], table: str | No
     if not listed.null_count:
         return listed
     identities, paths = rows["identity"].combine_chunks(), rows["path"].combine_chunks()
-    if format in TABLES:
+    if is_table:
         names = pc.replace_substring_regex(identities, _DECLARED, "")
         former = pc.binary_join_element_wise(pa.scalar(table or ""), names, "|")
     else:

@@ -13,19 +13,28 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import DATE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Type
-from spark_jobs.sources.csv_guess import CsvGuess, GuessedColumn, fits_format, guess_csv, has_commas, left_out
+from spark_jobs.sources.csv_guess import GuessedColumn, fits_format, has_commas, left_out
 from spark_jobs.sources.csv_source import instants_of_texts
 from spark_jobs.sources.decoding import discover_schema, first_rows, type_of_arrow
+from spark_jobs.sources.files import splits_of
+from spark_jobs.sources.formats import FORMATS
+from spark_jobs.sources.formats.source_format import Guess
 from spark_jobs.sources.inspection import Inspection, inspect
-from spark_jobs.sources.splits import Split, check_place, delta_log, splits_of
-from spark_jobs.storage import Place, check_bucket, is_refusal, store_error
+from spark_jobs.sources.splits import Split, check_place
+from spark_jobs.storage import Place, check_bucket, store_error
 
-SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet"}
+READ = frozenset(ending for format in FORMATS.values() for ending in format.endings)
+"""Endings of the files of a folder that a stream reads."""
+
+LONE = READ.union(*(format.lone_endings for format in FORMATS.values()))
+"""Endings of the files that are proposed one by one."""
+
+BEGINNING = 4096
+"""Bytes of a file without a known ending by which its format is recognised."""
 
 MOST_COLUMNS = 800
 """Columns of a file that a proposal declares: a file of streams has a largest size."""
@@ -70,7 +79,7 @@ class Data:
     """What was looked at, before it has a time: a file, a folder of files of one format, or a Delta table.
 
     ``path``: a place is in a store; ``columns``: name and type of what can be read; ``sample``: a table of some of the
-    first rows; ``unused``: columns that queries cannot use; ``guess``: of CSV.
+    first rows; ``unused``: columns that queries cannot use; ``guess``: of files that declare no columns.
     """
 
     path: Path | Place
@@ -81,13 +90,13 @@ class Data:
     candidates: tuple[TimeCandidate, ...]
     unused: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    guess: CsvGuess | None = None
+    guess: Guess | None = None
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A stream, with what is worth knowing of its data. ``rows``: how many it has (``about`` of CSV); ``notes``: what a
-    person should know."""
+    """A stream, with what is worth knowing of its data. ``rows``: how many it has (``is_about``: by its
+    bytes); ``notes``: what a person should know."""
 
     stream: Stream
     data: Data
@@ -125,8 +134,9 @@ def look(path: Path | Place) -> Data:
             raise store_error(path, error) from error
     if not path.exists():
         raise HeddleError("HDL-134", f"there is nothing at {path}", "check the path")
-    if (path / "_delta_log").is_dir():
-        return _look_at_columns(path, "delta", ())
+    for name, format in FORMATS.items():
+        if format.log and (path / format.log).is_dir():
+            return _look_at_columns(path, name, ())
     files = data_files(path) if path.is_dir() else (path,)
     return _look_at_files(
         path,
@@ -139,12 +149,15 @@ def look(path: Path | Place) -> Data:
 
 def _look_in_store(place: Place) -> Data:
     listed = list(place.listed(recursive=True))
-    tables = sorted({file.name.rpartition("_delta_log/")[0] for file in listed if "_delta_log/" in f"/{file.name}"})
-    if "" in tables:
-        return _look_at_columns(place, "delta", ())
-    if tables:
-        names = " ".join(str(place / name.rstrip("/")) for name in tables[:3])
-        raise HeddleError("HDL-134", f"{place} has Delta tables in folders", f"name them: heddle init {names}")
+    for name, format in FORMATS.items():
+        log = f"{format.log}/"
+        tables = sorted({file.name.rpartition(log)[0] for file in listed if format.log and log in f"/{file.name}"})
+        if "" in tables:
+            return _look_at_columns(place, name, ())
+        if tables:
+            names = " ".join(str(place / folder.rstrip("/")) for folder in tables[:3])
+            message = f"{place} has {name.capitalize()} tables in folders"
+            raise HeddleError("HDL-134", message, f"name them: heddle init {names}")
     parts = [(file.name.split("/"), file.size) for file in listed]
     files = [
         SeenFile(place / "/".join(names), tuple(names[:-1]), size)
@@ -163,12 +176,13 @@ def _look_in_store(place: Place) -> Data:
 def _look_at_files(path: Path | Place, files: Sequence[SeenFile]) -> Data:
     """Files of the format that most of them have."""
     if not files:
-        hint = "name a folder with .csv or .parquet files, a file, or a Delta table"
+        hint = f"name a folder with {' or '.join(sorted(READ))} files, a file, or a Delta table"
         raise HeddleError("HDL-134", f"there are no data in {path}", hint)
-    formats = [format_of(file.path) for file in files]
+    formats = [_format_of_file(file.path) for file in files]
     format = max(sorted(set(formats)), key=formats.count)
     chosen = tuple(file for file, its in zip(files, formats, strict=True) if its == format)
-    return _look_at_csv(path, chosen) if format == "csv" else _look_at_columns(path, format, chosen)
+    guess = FORMATS[format].guess([file.path for file in _some([file for file in chosen if file.size] or chosen)])
+    return _look_at_columns(path, format, chosen) if guess is None else _look_at_texts(path, format, chosen, guess)
 
 
 def data_files(folder: Path) -> tuple[Path, ...]:
@@ -186,21 +200,24 @@ def data_files(folder: Path) -> tuple[Path, ...]:
 
 def is_data_file(name: str) -> bool:
     """Whether a stream over a folder would read a file of this name."""
-    return Path(name).suffix in (".csv", ".parquet")
+    return Path(name).suffix in READ
 
 
-def format_of(file: Path | Place) -> str:
+def _format_of_file(file: Path | Place) -> str:
     """The format of a file by its name, else by its beginning."""
     suffix = Path(file.name).suffix.lower()
-    if suffix in SUFFIXES:
-        return SUFFIXES[suffix]
+    for name, format in FORMATS.items():
+        if suffix in (*format.endings, *format.lone_endings, *format.named_endings):
+            return name
     try:
         with file.open() if isinstance(file, Place) else file.open("rb") as opened:
-            return "parquet" if opened.read(4) == b"PAR1" else "csv"
+            beginning = opened.read(BEGINNING)
     except OSError as error:
         if isinstance(file, Place):
             raise
         raise HeddleError("HDL-135", f"{file} cannot be read: {error.strerror}", "check its permissions") from None
+    # CSV, which any text may be, is declared first
+    return next(name for name, format in reversed(FORMATS.items()) if format.is_of(beginning))
 
 
 def _url(path: Path | Place) -> str:
@@ -223,10 +240,10 @@ def _some(files: Sequence[SeenFile]) -> list[SeenFile]:
     return list(dict.fromkeys([files[0], files[len(files) // 2], files[-1]]))
 
 
-def _look_at_csv(path: Path | Place, files: tuple[SeenFile, ...]) -> Data:
-    guess = guess_csv([file.path for file in _some([file for file in files if file.size] or files)])
+def _look_at_texts(path: Path | Place, format: str, files: tuple[SeenFile, ...], guess: Guess) -> Data:
+    """Files that declare no columns: what a sample of them seems to be."""
     bad = left_out(column.name for column in guess.columns)
-    if bad and not guess.header:
+    if bad and not guess.has_names:
         bad = []
     usable = [column for column in guess.columns if column.name not in bad]
     kept = usable[:MOST_COLUMNS]
@@ -235,13 +252,15 @@ def _look_at_csv(path: Path | Place, files: tuple[SeenFile, ...]) -> Data:
     sample = pa.table({column.name: column.texts for column in kept})
     unused = [*bad, *(column.name for column in usable if column not in kept)]
     pairs = tuple((column.name, column.type) for column in kept)
-    return Data(path, "csv", files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files), guess)
+    return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files), guess)
 
 
 def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...]) -> Data:
-    """Parquet files, or a Delta table: they say their columns."""
+    """Files, or a table, that declare their columns."""
     stream = _undeclared(path, format)
-    arrow = _schema(files) if format == "parquet" else delta_log(stream)[0]
+    arrow = FORMATS[format].declared_columns(
+        stream, [file.path for file in sorted(files, key=lambda file: not file.size)]
+    )
     bad = left_out(arrow.names)
     types = [(each.name, type_of_arrow(each.type)) for each in arrow if each.name not in bad]
     pairs = tuple((name, type) for name, type in types if type is not None)
@@ -258,20 +277,6 @@ def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...
         if found := _candidate(name, type, column):
             candidates.append(found)
     return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files))
-
-
-def _schema(files: Sequence[SeenFile]) -> pa.Schema:
-    path = next((file for file in files if file.size), files[0]).path
-    try:
-        if not isinstance(path, Place):
-            return pq.read_schema(path)
-        with path.open() as file:
-            return pq.read_schema(file)
-    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        if isinstance(path, Place) and is_refusal(error):
-            raise store_error(path, error) from error
-        told = str(error).splitlines()[0]
-        raise HeddleError("HDL-135", f"{path} is no Parquet file: {told}", "name data files") from None
 
 
 def _with_any_time(stream: Stream, pairs: Sequence[tuple[str, Type]]) -> Stream:
@@ -298,7 +303,7 @@ def _partitions(files: Iterable[SeenFile]) -> tuple[str, ...]:
 
 # --------------------------------------------------------------------------------------- time columns
 def _candidate_of_text(column: GuessedColumn) -> TimeCandidate | None:
-    """A CSV column as a time; None if it is none."""
+    """A column of texts as a time; None if it is none."""
     if column.type in (DATE, TIMESTAMP) and not column.formats:
         how = "dates" if column.type == DATE else "timestamps in ISO 8601"
         return TimeCandidate(column.name, how, _score(column.name, 80), has_zone=column.has_zone)
@@ -318,7 +323,7 @@ def _candidate_of_text(column: GuessedColumn) -> TimeCandidate | None:
 
 
 def _candidate(name: str, type: Type, values: pa.ChunkedArray) -> TimeCandidate | None:
-    """A column of a Parquet file or Delta table as a time; None if it is none."""
+    """A column of a declared type as a time; None if it is none."""
     if type == TIMESTAMP:
         return TimeCandidate(name, "timestamps", _score(name, 100))
     if type == DATE:
@@ -385,10 +390,8 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
     if guess is None:
         source = Source(data.format, path, time_unit=time.unit)
     else:
-        null = tuple(dict.fromkeys(text for column in guess.columns for text in column.null))
         pattern = time.formats[0] if time.formats else None
-        options = {"delimiter": guess.delimiter, "header": guess.header, "null": null, "timestamp_format": pattern}
-        source = Source("csv", path, time_unit=time.unit, **options)  # type: ignore[arg-type]
+        source = Source(data.format, path, time_unit=time.unit, timestamp_format=pattern, **guess.options)
     stream = Stream(name or stream_name(data.path), source, (), time.name)
     type_of_time = dict(data.columns)[time.name]
     has_schema = guess is not None or type_of_time not in (TIMESTAMP, LONG)

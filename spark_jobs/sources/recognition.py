@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Stream
 from spark_jobs.sources.arrivals import Arrival
-from spark_jobs.sources.listings import TABLES, first_table
+from spark_jobs.sources.formats import format_of
+from spark_jobs.sources.listings import first_table
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
 
@@ -81,7 +82,7 @@ def recognised(
     listings = {split.path: split for split in splits}
     if not listings:
         return found
-    if stream.source.format in TABLES:
+    if format_of(stream).is_table:
         return _of_table(found, listings, known, table)
     if not Place.of(stream.source.path).is_local:
         return _of_store(found, listings, known)

@@ -5,16 +5,16 @@ comparison that reads through it as well. So the audit reads Parquet and CSV wit
 and numbers with casts of its own, and decides with its own conditions which events lie in a span. It still takes from
 the run which files there are, and which of their rows a table has deleted or a ledger has refused or seen before.
 
-:class:`ReadByRun` is raised where that is not possible (a store, a nested column, a form of text that DuckDB does not
-know). The audit then reads as the run does, and says so.
+Each format names the function of DuckDB that reads its files
+(:meth:`spark_jobs.sources.formats.source_format.SourceFormat.duckdb_reading`).
+:class:`spark_jobs.sources.formats.source_format.ReadByRun` is raised where DuckDB cannot read them (a store, a nested
+column, a form of text that it does not know). The audit then reads as the run does, and says so.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
@@ -26,21 +26,16 @@ from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import Stream, Type
 from spark_jobs.sources.decoding import repeated_rows
 from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.formats import format_of
+from spark_jobs.sources.formats.source_format import DuckdbReading, ReadByRun
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
 from spark_jobs.unshared.duckdb_expressions import quoted, text_literal
 
 ALL_FILES = 32
-"""Of a stream with no more Parquet files all are looked at, whatever is known of their times."""
-
-LONGEST_LINE = 64 << 20
-"""Bytes of the longest record of a CSV file that is read here."""
+"""Of a stream with no more files with statistics all are looked at, whatever is known of their times."""
 
 Spans = Sequence[tuple[int, int]]
-
-
-class ReadByRun(Exception):
-    """These events are not read here, and why."""
 
 
 def events_of(stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Spans) -> pa.Table:
@@ -67,7 +62,6 @@ class _Part(NamedTuple):
     """Files that are read by one statement. ``gone``: numbers of rows, from the first of the file on, that do not
     count (of one file alone); ``refused``: spans whose events do not count; ``constants``: values of columns."""
 
-    format: str
     paths: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...] = ()
     refused: tuple[tuple[int, int], ...] = ()
@@ -79,7 +73,8 @@ def _parts(stream: Stream, splits: Sequence[Split], spans: Spans) -> Iterator[_P
     for split in splits:
         by_path.setdefault(split.path, []).append(split)
     together: dict[Any, list[str]] = {}
-    is_all = stream.source.format != "csv" and len(by_path) <= ALL_FILES
+    format = format_of(stream)
+    is_all = format.has_statistics and len(by_path) <= ALL_FILES
     for path, mine in by_path.items():
         if not is_all and not any(split.may_hold(*span) for split in mine for span in spans):
             continue
@@ -91,14 +86,14 @@ def _parts(stream: Stream, splits: Sequence[Split], spans: Spans) -> Iterator[_P
         gone = sorted(row for split in mine for row in _gone(split))
         special = first.refused, tuple(gone)
         if any(special):
-            yield _Part(first.format, (path,), first.constants, *special)
+            yield _Part((path,), first.constants, *special)
         else:
-            together.setdefault((first.format, first.constants), []).append(path)
-    for (format, constants), paths in together.items():
+            together.setdefault(first.constants, []).append(path)
+    for constants, paths in together.items():
         yield from (
-            [_Part(format, (path,), constants) for path in paths]
-            if format == "csv"
-            else [_Part(format, tuple(paths), constants)]
+            [_Part((path,), constants) for path in paths]
+            if format.is_each_complete
+            else [_Part(tuple(paths), constants)]
         )
 
 
@@ -120,9 +115,11 @@ def _gone(split: Split) -> Iterator[int]:
 def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> pa.Table:
     connection, types = _reader(), dict(stream.schema)
     schema = pa.schema([(name, arrow_type(types[name])) for name in wanted])
-    source, columns = _csv(stream, part) if part.format == "csv" else _parquet(connection, part)
-    if not columns:
+    reading = format_of(stream).duckdb_reading(stream, part.paths, bool(part.gone))
+    if reading.columns is not None and not reading.columns:
         return schema.empty_table()
+    source = _source(reading)
+    columns = _described(connection, source) if reading.columns is None else reading.columns
     values, texts, given = _values(stream, part, wanted, columns)
     if texts:
         # where DuckDB does not read a text as its type, it may be written in a way that it does not know
@@ -133,7 +130,7 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
     keep += [f"NOT (c0 >= {start} AND c0 < {end})" for start, end in part.refused]
     rows = f"{source} e"
     if part.gone:
-        values.append(f"{_PLACES[part.format]} AS place")
+        values.append(f"{reading.row} AS place")
         keep.append("place NOT IN (SELECT gone FROM gone)")
         connection.register("gone", pa.table({"gone": pa.array(part.gone, pa.int64())}))
     elif early := _early(columns.get(stream.time.lower()), spans):
@@ -150,10 +147,6 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
         _as_declared(column.combine_chunks(), types[name]) for name, column in zip(wanted, found.columns, strict=True)
     ]
     return pa.table(arrays, schema=schema)
-
-
-_PLACES = {"csv": "row_number() OVER () - 1", "parquet": "file_row_number"}
-"""The number of a row in its file."""
 
 
 def _values(
@@ -194,50 +187,30 @@ _Columns = Mapping[str, tuple[str, str]]
 """Of the columns of a file, by their names in small letters, the name and DuckDB's type."""
 
 
-def _has_old_calendar(path: str) -> bool:
-    """Whether Spark may have written days before 1582 by the Julian calendar, which DuckDB does not know of."""
-    known = pq.read_metadata(path).metadata or {}
-    version = known.get(b"org.apache.spark.version", b"3")
-    return version < b"3" or any(key.startswith(b"org.apache.spark.legacy") for key in known)
+def _source(reading: DuckdbReading) -> str:
+    """A call of DuckDB's table function."""
+    named = "".join(f", {name} = {_literal(value)}" for name, value in reading.options.items())
+    paths = _literal(reading.paths[0] if len(reading.paths) == 1 else list(reading.paths))
+    return f"{reading.function}({paths}{named})"
 
 
-def _parquet(connection: duckdb.DuckDBPyConnection, part: _Part) -> tuple[str, _Columns]:
-    if any(map(_has_old_calendar, part.paths)):
-        raise ReadByRun("Spark may have written it by an old calendar")
-    paths = ", ".join(map(text_literal, part.paths))
-    source = f"read_parquet([{paths}], union_by_name = true{', file_row_number = true' if part.gone else ''})"
-    described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return text_literal(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{text_literal(name)}: {_literal(of)}' for name, of in value.items())}}}"
+    return f"[{', '.join(map(_literal, value))}]" if isinstance(value, list) else str(value)
+
+
+def _described(connection: duckdb.DuckDBPyConnection, source: str) -> _Columns:
     columns: dict[str, tuple[str, str]] = {}
-    for name, kind, *_ in described:
+    for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall():
         if name.lower() in columns:
             raise ReadByRun("columns that differ by case")
         columns[name.lower()] = name, kind
-    return source, columns
-
-
-def _csv(stream: Stream, part: _Part) -> tuple[str, _Columns]:
-    source, (path,) = stream.source, part.paths
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        if source.quote is None:
-            reader = csv.reader(file, delimiter=source.delimiter, quoting=csv.QUOTE_NONE)
-        else:
-            reader = csv.reader(file, delimiter=source.delimiter, quotechar=source.quote)
-        names = next((row for row in reader if row), [])
-    if not names:
-        return "(SELECT 1)", {}
-    if not source.header:
-        names = [name for name, _ in stream.schema]
-    if len({name.lower() for name in names}) < len(names):
-        raise ReadByRun("columns that differ by case")
-    declared = ", ".join(f"{text_literal(name)}: 'VARCHAR'" for name in names)
-    quote = text_literal(source.quote or "")
-    nulls = ", ".join(map(text_literal, ["", *source.null]))
-    options = (
-        f"auto_detect = false, header = {str(source.header).lower()}, delim = {text_literal(source.delimiter)}, "
-        f"quote = {quote}, escape = {quote}, nullstr = [{nulls}], allow_quoted_nulls = false, "
-        f"columns = {{{declared}}}, max_line_size = {LONGEST_LINE}"
-    )
-    return f"read_csv({text_literal(path)}, {options})", {name.lower(): (name, "VARCHAR") for name in names}
+    return columns
 
 
 def _early(column: tuple[str, str] | None, spans: Spans) -> str:

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.engine.session import CpuSeconds
-from spark_jobs.sources import csv_source
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
+from spark_jobs.sources.formats import format_of
+from spark_jobs.sources.formats.source_format import unreadable_by_spark
 from spark_jobs.storage import Place
 from spark_jobs.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
 from spark_jobs.unshared.windows import unshared
@@ -33,26 +33,31 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
 
     Raises HDL-425 for what that reader cannot be told.
     """
-    if stream.source.format == "iceberg":
-        raise _unreadable_by_spark(stream, "that it is an Iceberg table")
-    if not Place.of(stream.source.path).is_local and not _reads_stores(spark, stream.source.path):
-        raise _unreadable_by_spark(stream, "that its source is in a store, without Hadoop's connector")
-    source, splits = stream.source, splits_of(stream)  # every file lies where streams may be read from
-    if source.format == "csv":
-        return _with_instants(_native_csv(spark, stream), stream, set())
-    nanoseconds: set[str] = set()
-    if source.format == "parquet":
-        found = {
-            split.path: frozenset(field.name for field in schema if str(field.type).startswith("timestamp[ns"))
-            for split in {split.path: split for split in splits}.values()
-            for schema in [split.metadata().schema.to_arrow_schema()]
-        }
-        if len(set(found.values())) > 1:
-            raise _unreadable_by_spark(stream, "timestamps in nanoseconds in some of its files alone")
-        nanoseconds = set(next(iter(found.values()), ()))
-    if nanoseconds:
+    source = stream.source
+    if not Place.of(source.path).is_local and not _reads_stores(spark, source.path):
+        raise unreadable_by_spark(stream, "that its source is in a store, without Hadoop's connector")
+    # every file lies where streams may be read from
+    reading = format_of(stream).spark_reading(stream, splits_of(stream))
+    if reading.nanoseconds:
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    return _with_instants(spark.read.format(source.format).load(_literally(source.path)), stream, nanoseconds)
+    reader = spark.read.format(reading.format).options(**reading.options)
+    if source.timestamp_format is not None:
+        reader = reader.option("timestampFormat", _java_format(stream, source.timestamp_format))
+    if reading.columns is not None:
+        reader = reader.schema(_columns(stream, reading.columns))
+    paths = [_literally(path) for path in reading.paths]
+    return _with_instants(reader.load(paths or _literally(source.path)), stream, reading.nanoseconds)
+
+
+def _columns(stream: Stream, names: Sequence[str]) -> str:
+    """The columns of files that declare none, as Spark's DDL."""
+    types = dict(stream.schema)
+    if stream.source.time_unit is not None:
+        types[stream.time] = LONG
+    return ", ".join(
+        "`" + (name if name in types else f"column {place}").replace("`", "``") + f"` {ddl_of(types.get(name, STRING))}"
+        for place, name in enumerate(names)
+    )
 
 
 def _literally(path: str) -> str:
@@ -71,12 +76,7 @@ def _reads_stores(spark: SparkSession, url: str) -> bool:
     return url.startswith("s3://")
 
 
-def _unreadable_by_spark(stream: Stream, what: str) -> HeddleError:
-    message = f"Spark's own reader, which `compare` measures, cannot be told of stream {stream.name}: {what}"
-    return HeddleError("HDL-425", message, "compare on a copy without; docs/sources.md has what Spark needs for S3")
-
-
-def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: set[str]) -> DataFrame:
+def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: frozenset[str]) -> DataFrame:
     """A frame whose times are timestamps, where they are integers or texts in the files."""
     columns = []
     frame = frame.toDF(*map(spark_name, frame.columns))
@@ -95,33 +95,6 @@ def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: set[str]) -> D
     return frame.select(*columns)
 
 
-def _native_csv(spark: SparkSession, stream: Stream) -> DataFrame:
-    source, types = stream.source, dict(stream.schema)
-    paths = list(dict.fromkeys(split.path for split in splits_of(stream)))
-    orders = {names for path in paths if (names := csv_source.names_of(stream, path))}
-    if len(orders) > 1:
-        raise _unreadable_by_spark(stream, "files with other columns, or in another order, than the first")
-    if len(source.null) > 1:
-        raise _unreadable_by_spark(stream, "several texts that are null")
-    # Spark goes by the order of a given schema, not by the header's names
-    names = next(iter(orders), tuple(types))
-    if source.time_unit is not None:
-        types[stream.time] = LONG
-    ddl = ", ".join(
-        "`" + (name if name in types else f"column {place}").replace("`", "``") + f"` {ddl_of(types.get(name, STRING))}"
-        for place, name in enumerate(names)
-    )
-    reader = spark.read.format("csv").schema(ddl).option("header", source.header).option("sep", source.delimiter)
-    reader = reader.option("quote", source.quote or "").option("multiLine", source.quote is not None)
-    if source.quote is not None:
-        reader = reader.option("escape", source.quote)
-    if source.null:
-        reader = reader.option("nullValue", source.null[0])
-    if source.timestamp_format is not None:
-        reader = reader.option("timestampFormat", _java_format(stream, source.timestamp_format))
-    return reader.load([_literally(path) for path in paths])
-
-
 def _java_format(stream: Stream, pattern: str) -> str:
     """A ``timestamp_format`` as Spark writes it."""
     parts = re.split(r"%(.)", pattern)
@@ -134,7 +107,7 @@ def _java_format(stream: Stream, pattern: str) -> str:
         elif part == "f":
             found += "".join(f"[{'S' * digits}]" for digits in range(6, 0, -1))
         elif part not in JAVA:
-            raise _unreadable_by_spark(stream, f"%{part} in its timestamp_format")
+            raise unreadable_by_spark(stream, f"%{part} in its timestamp_format")
         else:
             found += JAVA[part] * (2 if crowded and part in "mdHIMS" else 1)
     return found

@@ -52,7 +52,7 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.interval import run
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.settings import Settings, TaskMemory
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process

@@ -35,7 +35,11 @@ PLACES: dict[str, tuple[str, ...]] = {
     "sharding": ("spark_jobs.partials.families", "spark_jobs.partials.cells", "spark_jobs.partials.batches"),
     "numbering": ("spark_jobs.arrays.numbering", "spark_jobs.row_windows.numbering"),
     "counting": ("spark_jobs.finals.structures", "spark_jobs.finals.window_query", "spark_jobs.row_windows.answers"),
-    "decoding": ("spark_jobs.sources.decoding", "spark_jobs.sources.csv_source"),
+    "decoding": (
+        "spark_jobs.sources.decoding",
+        "spark_jobs.sources.csv_source",
+        "spark_jobs.sources.formats.parquet",
+    ),
     "casts": ("spark_jobs.sources.conversions", "spark_jobs.sources.casts"),
     "filters and expressions": ("spark_jobs.sources.expressions", "spark_jobs.sources.scalars"),
 }

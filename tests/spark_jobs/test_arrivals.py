@@ -32,10 +32,11 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run import history
 from spark_jobs.run.interval import run
 from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.ledger import ledger
 from spark_jobs.sources.refusals import refusals, release
 from spark_jobs.sources.repetitions import distinct, forget
-from spark_jobs.sources.splits import snapshot_token, splits_of
+from spark_jobs.sources.splits import snapshot_token
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import data_files
 from spark_jobs.warehouse import warehouse as warehouse_module

@@ -31,7 +31,7 @@ from spark_jobs.costs.prediction import expected
 from spark_jobs.planning.requested import model_of
 from spark_jobs.run import calibrate
 from spark_jobs.run.calibrate import PROBES
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.sizes import examples

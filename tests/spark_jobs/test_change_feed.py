@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from optimizer.windows.alignment import instants, starts_of
 from spark_jobs.sources import change_feed
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.ledger import ledger
-from spark_jobs.sources.splits import snapshot_token, splits_of
+from spark_jobs.sources.splits import snapshot_token
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
 from tests.sizes import examples

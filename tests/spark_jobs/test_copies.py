@@ -35,7 +35,7 @@ from spark_jobs.results.read import read
 from spark_jobs.run import partials_stage
 from spark_jobs.run.interval import run
 from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, steady, table_of

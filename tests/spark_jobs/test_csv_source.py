@@ -39,7 +39,7 @@ from optimizer.workload.values import (
 )
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.decoding import check_columns, read_split
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from tests.sizes import examples
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -20,7 +20,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.delta_source import read_log
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from tests.sizes import examples
 
 NAMES = ("a.parquet", "b c.parquet", "day=1/é%.parquet")

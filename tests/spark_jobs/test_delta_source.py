@@ -43,7 +43,8 @@ from spark_jobs.sources.decoding import (
     read_split,
     times_of,
 )
-from spark_jobs.sources.splits import FIRST, LAST, Split, splits_of
+from spark_jobs.sources.files import splits_of
+from spark_jobs.sources.splits import FIRST, LAST, Split
 from tests.chaos.test_histories import CLOCK
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import outdated
@@ -290,7 +291,7 @@ def test_fields_of_structs_and_maps_that_changed_their_names(spark: Any, make: M
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_rows_are_told_as_the_file_counts_them(gone: list[bool]) -> None:
-    split = Split("parquet", "a", "a", deleted=np.flatnonzero(gone))
+    split = Split("a", "a", deleted=np.flatnonzero(gone))
     left = [row for row in range(40) if row >= len(gone) or not gone[row]]
     assert [_row_in_file(split, number) for number in range(len(left))] == left
 

@@ -23,7 +23,7 @@ from optimizer.workload.values import Source, Stream
 from spark_jobs.engine import session
 from spark_jobs.operations.maintenance import maintain
 from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.unshared.measure import native_frame
 from spark_jobs.warehouse.data_files import is_awkward, log_place
 from spark_jobs.warehouse.schemas import TABLES

@@ -26,7 +26,7 @@ from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Stream
 from spark_jobs.copies.readers import known_streams
 from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, Laboratory, steady, table_of
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.costs.measurements import events_between
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.inspection import LOOKS, estimated, inspect
-from spark_jobs.sources.splits import splits_of
 
 QUERY = """
 -- name: total

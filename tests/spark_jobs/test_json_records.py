@@ -17,7 +17,7 @@ from optimizer.workload.nested import Nested
 from optimizer.workload.values import BOOLEAN, BYTE, DATE, DOUBLE, INT, LONG, SHORT, STRING, TIMESTAMP, Type, decimal
 from spark_jobs.copies.copying import bring_up_to_date
 from spark_jobs.copies.json_records import records_of
-from spark_jobs.sources.splits import files_of
+from spark_jobs.sources.files import files_of
 from tests.sizes import examples
 from tests.spark_jobs.test_copies import LATER, rows_of, stream_of
 from tests.spark_jobs.test_stream_files import batch

@@ -19,8 +19,8 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DATE, LONG, TIMESTAMP, Source, Stream
 from spark_jobs.sources.decoding import first_rows, read_split
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.legacy_calendar import CHANGE, shift
-from spark_jobs.sources.splits import splits_of
 from tests.sizes import examples
 
 SPARK_2 = {b"org.apache.spark.version": b"2.4.6"}

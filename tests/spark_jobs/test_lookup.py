@@ -78,7 +78,7 @@ def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[
 
 def nothing_of(stream: Stream) -> list[Split]:
     """A source in which no event can be, with the stream's declaration."""
-    return [Split("parquet", "", "", begin=FAR, end=FAR, declared=Declaration(stream))]
+    return [Split("", "", begin=FAR, end=FAR, declared=Declaration(stream))]
 
 
 def store(

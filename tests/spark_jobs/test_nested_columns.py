@@ -26,8 +26,8 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
 from spark_jobs.sources.decoding import discover_schema, missing_columns, read_split
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.leaves import Leaf
-from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit

@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 from optimizer.workload.values import TIMESTAMP, Source, Stream
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.sources.splits import Split, splits_of
-from spark_jobs.unshared.duckdb_files import ReadByRun, events_of
+from spark_jobs.sources.files import splits_of
+from spark_jobs.sources.formats.source_format import ReadByRun
+from spark_jobs.sources.splits import Split
+from spark_jobs.unshared.duckdb_files import events_of
 from tests import workloads
 from tests.sizes import examples
 
@@ -144,4 +146,4 @@ def test_what_is_not_read_here_is_said(tmp_path: Path) -> None:
         events_of(stream, splits_of(stream), COLUMNS, [(0, 1)])
     other = replace(stream, source=Source("parquet", "s3://bucket/a.parquet"))
     with pytest.raises(ReadByRun, match="store"):
-        events_of(other, [Split("parquet", "s3://bucket/a.parquet", "")], COLUMNS, [(0, 1)])
+        events_of(other, [Split("s3://bucket/a.parquet", "")], COLUMNS, [(0, 1)])

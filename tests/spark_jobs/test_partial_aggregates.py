@@ -58,7 +58,7 @@ from spark_jobs.partials.states import Fixed, Multiset, Pairs, Texts
 from spark_jobs.run.partials_task import UNTIMED, events_of_slab, lift_task
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime, read_buckets
 from spark_jobs.warehouse.schemas import PARTIALS
 from tests.sizes import examples

@@ -15,7 +15,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Type
 from spark_jobs.sources.decoding import discover_schema, read_split
 from spark_jobs.sources.delta_source import read_log
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 
 PUBLIC = Path(__file__).parents[1] / "fixtures" / "public"
 

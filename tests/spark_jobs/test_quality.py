@@ -35,7 +35,7 @@ from spark_jobs.checks.recompute import compare
 from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.checks.suite import FINDINGS, expectations
 from spark_jobs.engine.choice import engine_of
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.schemas import RESULTS

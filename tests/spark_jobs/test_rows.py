@@ -54,7 +54,7 @@ from spark_jobs.row_windows.lifting import RowLifting, rows_task
 from spark_jobs.row_windows.numbering import Counts, first_day
 from spark_jobs.settings import TaskMemory
 from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.unshared.windows import unshared
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS, RESULTS

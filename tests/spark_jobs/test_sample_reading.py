@@ -19,7 +19,7 @@ from spark_jobs.checks import recompute
 from spark_jobs.checks.recompute import RawEvents, RecomputedQuery
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from spark_jobs.unshared.duckdb_expressions import CannotTell
 from tests.oracle import answers
 from tests.sizes import examples

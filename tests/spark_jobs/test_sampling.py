@@ -186,7 +186,7 @@ def staged_file(folder: Path, hours: int, queries: Sequence[ACQ], symbols: Seque
 def sampled(staged: list[str], queries: Sequence[ACQ], hours: int, rows: int, seed: str, past: Past) -> list[Drawn]:
     """The sample of a run over some hours, of files of six hours with so many events each."""
     files = [
-        Split("parquet", str(at), "", begin=BEGIN + 6 * at * HOUR, end=BEGIN + 6 * (at + 1) * HOUR, rows=rows)
+        Split(str(at), "", begin=BEGIN + 6 * at * HOUR, end=BEGIN + 6 * (at + 1) * HOUR, rows=rows)
         for at in range(-4, 4)
     ]
     return drawn(Staged(staged), queries, {"trades": files}, BEGIN, {"trades": BEGIN + hours * HOUR}, seed, past)
@@ -194,7 +194,7 @@ def sampled(staged: list[str], queries: Sequence[ACQ], hours: int, rows: int, se
 
 def test_strata_are_those_that_windows_lie_in(tmp_path: Path) -> None:
     staged = staged_file(tmp_path, 20, [QUERY], ["A", None])
-    edges = {"trades": [Split("parquet", "a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
+    edges = {"trades": [Split("a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
     found = units_of(Staged(staged), [QUERY], edges, BEGIN, {"trades": BEGIN + 22 * HOUR}, Past(repaired=True))["q"]
     ends = {name: ((found.ends[mask] - BEGIN) // HOUR).tolist() for name, mask in found.strata.items()}
     # windows of two hours that end from 13:00 on; a file ends at 18:00
@@ -259,7 +259,7 @@ def test_staged_answers_that_tasks_read_are_those_read_here(
     for workers, most in ((None, 10**6), (LocalWorkers(), -1)):
         monkeypatch.setattr(staged_answers, "KEPT_ROWS", most)
         staged = Staged(paths, workers=workers)
-        splits = {"trades": [Split("parquet", "a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
+        splits = {"trades": [Split("a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
         units = units_of(staged, queries[:2], splits, BEGIN, {"trades": BEGIN + 22 * HOUR}, Past())
         rows = staged.rows({"ago": [BEGIN + 3 * HOUR], QUERY.name: [BEGIN + 4 * HOUR, BEGIN + 5 * HOUR]})
         windows = {

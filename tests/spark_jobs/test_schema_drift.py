@@ -45,7 +45,7 @@ from optimizer.workload.values import (
 from spark_jobs.planning.requested import load_inputs
 from spark_jobs.sources.decoding import check_columns, discover_schema, missing_columns, read_split, times_of
 from spark_jobs.sources.expressions import evaluate
-from spark_jobs.sources.splits import splits_of
+from spark_jobs.sources.files import splits_of
 from tests.sizes import examples
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_800_000_000

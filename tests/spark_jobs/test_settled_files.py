@@ -23,9 +23,10 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.run.preparation import listed, prepare
 from spark_jobs.run.values import RunRequest
-from spark_jobs.sources import splits as splits_module
 from spark_jobs.sources.declared import Declaration
+from spark_jobs.sources.formats import parquet as parquet_module
 from spark_jobs.sources.ledger import Arrival, Ledger, _by_moment, ledger
+from spark_jobs.sources.splits import SourceFiles
 from spark_jobs.warehouse.schemas import TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.sizes import examples
@@ -160,14 +161,14 @@ def test_what_is_taken_in_is_what_all_files_give(
 def opened_by(twins: Twins, begin: int, end: int, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The files that the second warehouse opens for a run over some hours, by name."""
     seen: list[str] = []
-    opening = splits_module._parquet_splits
+    opening = parquet_module.parquet_splits
 
     def watched(stream: Stream, path: str, *rest: Any, **options: Any) -> Any:
         seen.append(Path(path).name)
         return opening(stream, path, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(splits_module, "_parquet_splits", watched)
+        patch.setattr(parquet_module, "parquet_splits", watched)
         listed(twins.needed, twins.plan, CLOCK, "a run", within=(DAY + begin * HOURS, DAY + end * HOURS))
     return set(seen)
 
@@ -220,7 +221,7 @@ def test_a_file_of_a_store_is_known_by_its_moment_an_hour_later(written: int) ->
     def settled(mark: str, at: int, suffix: str = "", plans: tuple[Stream, ...] = (stream,)) -> list[bool]:
         then = row | {"at": at, "identity": f"{row['identity']}{suffix}"}
         rows = pa.Table.from_pylist([then], TABLES["source_files"][0])
-        files = splits_module.SourceFiles([name], lambda: [mark], lambda numbers: [], ["a|b.csv"])
+        files = SourceFiles([name], lambda: [mark], lambda numbers: [], ["a|b.csv"])
         known = Ledger("trades", 1, rows, None, Declaration(stream, lambda: plans))
         return list(known.settled_in(stream, files, (2 * DAY, 3 * DAY))[0])
 

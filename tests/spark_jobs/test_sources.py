@@ -39,10 +39,11 @@ from spark_jobs.costs import measurements
 from spark_jobs.costs.measurements import measure_source
 from spark_jobs.run.preparation import listed
 from spark_jobs.sources import decoding, file_statuses
-from spark_jobs.sources import splits as splits_module
 from spark_jobs.sources.decoding import check_columns, discover_schema, parse_instant, read_split, times_of
+from spark_jobs.sources.files import splits_of
+from spark_jobs.sources.formats import parquet as parquet_module
 from spark_jobs.sources.ledger import ledger
-from spark_jobs.sources.splits import FIRST, LAST, ContentName, Split, snapshot_token, splits_of
+from spark_jobs.sources.splits import FIRST, LAST, ContentName, Split, snapshot_token
 from spark_jobs.warehouse.warehouse import Warehouse
 
 SCHEMA = (
@@ -363,9 +364,9 @@ def test_whatever_goes_wrong_while_a_stream_is_looked_at_is_its_coded_error(
         raise failure
 
     for owner, name, look in [
-        (splits_module, "column_places", lambda: splits_of(source)),
-        (decoding, "column_places", lambda: check_columns(source, splits, ["volume"])),
-        (splits_module, "column_places", lambda: discover_schema(replace(source, schema=()))),
+        (parquet_module, "column_places", lambda: splits_of(source)),
+        (parquet_module, "column_places", lambda: check_columns(source, splits, ["volume"])),
+        (parquet_module, "column_places", lambda: discover_schema(replace(source, schema=()))),
         (decoding, "_converted", lambda: list(read_split(source, splits[0], ["volume"]))),
     ]:
         with monkeypatch.context() as patch:
@@ -449,7 +450,7 @@ def test_delta_statistics_in_milliseconds_hide_no_event(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------- pruning, tokens
 def test_splits_know_the_times_they_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits_module, "SPLIT_ROWS", 10)
+    monkeypatch.setattr(parquet_module, "SPLIT_ROWS", 10)
     path = tmp_path / "trades.parquet"
     times = pa.array([JULY + second * 1_000_000 for second in range(25)], pa.timestamp("us"))
     pq.write_table(pa.table({"ts": times}), path, row_group_size=5)
@@ -472,7 +473,7 @@ def test_splits_know_the_times_they_can_hold(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_split_without_statistics_may_hold_anything() -> None:
-    assert Split("csv", "a", "x").may_hold(-(10**18), -(10**18) + 1)
+    assert Split("a", "x").may_hold(-(10**18), -(10**18) + 1)
 
 
 def test_tokens_change_with_content_and_only_where_it_can_matter(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ from spark_jobs.run.partials_task import lift_task
 from spark_jobs.settings import TaskMemory
 from spark_jobs.sources.clusters import Cluster, far_groups, grouped_clusters, of_times
 from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.ledger import REPEATED
 from spark_jobs.sources.replacements import disjoint
-from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord

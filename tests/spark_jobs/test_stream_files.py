@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream
 from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.files import files_of
 from spark_jobs.sources.inspection import inspect
 from spark_jobs.sources.ledger import ledger, opened
-from spark_jobs.sources.splits import SourceFiles, files_of
+from spark_jobs.sources.splits import SourceFiles
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.sizes import examples
 

@@ -32,9 +32,9 @@ from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.decoding import discover_schema, first_rows, missing_columns, read_split
+from spark_jobs.sources.files import splits_of
 from spark_jobs.sources.inspection import inspect
 from spark_jobs.sources.ledger import ledger
-from spark_jobs.sources.splits import splits_of
 from spark_jobs.storage import Place
 from spark_jobs.unshared.measure import native_frame
 from spark_jobs.warehouse.plans import load_plan
