@@ -46,7 +46,6 @@ SAME_NAMES = {
     "optimizer Windows": "what is planned, what the kernels are given, and what an evaluation draws",
     "optimizer choose": "each module's one decision, called by its module's name",
     "optimizer optimum": "of a schedule, and of a search for trees",
-    "optimizer registers_of": "of values as states keep them, and as elements that are combined",
     "optimizer to_json": "of a plan, and of the workload's values",
     "optimizer workload": "of each evaluation",
     "spark_jobs Run": "what an operator sees of a run, and the run while it goes on",
@@ -60,6 +59,14 @@ SAME_NAMES = {
     "spark_jobs opened": "a warehouse, and a data file",
     "spark_jobs read": "of answers, and of a CSV file",
     "spark_jobs rows": "of each table that is a log, called by its module's name",
+}
+
+UNREAD = {
+    "optimizer/sequences/kernels.py _VectorModel": "Numba's registry of models has it",
+    "plugins/heddle_airflow.py HeddlePlugin": "Airflow looks for it",
+    "plugins/heddle_attempts.py AttemptsPlugin": "Airflow looks for it",
+    "plugins/heddle_timetable.py TimetablePlugin": "Airflow looks for it",
+    "plugins/sharing_plan_page.py SharingPlanPlugin": "Airflow looks for it",
 }
 
 
@@ -308,6 +315,66 @@ def test_a_comparison_of_formats_is_noticed() -> None:
     for text in ("stream.source.format == 'orc'", "kind in ('csv', 'x')", "'delta' != other", "split.format == 'a'"):
         assert format_readers(of("heddle/a.py", text)) == ["heddle/a.py"]
     assert format_readers(of("heddle/a.py", "one.source.format == other.source.format")) == []
+
+
+# ---------------------------------------------------------------------------------------------------- readers
+def unread(modules: Modules) -> list[str]:
+    """Functions, classes and constants of modules that no other line of the production code reads.
+
+    A name counts as read wherever it occurs in another statement of any module, also inside a text such as
+    ``"package.module:name"``. So a name that several modules define is not seen. What a decorator registers is read
+    by its registry. `optimizer/papers` has what was published: experiments and tests read it.
+    """
+    readers: dict[str, set[tuple[str, int]]] = {}
+    for path, module in modules.items():
+        for number, statement in enumerate(module.tree.body):
+            for name in _names_read(statement):
+                readers.setdefault(name, set()).add((path, number))
+    return [
+        f"{path} {name}"
+        for path, module in modules.items()
+        if not path.startswith(("optimizer/papers/", "dags/"))
+        for number, statement in enumerate(module.tree.body)
+        for name in _names_defined(statement)
+        if not name.startswith("__") and readers.get(name, set()) <= {(path, number)}
+    ]
+
+
+def _names_defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, Function | ast.ClassDef):
+        return [] if statement.decorator_list and isinstance(statement, Function) else [statement.name]
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else getattr(statement, "targets", [])
+    return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _names_read(statement: ast.stmt) -> Iterator[str]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.:]+", node.value):
+            yield from re.split("[.:]", node.value)
+
+
+def test_everything_is_read_by_the_product(modules: Modules) -> None:
+    assert sorted(unread(modules)) == sorted(UNREAD)
+
+
+def test_what_nothing_reads_is_noticed() -> None:
+    text = (
+        "LIMIT, MORE = 1, 2\ndef used(): return LIMIT\ndef again(): return again()\n@app.command()\ndef run(): used()\n"
+    )
+    assert unread(of("heddle/a.py", text)) == ["heddle/a.py MORE", "heddle/a.py again"]
+    readers = (
+        of("heddle/b.py", "from heddle import a\na.MORE\n"),
+        of("heddle/b.py", "PLACE = 'heddle.a:again'\nPLACE\n"),
+    )
+    assert [unread(of("heddle/a.py", text) | reader) for reader in readers] == [
+        ["heddle/a.py again"],
+        ["heddle/a.py MORE"],
+    ]
+    assert unread(of("optimizer/papers/reference/a.py", text)) == []
 
 
 # -------------------------------------------------------------------------------------------------- commands

@@ -44,7 +44,6 @@ from optimizer.aggregates.states import (
     PAIRS,
     ROWS,
     SKETCHES,
-    SUMS_OF_DOUBLES,
     WIDE,
     Lowered,
     State,
@@ -127,11 +126,6 @@ class Aggregate:
     def lower(self, states: States, output: Output) -> Lowered:
         """The answers of an output from the states under them."""
         return self.lowering(states, output)
-
-    def subtractable(self, type: Type | None) -> bool:
-        """Whether an older window can be subtracted from a longer one exactly."""
-        summed = ("sum", *SUMS_OF_DOUBLES) if type is not None and type.is_numeric else ()
-        return all(kind in ("rows", "count", "both", "bit_xor", *summed) for kind in self.kinds)
 
 
 def _is_exact(type: Type | None, by_type: Type | None) -> bool:

@@ -59,13 +59,6 @@ def multiplied(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
     return _renormalised(product, error + (a[0] * b[1] + a[1] * b[0]))
 
 
-def divided(a: DoubleDouble, count: Array) -> DoubleDouble:
-    """a / count in double-double; counts (n,) are whole doubles >= 1."""
-    quotient = a[0] / count
-    product, error = two_product(quotient, count)
-    return _renormalised(quotient, (((a[0] - product) - error) + a[1]) / count)
-
-
 def _renormalised(high: Array, low: Array) -> DoubleDouble:
     total = high + low
     return total, low - (total - high)

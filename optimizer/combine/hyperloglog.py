@@ -12,20 +12,6 @@ from optimizer.combine.frequent import check_forward
 from optimizer.combine.wavelet_matrix import Longs
 
 
-def registers_of(hashes: NDArray[np.uint64], precision: int) -> tuple[Longs, NDArray[np.uint8]]:
-    """HyperLogLog elements of 64-bit hashes (m,): the register, of 2**precision, that each goes to, and the position
-    of the first bit that is set in the rest of the hash, from 1 (64 - precision + 1 for none)."""
-    _check_precision(precision)
-    numbers = hashes.astype(np.uint64)
-    rest = numbers << np.uint64(precision)
-    # frexp gives the length of the upper half exactly, or else of the lower
-    upper = np.frexp((rest >> np.uint64(32)).astype(np.float64))[1]
-    lower = np.frexp((rest & np.uint64(2**32 - 1)).astype(np.float64))[1]
-    zeros = np.where(upper > 0, 32 - upper, 64 - lower)
-    index = (numbers >> np.uint64(64 - precision)).astype(np.int64)
-    return index, (np.minimum(zeros, 64 - precision) + 1).astype(np.uint8)
-
-
 def _check_precision(precision: int) -> None:
     if not 4 <= precision <= 21:
         raise ValueError(f"the precision of HyperLogLog lies between 4 and 21, not {precision}")
@@ -103,11 +89,12 @@ def hll_counts(
 ) -> NDArray[np.float64]:
     """Estimated number of distinct values in each run of HyperLogLog elements: (a,).
 
-    ``index``, ``rho`` (m,): the elements that fragments keep, as :func:`registers_of` gives them (of each register only
-    the greatest need be kept); ``group``, ``low``, ``high`` (a,): runs of elements that move forward within a group.
-    Registers combine by their maximum, so the estimate is that of all values of the run in one sketch; its standard
-    error is about 1.04 / sqrt(2**precision). O(1) an element, amortised, and O(64) an answer: an element leaves without
-    subtraction, as each register keeps what is greatest after it. Raises ValueError if runs do not move forward.
+    ``index``, ``rho`` (m,): the elements that fragments keep, as :func:`optimizer.aggregates.sketches.registers_of`
+    gives them (of each register only the greatest need be kept); ``group``, ``low``, ``high`` (a,): runs of elements
+    that move forward within a group. Registers combine by their maximum, so the estimate is that of all values of the
+    run in one sketch; its standard error is about 1.04 / sqrt(2**precision). O(1) an element, amortised, and O(64) an
+    answer: an element leaves without subtraction, as each register keeps what is greatest after it. Raises ValueError
+    if runs do not move forward.
     """
     _check_precision(precision)
     check_forward(len(index), len(rho), group, low, high)

@@ -1,42 +1,10 @@
-"""Runs: for each answer the first and last element (of its group) that its window covers."""
+"""Checks of runs. A run is the first and the last element (of its group) that a window covers."""
 
 from __future__ import annotations
 
 import numba
-import numpy as np
 
 from optimizer.combine.elements import Longs
-
-
-@numba.njit(cache=True)
-def runs(starts, groups, window_starts, window_ends):
-    """The answers that exist: for each group and window the run of fragments it covers, unless empty.
-
-    starts: (n,) fragment starts, ascending within a group; groups: (g + 1,) offsets of the groups in it;
-    window_starts, window_ends: (w,), both ascending (windows of one query).
-    Returns group (a,), window (a,), low (a,), high (a,): indices, by group then window.
-    """
-    count = 0
-    for fill in range(2):
-        if fill == 1:
-            group = np.empty(count, np.int64)
-            window = np.empty(count, np.int64)
-            low = np.empty(count, np.int64)
-            high = np.empty(count, np.int64)
-            count = 0
-        for g in range(len(groups) - 1):
-            first, last, end = groups[g], groups[g], groups[g + 1]
-            for w in range(len(window_starts)):
-                while first < end and starts[first] < window_starts[w]:
-                    first += 1
-                last = max(last, first)
-                while last < end and starts[last] < window_ends[w]:
-                    last += 1
-                if last > first:
-                    if fill == 1:
-                        group[count], window[count], low[count], high[count] = g, w, first, last
-                    count += 1
-    return group, window, low, high
 
 
 @numba.njit(cache=True)

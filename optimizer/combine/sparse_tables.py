@@ -1,4 +1,4 @@
-"""Tables of powers of two: what is idempotent is answered by two look-ups, any operation by disjoint halves."""
+"""Tables of powers of two: what is idempotent is answered by two look-ups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.combine.elements import (
@@ -106,93 +105,4 @@ class SparseTable:
 
     def combine(self, low: Longs, high: Longs) -> NDArray[Any]:
         """Of each run: low and high (a,); returns (a, 1)."""
-        return column_values(self._answer(low, high), self.dtype)
-
-
-@numba.njit(cache=True)
-def _build_level(columns, operation, level, rows, row):
-    size = len(columns[0])
-    if level == 0:
-        for j in range(size):
-            put_element(rows, row + j, take_element(columns, j))
-        return
-    half = 1 << level
-    for middle in range(half, size, 2 * half):
-        # both ways at once: two chains of combines that do not wait for each other
-        left, right = take_element(columns, middle - 1), take_element(columns, middle)
-        put_element(rows, row + middle - 1, left)
-        put_element(rows, row + middle, right)
-        for step in range(1, half):
-            left = join_elements(operation, take_element(columns, middle - 1 - step), left)
-            put_element(rows, row + middle - 1 - step, left)
-            if middle + step < size:
-                right = join_elements(operation, right, take_element(columns, middle + step))
-                put_element(rows, row + middle + step, right)
-
-
-@numba.njit(cache=True)
-def _level_of(low, high):
-    """The highest bit in which first and last fragment differ names the middle that lies between them."""
-    return log2((low ^ (high - 1)) | 1)
-
-
-@numba.njit(cache=True)
-def _levels_of(low, high):
-    levels = np.empty(len(low), np.int8)
-    for i in range(len(low)):
-        levels[i] = _level_of(low[i], high[i])
-    return levels
-
-
-@numba.njit(cache=True)
-def _answer_disjoint(operation, rows, stride, low, high, out):
-    for i in range(len(low)):
-        first, last = low[i], high[i] - 1
-        row = _level_of(low[i], high[i]) * stride
-        best = take_element(rows, row + first)
-        put_element(out, i, best if first == last else join_elements(operation, best, take_element(rows, row + last)))
-
-
-def _disjoint(columns: Columns, operation: int) -> Callable[[Longs, Longs], Columns]:
-    size = len(columns[0])
-    levels = max(1, (size - 1).bit_length())
-    rows = empty_columns(columns, size * levels)
-    for level in range(levels):
-        _build_level(columns, operation, level, rows, level * size)
-
-    def answer(low: Longs, high: Longs) -> Columns:
-        check_runs(low, high, size)
-        out = empty_columns(columns, len(low))
-        _answer_disjoint(operation, rows, size, low, high, out)
-        return out
-
-    return answer
-
-
-def combine_level_by_level(columns: Columns, operation: int, group: Longs, low: Longs, high: Longs) -> Columns:
-    """A disjoint sparse table of which one row exists at a time: that of the answers whose turn it is."""
-    rows, out, levels = empty_columns(columns, len(columns[0])), empty_columns(columns, len(low)), _levels_of(low, high)
-    for level in np.unique(levels).tolist():
-        which = np.flatnonzero(levels == level)
-        _build_level(columns, operation, level, rows, 0)
-        part = empty_columns(columns, len(which))
-        _answer_disjoint(operation, rows, 0, low[which], high[which], part)
-        for column, found in zip(out, part, strict=True):
-            column[which] = found
-    return out
-
-
-class DisjointSparseTable:
-    """Combines of runs in any order, for every operation (all are associative), with at most one combine an answer.
-
-    values (n, 1) int64 or float64, or (n, 2) double-doubles. On level k the combines from each fragment to the middle
-    of its block of 2**(k + 1): O(n log n) to build and to keep, O(1) an answer.
-    """
-
-    def __init__(self, values: NDArray[Any], operation: int) -> None:
-        self.dtype = values.dtype
-        self._answer = _disjoint(element_columns(values, operation), operation)
-
-    def combine(self, low: Longs, high: Longs) -> NDArray[Any]:
-        """Of each run: low and high (a,); returns (a, width)."""
         return column_values(self._answer(low, high), self.dtype)

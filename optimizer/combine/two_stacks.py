@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
-from numpy.typing import NDArray
 
 from optimizer.combine.elements import (
     Columns,
     Longs,
-    column_values,
-    element_columns,
     empty_columns,
     join_elements,
     put_element,
     take_element,
 )
-from optimizer.combine.runs import check_runs
 
 
 @numba.njit(cache=True)
@@ -29,16 +23,8 @@ def _fold(columns, operation, low, high, out):
         put_element(out, i, best)
 
 
-def fold(values: NDArray[Any], operation: int, low: Longs, high: Longs) -> NDArray[Any]:
-    """Combine of each run, one fragment after the other: values (n, width), low and high (a,); returns (a, width)."""
-    check_runs(low, high, len(values))
-    return column_values(
-        combine_one_by_one(element_columns(values, operation), operation, low, low, high), values.dtype
-    )
-
-
 def combine_one_by_one(columns: Columns, operation: int, group: Longs, low: Longs, high: Longs) -> Columns:
-    """Combine each run one fragment after the other: what :func:`fold` does, on columns."""
+    """Combine each run one fragment after the other."""
     out = empty_columns(columns, len(low))
     _fold(columns, operation, low, high, out)
     return out

@@ -21,9 +21,6 @@ section 3, Algorithm 6: the improved raw estimator, which needs no correction of
 
 from __future__ import annotations
 
-from decimal import Decimal
-from fractions import Fraction
-
 import numba
 import numpy as np
 from numba.extending import intrinsic
@@ -32,24 +29,6 @@ from numpy.typing import NDArray
 from optimizer.combine.runs import check_runs
 
 Longs = NDArray[np.int64]
-
-
-def quantile_rank(fraction: Fraction | Decimal, counts: Longs | int) -> Longs:
-    """Position of a quantile among so many sorted elements, from 1: max(1, ceil(fraction * count)), exactly.
-
-    ``fraction`` lies in [0, 1]; a float is refused (TypeError), as 0.29 * 100 is not 29 in floats. Section 3.3 has
-    floor(fraction * count), which is no position at all for small counts.
-    """
-    if isinstance(fraction, float):
-        raise TypeError(f"a quantile's fraction is exact: Fraction or Decimal, not {fraction!r}")
-    exact = Fraction(fraction)
-    if not 0 <= exact <= 1:
-        raise ValueError(f"a quantile's fraction lies between 0 and 1, not {fraction}")
-    numbers = np.atleast_1d(np.asarray(counts, dtype=np.int64))
-    if exact.numerator * int(numbers.max(initial=0)) >= 2**63:
-        numbers = numbers.astype(object)
-    ranks = -(-numbers * exact.numerator // exact.denominator)
-    return np.maximum(ranks.astype(np.int64), 1)
 
 
 def rank_codes(values: Longs) -> tuple[Longs, Longs]:
@@ -180,7 +159,7 @@ class WaveletMatrix:
     def quantile(self, low: Longs, high: Longs, rank: Longs) -> Longs:
         """The ``rank``-th smallest element (from 1, an element of weight w counts w times) of each run: (a,).
 
-        Raises ValueError if a run does not have so many; :func:`quantile_rank` gives the rank of a quantile.
+        Raises ValueError if a run does not have so many.
         """
         counts = self.count(low, high)
         if len(rank) != len(low) or not bool(((rank >= 1) & (rank <= counts)).all()):

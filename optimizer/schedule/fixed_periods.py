@@ -50,17 +50,6 @@ def fixed_periods_cost(group: Group, periods: Sequence[int], fixed: Fraction | i
     return low + fixed * rates[0]
 
 
-def conservative_cost(group: Group, fixed: Fraction | int = 0) -> Fraction:
-    """Every sub-group at its own period, jointly where they coincide (Algorithm 2). Raises as above."""
-    return fixed_periods_cost(group, own_periods(group), fixed)
-
-
-def aggressive_cost(group: Group, fixed: Fraction | int = 0) -> Fraction:
-    """The whole group at its shortest period (section 4.2)."""
-    spent = max(each.scan for each in group.subgroups) + sum(each.post for each in group.subgroups)
-    return (fixed + spent) / group.period
-
-
 def hybrid_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
     """The cheapest periods if every sub-group keeps its own or takes that of a shorter one (section 4.3).
 
@@ -75,17 +64,6 @@ def hybrid_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
     return _chosen_periods(
         group, fixed, [[period for period in distinct if period <= each.period] for each in group.subgroups], limit
     )
-
-
-def best_fixed_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
-    """The cheapest of all periods up to the sub-groups' own.
-
-    Exponential, for small examples: ValueError if more than 100,000 choices are left after domination.
-    """
-    periods = [group.subgroups[number].period for number in levels(group)]
-    if math.prod(periods) > 100_000:
-        raise ValueError("too many choices of periods")
-    return _chosen_periods(group, fixed, [list(range(1, each.period + 1)) for each in group.subgroups], None)
 
 
 def _chosen_periods(
@@ -136,26 +114,6 @@ def _without(missed: Mapping[int, int], period: int) -> dict[int, int]:
 
 def _missed_rate(missed: Mapping[int, int]) -> float:
     return math.fsum(coefficient / multiple for multiple, coefficient in missed.items())
-
-
-def divisible_chain(group: Group, fixed: Fraction | int = 0) -> tuple[tuple[int, ...], Fraction]:
-    """The best periods of the undominated sub-groups each of which divides the next, and their cost without ``post``.
-
-    O(n log n) for each level, within a few percent of the optimum.
-    """
-    kept = [group.subgroups[number] for number in levels(group)]
-    best: dict[int, tuple[Fraction, tuple[int, ...]]] = {1: (Fraction(0), ())}
-    before = -Fraction(fixed)
-    for each in kept:
-        found: dict[int, tuple[Fraction, tuple[int, ...]]] = {}
-        for divisor, (cost, chosen) in best.items():
-            for period in range(divisor, each.period + 1, divisor):
-                total = cost + (each.scan - before) / period
-                if period not in found or total < found[period][0]:
-                    found[period] = total, (*chosen, period)
-        best, before = found, each.scan
-    cost, chosen = min(best.values())
-    return chosen, cost
 
 
 def lower_bound(group: Group, fixed: Fraction | int = 0) -> Fraction:

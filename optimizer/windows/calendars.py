@@ -24,8 +24,8 @@ from optimizer.workload.values import SECOND
 
 Longs = NDArray[np.int64]
 
-FIRST_YEAR, LAST_YEAR = 1970, 2200
-"""The clocks of zones are known from the beginning of the one to that of the other."""
+LAST_YEAR = 2200
+"""The clocks of zones are known from the beginning of 1970 to that of :data:`LAST_YEAR`."""
 
 _MONDAY = 4
 """Days from 1970-01-01 to the first Monday."""

@@ -14,21 +14,6 @@ from typing import Any
 from optimizer.workload.nested import Nested, behind, read_path
 from optimizer.workload.values import Stream, digest, to_json
 
-DECIDING = {
-    "stream": ("source", "time", "schema", "event_id"),
-    "source": (
-        *("format", "delimiter", "header", "quote", "null", "timestamp_format", "time_unit"),
-        *("options", "since", "watermark"),
-    ),
-}
-"""Keys of streams.yaml that decide what an event is."""
-
-LOCATING = {"stream": (), "source": ("path", "table", "reader")}
-"""Keys that say where the events are and who reads them. Files and tables have identities of their own."""
-
-SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness"), "source": ()}
-"""Keys that say when windows are answered and which late files are refused."""
-
 
 @lru_cache(maxsize=4096)
 def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
@@ -68,18 +53,6 @@ def all_columns(stream: Stream) -> list[str]:
 def time_digest(stream: Stream) -> str:
     """The declaration digest of the event times alone, whatever the event id."""
     return declaration_digest(replace(stream, event_id=None), ())
-
-
-def is_as_declared(stream: Stream, other: Stream) -> bool:
-    """Whether two streams differ in location, at most."""
-    return _without_location(stream) == _without_location(other)
-
-
-def _without_location(stream: Stream) -> Stream:
-    origin = stream.source.origin
-    if origin is not None:
-        origin = replace(origin, path="", copies="")
-    return replace(stream, source=replace(stream.source, path="", origin=origin))
 
 
 def _type(stream: Stream, name: str) -> list[Any]:

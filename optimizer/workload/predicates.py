@@ -33,9 +33,6 @@ from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, 
 MANY_PARTS = 64
 """An AND or OR of more parts than this is not searched for parts that others imply (quadratic)."""
 
-WORK = 200_000
-"""Pairs of atoms that are compared to count the possible signatures of predicates: a second or two."""
-
 Schema = Mapping[str, Type]
 Filter = Expression | None
 Cut = tuple[Any, ...]  # (ordinal,), or () before all values
@@ -439,55 +436,3 @@ def normal(filter: Filter, schema: Schema) -> Filter:
 def tidied(value: Expression, schema: Schema) -> Expression:
     """The same value of any type, with operands in a fixed order and conditions inside in normal form."""
     return _Reader(schema).tidy(value)
-
-
-def distinct(filters: Sequence[Filter], schema: Schema) -> dict[Filter, list[int]]:
-    """The normal forms of some filters in order of appearance, each with the positions of its filters."""
-    forms = {filter: normal(filter, schema) for filter in dict.fromkeys(filters)}
-    found: dict[Filter, list[int]] = {}
-    for index, filter in enumerate(filters):
-        found.setdefault(forms[filter], []).append(index)
-    return found
-
-
-def implies(p: Filter, q: Filter, schema: Schema) -> bool:
-    """Whether q certainly is TRUE for every tuple for which p is. False if not, or if that was not found out."""
-    reader = _Reader(schema)
-    return _exclude(reader.truth(p), _opposite(reader.truth(q)))
-
-
-def contradicts(p: Filter, q: Filter, schema: Schema) -> bool:
-    """Whether certainly no tuple makes both TRUE. False if some may, or if that was not found out."""
-    reader = _Reader(schema)
-    return reader.join("and", [reader.truth(p), reader.truth(q)]) == _FALSE
-
-
-def possible_shards(predicates: Iterable[Filter], schema: Schema, limit: int = 4096) -> int:
-    """How many signatures tuples can have that satisfy at least one of some predicates: an upper bound.
-
-    k thresholds or k disjoint equalities have k, k independent predicates 2^k - 1; ``limit``: that many or more. Those
-    with common columns are added one by one to what does not contradict itself, after :data:`WORK` as if independent.
-    """
-    reader = _Reader(schema)
-    formulas = {reader.truth(predicate) for predicate in predicates}
-    groups: dict[frozenset[str], list[_Formula]] = {}
-    for formula in sorted(formulas - {_TRUE, _FALSE}, key=repr):
-        columns = frozenset(_columns(formula))
-        touched = [other for other in groups if other & columns or other == columns]
-        groups[columns.union(*touched)] = [*(one for other in touched for one in groups.pop(other)), formula]
-    count, none, work = 1, _TRUE not in formulas, WORK
-    for group in groups.values():
-        none = none and reader.join("and", map(_opposite, group)) != _FALSE
-        found: list[_Formula] = [_TRUE]
-        while group and len(found) <= limit:
-            near = [one for one in found if not _exclude(one, group[-1])]
-            work -= sum((len(_columns(one)) + len(_columns(group[-1]))) ** 2 for one in near)
-            if work < 0:
-                break
-            apart = [one for one in found if _exclude(one, group[-1])]
-            formula = group.pop()
-            pairs = ((one, side) for one in near for side in (formula, _opposite(formula)))
-            found = apart + [both for pair in pairs if (both := reader.join("and", pair)) != _FALSE]
-        count = min(count * len(found) << len(group), limit + 1)
-    # the signature of the tuples that no predicate wants is no shard's
-    return min(count - none, limit)

@@ -198,45 +198,6 @@ def _chosen(strata: Mapping[str, float], which: float) -> str | None:
     return next(reversed(list(strata)), None)
 
 
-def window_chances(units: Units, strata: Mapping[str, float], draws: int) -> NDArray[np.float64]:
-    """The probability (n,) of each window in :func:`drawn_windows`, over both random numbers."""
-    count = len(units.starts)
-    spans = [list[tuple[float, float]]() for _ in range(count)]
-    answered = units.answered
-    for place, number in enumerate(answered.tolist()):
-        for draw in range(draws):
-            spans[number].append(_turned(place / len(answered), (place + 1) / len(answered), draw / draws))
-    if not strata:
-        return np.array([_length(each) for each in spans])
-    found = np.zeros(count)
-    for name, chance in strata.items():
-        numbers = units.of(name)
-        own = dict(zip(numbers.tolist(), range(len(numbers)), strict=True))
-        for number in range(count):
-            more = [(own[number] / len(own), (own[number] + 1) / len(own))] if number in own else []
-            found[number] += chance * _length([*spans[number], *more])
-    return found
-
-
-def _turned(low: float, high: float, by: float) -> tuple[float, float]:
-    return low - by, high - by
-
-
-def _length(spans: Sequence[tuple[float, float]]) -> float:
-    """How much of the circle [0, 1) some arcs cover together."""
-    pieces = list[tuple[float, float]]()
-    for low, high in spans:
-        if high - low >= 1:
-            return 1.0
-        low, high = low % 1.0, low % 1.0 + (high - low)
-        pieces += [(low, min(high, 1.0))] + ([(0.0, high - 1.0)] if high > 1 else [])
-    covered, reached = 0.0, 0.0
-    for low, high in sorted(pieces):
-        covered += max(0.0, high - max(low, reached))
-        reached = max(reached, high)
-    return covered
-
-
 # --------------------------------------------------------------------------------------------- step 3: groups
 def bucket_count(events: float, most: float, buckets: int) -> int:
     """The number of buckets whose groups are recomputed, of windows that hold so many events, of which about ``most``

@@ -1,4 +1,9 @@
-"""One value at once, by the least arithmetic."""
+"""One value at once, by the least arithmetic.
+
+:class:`spark_jobs.finals.answers.AnswerBatch` answers one run too, but in arrays of one element. That takes 6 to 11
+times the CPU time: 19 µs instead of 1.7 for a sum, 13 instead of 2.1 for a maximum, 31 instead of 3.9 for a median (50
+groups, 1,500 fragments, windows of 60 fragments, best of 4 rounds). A table of Arrow takes 850 µs.
+"""
 
 from __future__ import annotations
 

@@ -180,11 +180,6 @@ def versions_without_fingerprints(results: DeltaTable) -> range:
 
 
 # ------------------------------------------------------------------------------------------ of one query
-def relation_of(query: ACQ) -> Relation:
-    """The relation of a query that has never meant anything else, whose rows are known to be its own."""
-    return _made(query, 0, [(query, query.definition, ())])
-
-
 def _relation(planned: Sequence[PlannedDefinition], unmarked: range) -> Relation:
     newest = planned[-1]
     every = [

@@ -29,8 +29,6 @@ CONTENT = ["window_start", "key", "longs", "doubles", "texts", "error"]
 NAMED = 100
 """Queries that a record names of those whose answers changed."""
 
-Window = tuple[str, Any, int | None]
-
 
 @dataclass
 class Readers:

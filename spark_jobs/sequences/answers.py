@@ -26,7 +26,7 @@ from spark_jobs.arrays.numbering import LONG_MAX, LONG_MIN, distinct_of
 from spark_jobs.finals.answers import carried_by, qualifying
 from spark_jobs.results.derived import derived
 from spark_jobs.results.rows import AnswerRows
-from spark_jobs.sequences.encoding import Decoded, Longs, decoded, sequenced_of
+from spark_jobs.sequences.encoding import Decoded, Longs, sequenced_of
 
 
 class _Column(NamedTuple):
@@ -342,15 +342,3 @@ def _extreme(values: Longs, valid: NDArray[np.bool_], type: Type) -> Lowered:
 def _absent(size: int, type: Type) -> Lowered:
     kind: Any = {"longs": np.int64, "doubles": np.float64, "texts": object}[carrier_of(type)]
     return Lowered(np.zeros(size, dtype=kind), np.zeros(size, dtype=bool))
-
-
-def finals_of_sequences(
-    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int
-) -> Iterator[pa.RecordBatch]:
-    """Answers of some queries of one synopsis for the instants in (begin, end], as
-    :func:`spark_jobs.finals.stage.finals_of`; ``partials`` are rows of whole groups."""
-    by_name = {query.name: query for query in queries}
-    if len(partials):
-        for found in answered(synopsis, queries, decoded(synopsis, partials), begin, end):
-            for _, told in lowered(by_name[found.query], synopsis, found):
-                yield told.rows()

@@ -53,14 +53,12 @@ FORMATS = tuple(
 @dataclass(frozen=True)
 class GuessedColumn:
     """A column of CSV files. ``type``: that all values looked at have; ``formats``: of times that are not in ISO 8601,
-    the formats that all of them fit; ``is_iso``: whether it could be read as timestamps in ISO 8601; ``has_zone``:
-    whether its times say their zone; ``null``: texts without which it would be a column of strings; ``texts``: what was
-    looked at."""
+    the formats that all of them fit; ``has_zone``: whether its times say their zone; ``null``: texts without which it
+    would be a column of strings; ``texts``: what was looked at."""
 
     name: str
     type: Type
     texts: pa.Array
-    is_iso: bool = False
     formats: tuple[str, ...] = ()
     has_zone: bool = False
     null: tuple[str, ...] = ()
@@ -179,11 +177,11 @@ def _column(name: str, values: Sequence[str]) -> GuessedColumn:
         return GuessedColumn(name, found, texts, null=tuple(missing))
     has_zone = bool(pc.any(pc.match_substring_regex(known, r"(Z|[+-]\d\d:?\d\d)$")).as_py())
     if found is not None:
-        return GuessedColumn(name, found, texts, True, (), found == TIMESTAMP and has_zone, tuple(missing))
+        return GuessedColumn(name, found, texts, (), found == TIMESTAMP and has_zone, tuple(missing))
     formats = _formats(known)
     if formats:
         has_zone = "%z" in formats[0]
-        return GuessedColumn(name, TIMESTAMP, texts, False, formats, has_zone, tuple(missing))
+        return GuessedColumn(name, TIMESTAMP, texts, formats, has_zone, tuple(missing))
     return GuessedColumn(name, STRING, pa.array(trimmed, pa.string()))
 
 

@@ -88,7 +88,6 @@ class RunRecord:
     partials_written: int = 0
     synopses: int = 0
     synopses_reused: int = 0
-    session_starts: int = 1
     features: dict[str, int] = field(default_factory=dict)
     predicted_cpu_seconds: float | None = None
     predicted_between: tuple[float, float] | None = None
@@ -259,11 +258,6 @@ PUBLISHED = ds.field("event") == "published"
 def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
     """All publications, oldest first."""
     return rows(warehouse, PUBLISHED, records)
-
-
-def newest_published(warehouse: Warehouse, most: int) -> list[LogRow]:
-    """The newest publications, at most so many, newest first, with their records."""
-    return newest_rows(warehouse, "at", PUBLISHED, most)
 
 
 def newest_rows(

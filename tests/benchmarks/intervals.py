@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.combine.choose import COSTS, STRUCTURES, combine_pairs, combine_runs
+from optimizer.aggregates.sketches import registers_of
+from optimizer.combine.choose import STRUCTURES, combine_pairs, combine_runs
 from optimizer.combine.distinct import DistinctCounter
 from optimizer.combine.elements import ADD, ADD_DOUBLE, GREATEST_PAIR, MAX
 from optimizer.combine.frequent import modes, top_k
-from optimizer.combine.hyperloglog import hll_counts, registers_of
+from optimizer.combine.hyperloglog import hll_counts
 from optimizer.combine.prefix_sums import PrefixSums
-from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
+from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.wavelet_matrix import WaveletMatrix
 from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
 from optimizer.papers.reference.online_intervals import (
@@ -108,12 +109,8 @@ def contenders(data: Data) -> list[Contender]:
         Contender("SUM of integers", "running totals", lambda: PrefixSums(matrix), combine),
         Contender("SUM of integers", "R-INT", lambda: filled(RunningIntervals(size), values), look_up),
         *published("SUM of integers", values, ADD, int),
-        Contender(
-            "SUM of doubles", "disjoint sparse table", lambda: DisjointSparseTable(data.sums, ADD_DOUBLE), combine, 0.3
-        ),
         *published("SUM of doubles", data.sums[:, 0], ADD_DOUBLE, float),
         Contender("MAX", "sparse table", lambda: SparseTable(matrix, MAX), combine),
-        Contender("MAX", "disjoint sparse table", lambda: DisjointSparseTable(matrix, MAX), combine),
         Contender(
             "MAX",
             "L-INT, all widths",
@@ -249,59 +246,34 @@ def measure(fragments: int, answers: int, rounds: int) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------------------------- the chooser's costs
-def costs(fragments: int, rounds: int) -> dict[str, list[dict[str, float]]]:
+def costs(fragments: int, rounds: int) -> dict[str, dict[str, float]]:
     """The coefficients of COSTS, each from two sizes of the same work."""
     rng = np.random.default_rng(0)
     longs = rng.integers(0, 2**40, fragments)
-    columns_of = {
-        MAX: (longs,),
-        ADD_DOUBLE: (rng.random(fragments), np.zeros(fragments)),
-        GREATEST_PAIR: (longs, longs, np.arange(fragments)),
-    }
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in COSTS}
-    for operation, columns in columns_of.items():
-        measured = list(_coefficients(columns, operation, rng, rounds))
-        for name, coefficients in measured:
-            found[name].append(coefficients)
-    return found
-
-
-def _coefficients(columns: Any, operation: int, rng: Any, rounds: int) -> Iterator[tuple[str, dict[str, float]]]:
-    size = len(columns[0])
-    many, few = 4 * size, 100
+    columns = longs, longs, np.arange(fragments)
+    many, few = 4 * fragments, 100
 
     def runs_of(count: int, width: int | None = None) -> tuple[Array, Array]:
-        low = rng.integers(0, size - (width or 1), count)
-        return low, low + width if width else rng.integers(low + 1, size + 1)
+        low = rng.integers(0, fragments - (width or 1), count)
+        return low, low + width if width else rng.integers(low + 1, fragments + 1)
 
-    def timed(name: str, operation: int, low: Array, high: Array) -> float:
+    def timed(name: str, low: Array, high: Array) -> float:
         group = np.zeros_like(low)
-        work = [nanoseconds(lambda: STRUCTURES[name](columns, operation, group, low, high)) for _ in range(rounds + 1)]
+        work = [
+            nanoseconds(lambda: STRUCTURES[name](columns, GREATEST_PAIR, group, low, high)) for _ in range(rounds + 1)
+        ]
         return min(took for took, _ in work[1:])  # what it takes undisturbed
 
-    def built_and_answered(name: str, operation: int) -> tuple[float, float]:
-        start, full = timed(name, operation, *runs_of(few)), timed(name, operation, *runs_of(many))
-        return start / size, (full - start) / (many - few)
-
-    levels = size.bit_length()
-    if operation == MAX:
-        build, answer = built_and_answered("prefix", ADD)
-        yield "prefix", {"fragment": build, "answer": answer}
-    else:
-        yield "prefix", {}
-    short, long = timed("fold", operation, *runs_of(size, 1)), timed("fold", operation, *runs_of(size, 65))
-    yield "fold", {"answer": short / size, "covered": (long - short) / size / 64}
-    low = np.linspace(0, size - 65, many).astype(np.int64)
-    few_runs, many_runs = (timed("two-stacks", operation, low[::step], low[::step] + 64) for step in (80, 1))
-    answer = (many_runs - few_runs) / (len(low) - len(low[::80]))
-    yield "two-stacks", {"answer": answer, "passed": (few_runs - len(low[::80]) * answer) / size}
-    if operation == ADD_DOUBLE:
-        yield "sparse", {}
-    else:
-        build, answer = built_and_answered("sparse", operation)
-        yield "sparse", {"fragment": build, "answer": answer}
-    build, answer = built_and_answered("disjoint", operation)
-    yield "disjoint", {"level": build / levels, "answer": answer}
+    short, long = timed("fold", *runs_of(fragments, 1)), timed("fold", *runs_of(fragments, 65))
+    low = np.linspace(0, fragments - 65, many).astype(np.int64)
+    few_runs, many_runs = (timed("two-stacks", low[::step], low[::step] + 64) for step in (80, 1))
+    forward = (many_runs - few_runs) / (len(low) - len(low[::80]))
+    start, full = timed("sparse", *runs_of(few)), timed("sparse", *runs_of(many))
+    return {
+        "fold": {"answer": short / fragments, "covered": (long - short) / fragments / 64},
+        "two-stacks": {"answer": forward, "passed": (few_runs - len(low[::80]) * forward) / fragments},
+        "sparse": {"fragment": start / fragments, "answer": (full - start) / (many - few)},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -317,9 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=140)
     if chosen.costs:
         found = costs(chosen.fragments, chosen.rounds)
-        for name, rows in found.items():
-            shown = (", ".join(f"{key}={max(value, 0.0):.1f}" for key, value in row.items()) for row in rows)
-            console.print(f'    "{name}": ({", ".join(f"Cost({row})" for row in shown)}),')
+        for name, coefficients in found.items():
+            shown = ", ".join(f"{key}={max(value, 0.0):.1f}" for key, value in coefficients.items())
+            console.print(f'    "{name}": Cost({shown}),')
     else:
         found = measure(chosen.fragments, chosen.answers, chosen.rounds)
         table = Table("aggregate", "structure", "ns a fragment", "ns an answer", "answers/s", "goal")

@@ -189,15 +189,6 @@ def test_a_state_knows_its_columns(kind: str, type: Type | None, carrier: str, w
     assert (state.carrier, state.width, state.operation) == (carrier, width, operation)
 
 
-def test_only_exact_sums_counts_and_parities_can_be_subtracted() -> None:
-    assert AGGREGATES["sum"].subtractable(LONG) and AGGREGATES["avg"].subtractable(decimal(9, 2))
-    assert AGGREGATES["bit_xor"].subtractable(LONG)
-    assert AGGREGATES["sum"].subtractable(DOUBLE) and AGGREGATES["kurtosis"].subtractable(DOUBLE)
-    assert AGGREGATES["stddev"].subtractable(LONG) and AGGREGATES["kurtosis"].subtractable(decimal(38, 2))
-    for name in ("max", "bit_or", "median", "first"):
-        assert not AGGREGATES[name].subtractable(LONG)
-
-
 @pytest.mark.parametrize("name", sorted(AGGREGATES))
 def test_types_that_do_not_apply_are_refused_with_a_reason(name: str) -> None:
     aggregate = AGGREGATES[name]

@@ -16,18 +16,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optimizer.aggregates.sketches import registers_of
 from optimizer.combine import choose as choose_module
-from optimizer.combine.choose import COSTS, choose, combine_many, combine_pairs, combine_runs
+from optimizer.combine.choose import COSTS, STRUCTURES, choose, combine_pairs, combine_runs
 from optimizer.combine.distinct import DistinctCounter
-from optimizer.combine.elements import ADD, ADD_DOUBLE, BIT_AND, BIT_OR, BIT_XOR, MAX, MIN, doubles, ordinals
+from optimizer.combine.elements import (
+    ADD,
+    ADD_DOUBLE,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    MAX,
+    MIN,
+    column_values,
+    doubles,
+    element_columns,
+    ordinals,
+)
 from optimizer.combine.frequent import modes, top_k
-from optimizer.combine.hyperloglog import hll_counts, registers_of
+from optimizer.combine.hyperloglog import hll_counts
 from optimizer.combine.prefix_sums import PrefixSums, running_totals
-from optimizer.combine.runs import runs
-from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
-from optimizer.combine.two_stacks import fold
-from optimizer.combine.wavelet_matrix import WaveletMatrix, quantile_rank
-from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
+from optimizer.combine.sparse_tables import SparseTable
+from optimizer.combine.two_stacks import combine_one_by_one
+from optimizer.combine.wavelet_matrix import WaveletMatrix
+from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles, quantile_rank
 from optimizer.papers.reference.online_intervals import (
     BaseIntervals,
     LandmarkIntervals,
@@ -50,31 +62,11 @@ NUMBERS = [LEAST, LEAST + 1, -5, -1, 0, 0, 1, 1, 7, 2**62, GREATEST]
 REALS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0.0, -0.0, 1.5, 1.5, -2.25, 5e-324, 1e308]
 
 
-def offsets(groups: list[list[int]]) -> np.ndarray:
-    return np.cumsum([0, *map(len, groups)]).astype(np.int64)
-
-
-starts_of_groups = st.lists(
-    st.lists(st.integers(-50, 50), max_size=12, unique=True).map(sorted), min_size=1, max_size=4
-)
-
-
-@settings(deadline=None)  # the first call compiles
-@given(starts_of_groups, st.integers(-60, 60), st.integers(1, 30), st.integers(1, 20), st.integers(0, 8))
-def test_runs_are_the_windows_that_hold_a_fragment(
-    groups: list[list[int]], first: int, width: int, slide: int, count: int
-) -> None:
-    starts = np.array([start for group in groups for start in group], dtype=np.int64)
-    begins = first + slide * np.arange(count, dtype=np.int64)
-    found = list(zip(*(array.tolist() for array in runs(starts, offsets(groups), begins, begins + width)), strict=True))
-    expected = []
-    for number, group in enumerate(groups):
-        base = int(offsets(groups)[number])
-        for window, begin in enumerate(begins.tolist()):
-            inside = [index for index, start in enumerate(group) if begin <= start < begin + width]
-            if inside:
-                expected.append((number, window, base + inside[0], base + inside[-1] + 1))
-    assert found == expected
+def fold(values: np.ndarray, operation: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Combine of each run (a, width), one fragment after the other."""
+    return column_values(
+        combine_one_by_one(element_columns(values, operation), operation, low, low, high), values.dtype
+    )
 
 
 def forward(lengths: list[int], steps: list[tuple[int, int]]) -> tuple[np.ndarray, ...]:
@@ -210,13 +202,11 @@ def test_structures_for_runs_in_any_order_answer_as_plain_python(data: st.DataOb
     for pool, operations in ((NUMBERS, tuple(PLAIN)), (REALS, OF_DOUBLES)):
         values = drawn(data, pool, 0, 120)
         low, high = random_runs(data, len(values))
-        matrix, group = columns(values) if values else np.empty((0, 1), dtype=np.int64), np.zeros_like(low)
+        matrix = columns(values) if values else np.empty((0, 1), dtype=np.int64)
         for operation in operations:
             expected = written(PLAIN[operation](values[a:b]) for a, b in zip(low, high, strict=True))
             found = {
-                "disjoint": DisjointSparseTable(matrix, operation).combine(low, high),
                 "fold": fold(matrix, operation, low, high),
-                "chosen": combine_many(matrix, operation, group, low, high),
             }
             if operation in (MIN, MAX, BIT_AND, BIT_OR):
                 found["sparse"] = SparseTable(matrix, operation).combine(low, high)
@@ -235,9 +225,8 @@ def test_runs_that_move_forward_are_answered_as_plain_python(lengths: list[int],
         values = [chance.choice(pool) for _ in range(sum(lengths))]
         for operation in operations:
             expected = written(PLAIN[operation](values[a:b]) for a, b in zip(low, high, strict=True))
-            for combine in (combine_runs, combine_many):
-                found = combine(columns(values), operation, group, low, high)
-                assert written(found[:, 0].tolist()) == expected, (combine, operation)
+            found = combine_runs(columns(values), operation, group, low, high)
+            assert written(found[:, 0].tolist()) == expected, operation
 
 
 def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
@@ -257,10 +246,9 @@ def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
     for operation, column in values.items():
         matrix = column[:, None]
         expected = [PLAIN[operation](column[a:b].tolist()) for a, b in zip(low, high, strict=True)]
-        assert DisjointSparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
-        for name in COSTS:
-            if name != "prefix" and name != "two-stacks" and (name != "sparse" or operation not in (ADD, BIT_XOR)):
-                found = choose_module.STRUCTURES[name]((column,), operation, low, low, high)
+        for name in STRUCTURES:
+            if name != "two-stacks" and (name != "sparse" or operation not in (ADD, BIT_XOR)):
+                found = STRUCTURES[name]((column,), operation, low, low, high)
                 assert found[0].tolist() == expected, (name, operation)
         if operation not in (ADD, BIT_XOR):
             assert SparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
@@ -268,23 +256,11 @@ def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", COSTS)
 def test_whatever_is_chosen_answers_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_module, "choose", lambda *shape, **more: name)
+    monkeypatch.setattr(choose_module, "choose", lambda *shape: name)
     group, low, high = forward([300], [(3, 40)] * 80)
-    values = np.random.default_rng(5).integers(LEAST, GREATEST, (300, 1))
-    operation = BIT_XOR if name == "prefix" else MIN
-    assert np.array_equal(combine_many(values, operation, group, low, high), fold(values, operation, low, high))
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.data())
-def test_double_double_sums_of_every_structure_are_far_inside_the_promised_bound(data: st.DataObject) -> None:
-    values = drawn(data, [1e16, -1e16, 1.0, 0.1, -3.7, 1e-9, 12345.678], 1, 100)
-    low, high = random_runs(data, len(values))
-    matrix, group = np.stack([values, np.zeros(len(values))], axis=1), np.zeros_like(low)
-    tables = DisjointSparseTable(matrix, ADD_DOUBLE).combine(low, high), combine_many(matrix, 0, group, low, high)
-    for found in tables:
-        for answer, a, b in zip(found.tolist(), low, high, strict=True):
-            assert far_inside(tuple(answer), values[a:b])
+    order, payload = np.random.default_rng(5).integers(LEAST, GREATEST, (2, 300))
+    expected = [a + int(np.argmax(order[a:b])) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    assert combine_pairs(order, payload, True, group, low, high).tolist() == expected
 
 
 def test_infinities_and_nan_in_sums_of_every_structure() -> None:
@@ -292,7 +268,7 @@ def test_infinities_and_nan_in_sums_of_every_structure() -> None:
     low, high = np.array([0, 0, 1, 3, 4, 6]), np.array([2, 3, 3, 5, 6, 7])
     expected = written([math.inf, math.nan, -math.inf, math.nan, math.inf, 1.0])
     matrix = np.stack([values, np.zeros(7)], axis=1)
-    assert written(DisjointSparseTable(matrix, ADD_DOUBLE).combine(low, high).sum(axis=1).tolist()) == expected
+    assert written(fold(matrix, ADD_DOUBLE, low, high).sum(axis=1).tolist()) == expected
     for online in (BaseIntervals(7, ADD_DOUBLE, float), SearchTree(7, ADD_DOUBLE, float)):
         online.update_many(np.array(values))
         assert written(online.lookup_many(low + 1, high).tolist()) == expected
@@ -303,7 +279,6 @@ def test_sums_of_several_columns_wrap_and_come_back() -> None:
     low, high = np.array([0, 3, 1]), np.array([3, 4, 4])
     expected = [[wrapped(3 * 2**62), 5], [-7, 0], [wrapped(2**63 - 7), 4]]
     assert PrefixSums(values).combine(low, high).tolist() == expected
-    assert combine_many(values, ADD, np.zeros(3, dtype=np.int64), low, high).tolist() == expected
     assert PrefixSums(values).combine(low, low).tolist() == [[0, 0]] * 3
     assert PrefixSums(np.zeros((0, 2), dtype=np.int64)).combine(low[:1], low[:1]).tolist() == [[0, 0]]
 
@@ -349,12 +324,11 @@ def test_wrong_runs_and_operations_are_refused() -> None:
     for low, high in ((-1, 2), (0, 5), (2, 2), (3, 1)):
         bounds = np.array([low]), np.array([high])
         with pytest.raises(ValueError, match="does not lie within"):
-            combine_many(ones, MIN, zero, *bounds)
+            combine_pairs(ones[:, 0], ones[:, 0], True, zero, *bounds)
         with pytest.raises(ValueError, match="does not lie within"):
             combine_runs(ones, MIN, zero, *bounds)
-        for table in (SparseTable(ones, MIN), DisjointSparseTable(ones, MIN)):
-            with pytest.raises(ValueError, match="does not lie within"):
-                table.combine(*bounds)
+        with pytest.raises(ValueError, match="does not lie within"):
+            SparseTable(ones, MIN).combine(*bounds)
     run = zero, np.array([4])
     with pytest.raises(ValueError, match="twice"):
         SparseTable(ones, ADD)
@@ -365,29 +339,24 @@ def test_wrong_runs_and_operations_are_refused() -> None:
         with pytest.raises(ValueError, match="running totals"):
             PrefixSums(values, operation)
     with pytest.raises(ValueError, match="lower and"):
-        fold(ones, MIN, zero, np.array([1, 2]))
-    for combine in (combine_runs, combine_many):
-        with pytest.raises(ValueError, match="as many groups"):
-            combine(ones, MIN, zero[:0], *run)
+        combine_runs(ones, MIN, zero, zero, np.array([1, 2]))
+    with pytest.raises(ValueError, match="as many groups"):
+        combine_runs(ones, MIN, zero[:0], *run)
+    with pytest.raises(ValueError, match="as many groups"):
+        combine_pairs(ones[:, 0], ones[:, 0], True, zero[:0], *run)
     with pytest.raises(ValueError, match="payloads"):
         combine_pairs(ones[:, 0], zero, True, zero, *run)
 
 
 def test_the_cheapest_structure_that_fits_is_chosen() -> None:
     size = 100_000
-    for answers in (100, 10**6):
-        assert choose(ADD, True, size, answers, False, covered=answers * size // 3) == "prefix"
-    assert choose(MAX, True, size, 10**6, False) == "sparse"
-    assert choose(ADD_DOUBLE, False, size, 10**6, False) == "disjoint"
-    assert choose(ADD_DOUBLE, False, size, 10**6, True) == "two-stacks"
-    assert choose(MAX, True, size, 10, False, covered=30) == "fold"
-    assert choose(ADD_DOUBLE, False, size, 20, True, passed=60, covered=60) == "fold"
+    assert choose(size, 10**6, False, size, 10**6 * size // 3) == "sparse"
+    assert choose(size, 10**6, True, size, 10**6 * size // 3) == "two-stacks"
+    assert choose(size, 10, False, size, 30) == "fold"
+    assert choose(size, 20, True, 60, 60) == "fold"
     # many queries, each going over all fragments for a few answers
-    assert choose(MAX, True, size, 5_000, True, passed=1_000 * size) == "sparse"
-    for operation in (ADD_DOUBLE, MIN, MAX, BIT_AND):
-        for monotone in (False, True):
-            assert choose(operation, False, size, 1_000, monotone) != "prefix"  # doubles are never subtracted
-            assert monotone or choose(operation, False, size, 1_000, monotone) != "two-stacks"
+    assert choose(size, 5_000, True, 1_000 * size, 5_000 * size // 3) == "sparse"
+    assert choose(size, 1_000, False, 1, 1_000 * size // 3) != "two-stacks"
 
 
 def test_the_survey_sees_which_runs_move_forward() -> None:
@@ -626,11 +595,9 @@ def test_case_c7_batch_windows() -> None:
     values = fragments_of_c7()
     low, high = np.array([left - 1 for left, _ in WINDOWS_OF_C7]), np.array([right for _, right in WINDOWS_OF_C7])
     totals, greatest, least, median, late, distinct = zip(*WINDOWS_OF_C7.values(), strict=True)
-    group = np.zeros(5, dtype=np.int64)
     for operation, expected in ((ADD, totals), (MAX, greatest), (MIN, least)):
         matrix = values[:, None]
-        assert combine_many(matrix, operation, group, low, high)[:, 0].tolist() == list(expected)
-        assert DisjointSparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == list(expected)
+        assert fold(matrix, operation, low, high)[:, 0].tolist() == list(expected)
         for online in (BaseIntervals(5000, operation), SearchTree(5000, operation)):
             online.update_many(values)
             assert online.lookup_many(low + 1, high).tolist() == list(expected)

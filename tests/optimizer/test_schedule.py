@@ -17,10 +17,6 @@ from optimizer.schedule import groups as groups_module
 from optimizer.schedule import planner
 from optimizer.schedule.definition import Schedule
 from optimizer.schedule.fixed_periods import (
-    aggressive_cost,
-    best_fixed_periods,
-    conservative_cost,
-    divisible_chain,
     fixed_periods_cost,
     hybrid_periods,
     levels,
@@ -107,12 +103,11 @@ def replayed_cost(schedule: Schedule) -> Fraction:
 def test_the_seven_queries() -> None:
     """Section 4.3, and case B1: 11.63 is printed for conservative."""
     assert no_sharing_cost(PAPER) == F(9, 2) + F(14, 3) + F(29, 5)
-    assert conservative_cost(PAPER) == F(179, 15)
+    assert fixed_periods_cost(PAPER, own_periods(PAPER)) == F(179, 15)
     choices = {(2, 2, 5): F(57, 5), (2, 2, 2): F(29, 2), (2, 3, 3): F(38, 3), (2, 3, 2): F(101, 6)}
     assert {periods: fixed_periods_cost(PAPER, periods) for periods in choices} == choices
-    assert aggressive_cost(PAPER) == F(29, 2)
     assert hybrid_periods(PAPER) == (2, 2, 5)
-    assert best_fixed_periods(PAPER) == (2, 2, 4) and fixed_periods_cost(PAPER, (2, 2, 4)) == F(43, 4)
+    assert fixed_periods_cost(PAPER, (2, 2, 4)) == F(43, 4)
     assert lower_bound(PAPER) == F(55, 6)
     found = plan_schedule(MINUTE, [PAPER])
     assert (found.cost, found.bound, found.proven) == (F(52, 5), F(52, 5), True)
@@ -126,15 +121,15 @@ def test_the_seven_queries() -> None:
 def test_two_sub_groups_of_the_example() -> None:
     """46 per six minutes together where they coincide, 7 per minute if the second always runs with the first."""
     two = Group("G1", PAPER.subgroups[:2])
-    assert conservative_cost(two) == F(46, 6)
+    assert fixed_periods_cost(two, own_periods(two)) == F(46, 6)
     assert hybrid_periods(two) == (2, 2) and fixed_periods_cost(two, (2, 2)) == 7
 
 
 def test_best_periods_of_a_part_are_no_part_of_the_best() -> None:
     """Case B2."""
-    assert conservative_cost(OTHER) == F(213, 20)
+    assert fixed_periods_cost(OTHER, own_periods(OTHER)) == F(213, 20)
     assert levels(OTHER) == (0, 1, 2)
-    assert divisible_chain(OTHER) == ((4, 4, 8), F(9))
+    assert fixed_periods_cost(OTHER, (4, 4, 8)) == F(9)
     assert hybrid_periods(OTHER) == (5, 7, 7) and fixed_periods_cost(OTHER, (5, 7, 7)) == F(321, 35)
     assert hybrid_periods(group((5, 11), (7, 21))) == (5, 5)
     found = plan_schedule(1, [OTHER])
@@ -285,20 +280,6 @@ def test_hybrid_with_post_and_fixed_costs(subgroups: list, fixed: int) -> None:
     assert fixed_periods_cost(one, hybrid_periods(one, fixed), fixed) == min(costs)
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(subgroups=st.lists(st.tuples(st.integers(1, 7), st.integers(0, 50)), min_size=1, max_size=3))
-def test_best_fixed_periods_and_divisible_ones(subgroups: list) -> None:
-    one = group(*subgroups)
-    costs = [
-        fixed_periods_cost(one, periods) for periods in itertools.product(*(range(1, p + 1) for p, _ in subgroups))
-    ]
-    assert fixed_periods_cost(one, best_fixed_periods(one)) == min(costs)
-    chain, cost = divisible_chain(one)
-    assert all(long % short == 0 for short, long in itertools.pairwise(chain))
-    kept = Group("kept", tuple(one.subgroups[number] for number in levels(one)))
-    assert fixed_periods_cost(kept, chain) == cost >= min(costs)
-
-
 # ------------------------------------------------------------------------------------------------ limits
 def test_bounds_far_apart() -> None:
     """Periods beyond the limits are rounded down: every bound is obeyed, and the schedule is not enormous."""
@@ -356,7 +337,6 @@ def test_costs_that_do_not_fit_integers() -> None:
         (lambda: Cycle(5), "either runs or periods"),
         (lambda: Schedule(1, (PAPER,), (Cycle(6, ((0, (0, 1, 2)),)),), F(0), "optimal", F(0)), "does not obey"),
         (lambda: Schedule(1, (PAPER,), (Cycle(2, ((0, (0, 1)),)),), F(0), "optimal", F(0)), "does not obey"),
-        (lambda: best_fixed_periods(group((99, 1), (100, 2), (101, 3))), "too many choices"),
     ],
 )
 def test_what_is_refused(call, message: str) -> None:

@@ -37,7 +37,6 @@ from spark_jobs.results.read import read
 from spark_jobs.results.rows import group_values, places, typed
 from spark_jobs.run import finals_stage
 from spark_jobs.run.interval import run
-from spark_jobs.sequences.answers import finals_of_sequences
 from spark_jobs.sequences.lifting import SequenceLifting
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS
@@ -46,6 +45,7 @@ from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.oracle import answers, column_names, compare
 from tests.sizes import examples
+from tests.spark_jobs.sequence_finals import finals_of_sequences
 from tests.workloads import Case, calendar_cases, cases, sequence_cases, spans_of
 
 if TYPE_CHECKING:

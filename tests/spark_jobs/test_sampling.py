@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import sqrt
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Output, Pattern, Window
 from spark_jobs.checks import recompute, staged_answers
@@ -31,7 +32,6 @@ from spark_jobs.checks.sampling import (
     query_weight,
     stratum_chances,
     systematic,
-    window_chances,
 )
 from spark_jobs.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.local import LocalWorkers
@@ -60,6 +60,41 @@ def off(counts: Counter[int], chances: Sequence[float], trials: int) -> float:
             continue
         total += (counts[number] - trials * chance) ** 2 / (trials * chance * (1 - chance))
     return total
+
+
+def window_chances(units: Units, strata: Mapping[str, float], draws: int) -> NDArray[np.float64]:
+    """The probability (n,) of each window in :func:`drawn_windows`, over both random numbers."""
+    count = len(units.starts)
+    spans = [list[tuple[float, float]]() for _ in range(count)]
+    answered = units.answered
+    for place, number in enumerate(answered.tolist()):
+        for draw in range(draws):
+            spans[number].append((place / len(answered) - draw / draws, (place + 1) / len(answered) - draw / draws))
+    if not strata:
+        return np.array([covered_length(each) for each in spans])
+    chances = np.zeros(count)
+    for name, chance in strata.items():
+        numbers = units.of(name)
+        own = dict(zip(numbers.tolist(), range(len(numbers)), strict=True))
+        for number in range(count):
+            more = [(own[number] / len(own), (own[number] + 1) / len(own))] if number in own else []
+            chances[number] += chance * covered_length([*spans[number], *more])
+    return chances
+
+
+def covered_length(spans: Sequence[tuple[float, float]]) -> float:
+    """How much of the circle [0, 1) some arcs cover together."""
+    pieces = list[tuple[float, float]]()
+    for low, high in spans:
+        if high - low >= 1:
+            return 1.0
+        low, high = low % 1.0, low % 1.0 + (high - low)
+        pieces += [(low, min(high, 1.0))] + ([(0.0, high - 1.0)] if high > 1 else [])
+    covered, reached = 0.0, 0.0
+    for low, high in sorted(pieces):
+        covered += max(0.0, high - max(low, reached))
+        reached = max(reached, high)
+    return covered
 
 
 def limit(freedom: int) -> float:

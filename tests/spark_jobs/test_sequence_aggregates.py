@@ -17,11 +17,12 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, LONG, SECOND, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.results.rows import group_values
-from spark_jobs.sequences.answers import answered, finals_of_sequences, joined, lowered
+from spark_jobs.sequences.answers import answered, joined, lowered
 from spark_jobs.sequences.encoding import decoded
 from spark_jobs.sequences.lifting import SequenceLifting
 from spark_jobs.sequences.stage import within
 from spark_jobs.settings import TaskMemory
+from tests.spark_jobs.sequence_finals import finals_of_sequences
 
 STREAM = Stream(
     "reports",

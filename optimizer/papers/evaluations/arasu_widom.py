@@ -24,12 +24,12 @@ import numpy as np
 from optimizer.combine.elements import ADD, MAX
 from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.threshold_index import Longs
-from optimizer.combine.wavelet_matrix import WaveletMatrix, quantile_rank
+from optimizer.combine.wavelet_matrix import WaveletMatrix
 from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.reference.ci_count import CollectiveCount, add_element
 from optimizer.papers.reference.ci_levels import check, levels_of, more_levels, relative_error, scan
 from optimizer.papers.reference.ci_sum import CollectiveSum, add_weight
-from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
+from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles, quantile_rank
 from optimizer.papers.reference.online_intervals import (
     BaseIntervals,
     MaterializeAll,

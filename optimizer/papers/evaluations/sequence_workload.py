@@ -36,20 +36,6 @@ from optimizer.papers.reference.sharing_candidates import (
 KINDS = ("prefix", "middle", "suffix", "pieces", "trips")
 """Where patterns have event types in common: see :func:`generate_sequences`."""
 
-TRAFFIC = tuple(
-    Pattern(name, tuple(f"{street}St" if street != "Park" else "ParkAve" for street in streets.split()))
-    for name, streets in {
-        "q1": "Oak Main State",
-        "q2": "Oak Main West",
-        "q3": "Park Oak Main",
-        "q4": "Park Oak Main West",
-        "q5": "Main State",
-        "q6": "Elm Park",
-        "q7": "Elm Park",
-    }.items()
-)
-"""Queries with the sharable patterns of the paper's Table 1, and no others (its Figure 1 is a picture)."""
-
 
 def generate_sequences(
     count: int, length: int = 10, kind: str = "pieces", types: int = 50, rate: float = 4.0, seed: int = 0

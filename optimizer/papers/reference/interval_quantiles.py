@@ -12,7 +12,25 @@ from numpy.typing import NDArray
 
 from optimizer.combine.elements import doubles, ordinals
 from optimizer.combine.runs import check_runs
-from optimizer.combine.wavelet_matrix import Longs, quantile_rank
+from optimizer.combine.wavelet_matrix import Longs
+
+
+def quantile_rank(fraction: Fraction | Decimal, counts: Longs | int) -> Longs:
+    """Position of a quantile among so many sorted elements, from 1: max(1, ceil(fraction * count)), exactly.
+
+    ``fraction`` lies in [0, 1]; a float is refused (TypeError), as 0.29 * 100 is not 29 in floats. Section 3.3 has
+    floor(fraction * count), which is no position at all for small counts.
+    """
+    if isinstance(fraction, float):
+        raise TypeError(f"a quantile's fraction is exact: Fraction or Decimal, not {fraction!r}")
+    exact = Fraction(fraction)
+    if not 0 <= exact <= 1:
+        raise ValueError(f"a quantile's fraction lies between 0 and 1, not {fraction}")
+    numbers = np.atleast_1d(np.asarray(counts, dtype=np.int64))
+    if exact.numerator * int(numbers.max(initial=0)) >= 2**63:
+        numbers = numbers.astype(object)
+    ranks = -(-numbers * exact.numerator // exact.denominator)
+    return np.maximum(ranks.astype(np.int64), 1)
 
 
 @numba.njit(cache=True)

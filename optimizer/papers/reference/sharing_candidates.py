@@ -344,12 +344,6 @@ def guaranteed_weight(graph: SharonGraph) -> Fraction:
     return sum((weight / (around.bit_count() + 1) for weight, around in pairs), Fraction(0))
 
 
-def maximal_scores(graph: SharonGraph) -> tuple[Fraction, ...]:
-    """For every vertex the weight of all that it does not conflict with, itself included (Eq. 11)."""
-    everything = graph.score(range(len(graph)))
-    return tuple(everything - graph.score(bits(around)) for around in graph.neighbours)
-
-
 @dataclass(frozen=True)
 class Search:
     """A plan, as vertices of a Sharon graph, and how it was found.
