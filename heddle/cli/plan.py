@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -17,7 +18,14 @@ from rich.table import Table
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes, show_diff
 from heddle.cli.completion import complete_queries, complete_streams
-from heddle.cli.inputs import build_requested_plan, existing_warehouse, opened_warehouse, plan_bare_windows, stored_plan
+from heddle.cli.inputs import (
+    existing_warehouse,
+    opened_warehouse,
+    plan_bare_windows,
+    planned_workload,
+    planning_request,
+    stored_plan,
+)
 from heddle.cli.options import (
     Algorithm,
     AlgorithmOption,
@@ -58,6 +66,7 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.workload.values import Workload
     from spark_jobs.costs.learned import Predicted
+    from spark_jobs.planning.requested import PlanningRequest
     from spark_jobs.planning.validation import Validation
     from spark_jobs.planning.versions import Rollback, VersionDiff
     from spark_jobs.planning.what_if import RateChange, WhatIf
@@ -148,8 +157,9 @@ def plan(
             bare, has_failed = plan_bare_windows(windows, rate or [], algorithm, cost_model, counter, budget)
             shown = _ShownPlan(bare.to_json(summary), {}, None, has_failed)
         elif files and streams is not None:
-            search = algorithm, cost_model, counter, budget, exactly
-            shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
+            request = planning_request(files, streams, rate, algorithm, cost_model)
+            request = replace(request, counter=counter.value, budget=budget, exactly=exactly)
+            shown = _plan_of_files(request, warehouse, format is PlanFormat.json, summary)
         elif warehouse is not None:
             stored, version = _planned(warehouse)
             shown = _shown(stored, {"plan_version": version}, summary, house=existing_warehouse(warehouse))
@@ -200,29 +210,17 @@ def _check_plan_options(
         raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
 
 
-def _plan_of_files(
-    files: Sequence[Path],
-    streams: Path,
-    rates: Sequence[str],
-    warehouse: str | None,
-    algorithm: Algorithm,
-    cost_model: CostModel,
-    counter: Counter,
-    budget: float | None,
-    exactly: bool,
-    is_json: bool,
-    summary: bool,
-) -> _ShownPlan:
-    """A plan of files, beside what a warehouse has registered: what it changes there is printed, and in its JSON."""
+def _plan_of_files(request: PlanningRequest, folder: str | None, is_json: bool, summary: bool) -> _ShownPlan:
+    """A plan of files, with what a warehouse has registered: what it changes there is printed, and in its JSON."""
     started = time.process_time()
-    house = opened_warehouse(warehouse)
-    requested = build_requested_plan(files, streams, rates, algorithm, cost_model, house, counter, budget, exactly)
+    warehouse = opened_warehouse(folder)
+    planned = planned_workload(request, warehouse)
     facts: dict[str, Any] = {"seconds": round(time.process_time() - started, 6)}
-    if house is not None:
-        changed = plan_changes(house, requested.request, requested.plan)
+    if warehouse is not None:
+        changed = plan_changes(warehouse, planned.registration, planned.plan)
         print_changes(changed)
         facts |= {"changes": changed} if is_json else {}
-    return _shown(requested.plan, facts, summary, requested.has_failed, house)
+    return _shown(planned.plan, facts, summary, planned.has_failed, warehouse)
 
 
 def _shown(
@@ -407,9 +405,9 @@ def _plan_of(
         return stored_plan(warehouse)[0], False
     if not files or streams is None:
         raise typer.BadParameter("give FILES and --streams, or --warehouse")
-    house = opened_warehouse(warehouse)
-    requested = build_requested_plan(files, streams, rates, algorithm, cost_model, house)
-    return requested.plan, requested.has_failed
+    request = planning_request(files, streams, rates, algorithm, cost_model)
+    planned = planned_workload(request, opened_warehouse(warehouse))
+    return planned.plan, planned.has_failed
 
 
 # --------------------------------------------------------------------------------------------- diff

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes
-from heddle.cli.inputs import build_requested_plan, existing_warehouse, stored_plan
+from heddle.cli.inputs import existing_warehouse, planned_workload, planning_request, stored_plan
 from heddle.cli.intervals import requested_interval
 from heddle.cli.options import (
     Algorithm,
@@ -56,6 +56,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from spark_jobs.costs.fit import Fit
+    from spark_jobs.planning.requested import PlanningRequest
     from spark_jobs.run.break_even import BreakEven
     from spark_jobs.run.estimate import RunEstimate
     from spark_jobs.run.history import Outdated
@@ -98,7 +99,8 @@ def run(
     nothing."""
     with telling_errors():
         first, last = requested_interval(context, files, streams, begin, end)
-        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, prune, yes)
+        request = planning_request(files, streams, rate, algorithm, cost_model)
+        stored = _stored_request(replace(request, exactly=exactly, prune=prune, reuse=True), warehouse, yes)
         show_stored_request(stored)
         _show_price(stored, first, last, checks)
         house, version = stored.warehouse, stored.version
@@ -121,25 +123,14 @@ class _StoredRequest(NamedTuple):
     holds: bool = False
 
 
-def _stored_request(
-    files: Sequence[Path],
-    streams: Path,
-    rates: Sequence[str],
-    algorithm: Algorithm,
-    cost_model: CostModel,
-    folder: str,
-    exactly: bool,
-    prune: bool,
-    yes: bool,
-) -> _StoredRequest:
+def _stored_request(request: PlanningRequest, folder: str, yes: bool) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first. If
     nothing that decides the plan has changed, nothing is read or stored."""
-    from spark_jobs.planning.kept_plan import PlanRequest, note_plan, unchanged_plan
+    from spark_jobs.planning.kept_plan import fingerprint, note_plan, unchanged_plan
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    wanted = PlanRequest(tuple(files), streams, tuple(rates), algorithm.value, cost_model.value, exactly, prune)
     existing = Warehouse.existing(folder)
-    unchanged = None if existing is None else unchanged_plan(existing, wanted)
+    unchanged = None if existing is None else unchanged_plan(existing, request)
     if existing is not None and unchanged is not None:
         plan, version = unchanged
         return _StoredRequest(existing, plan, version, False, [], False, True)
@@ -148,21 +139,19 @@ def _stored_request(
     agreed: set[str] = set()
     for attempt in range(1, ATTEMPTS + 1):
         # a command that fails before it has something to store makes no warehouse
-        known, before = Warehouse.existing(folder), wanted.fingerprint()
-        found = build_requested_plan(
-            files, streams, rates, algorithm, cost_model, known, exactly=exactly, prune=prune, reuse=True
-        )
-        plan, request = found.plan, found.request
-        changes.confirm_removal([name for name in request.removed if name not in agreed], yes)
-        agreed |= set(request.removed)
-        house = known if known is not None else Warehouse.open(folder)
-        changed = plan_changes(house, request, plan)
+        existing, before = Warehouse.existing(folder), fingerprint(request)
+        planned = planned_workload(request, existing)
+        plan, registration, sources = planned.plan, planned.registration, planned.sources
+        changes.confirm_removal([name for name in registration.removed if name not in agreed], yes)
+        agreed |= set(registration.removed)
+        warehouse = existing if existing is not None else Warehouse.open(folder)
+        changed = plan_changes(warehouse, registration, plan)
         # files that somebody wrote meanwhile are not those that were read
-        asked_for = before if found.sources is not None and before == wanted.fingerprint() else None
-        noted = partial(note_plan, house, plan, found.searched, request=asked_for, sources=found.sources)
+        digest = before if sources is not None and before == fingerprint(request) else None
+        noted = partial(note_plan, warehouse, plan, planned.searched, request=digest, sources=sources)
         try:
-            version, is_new = publish_plan(house, plan, "heddle run", request=request, noted=noted)
-            return _StoredRequest(house, plan, version, is_new, changed, found.has_failed, found.holds)
+            version, is_new = publish_plan(warehouse, plan, "heddle run", request=registration, noted=noted)
+            return _StoredRequest(warehouse, plan, version, is_new, changed, planned.has_failed, planned.holds)
         except HeddleError as error:
             # somebody else registered, paused or removed queries meanwhile
             if error.diagnostic.code != "HDL-522" or attempt == ATTEMPTS:
