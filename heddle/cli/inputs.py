@@ -80,6 +80,6 @@ def stored_plan(warehouse: str, version: int | None = None) -> tuple[SharingPlan
     """A stored plan and its version (None: the newest)."""
     from spark_jobs.warehouse.plans import current_version, load_plan
 
-    house = existing_warehouse(warehouse)
-    chosen = version if version is not None else current_version(house) or 0
-    return load_plan(house, chosen), chosen
+    opened = existing_warehouse(warehouse)
+    chosen = version if version is not None else current_version(opened) or 0
+    return load_plan(opened, chosen), chosen

@@ -37,14 +37,14 @@ from heddle.cli.options import (
     DryRun,
     Exactly,
     Files,
-    House,
     OptionalFiles,
-    OptionalHouse,
     OptionalStreams,
+    OptionalWarehouse,
     PlanFormat,
     Query,
     Rates,
     Streams,
+    WarehouseOption,
     Yes,
 )
 from heddle.cli.output import (
@@ -83,8 +83,8 @@ def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
 
     with telling_errors():
         own = said("warehouse")
-        house = Warehouse.open(own, create=False) if own is not None and Warehouse.stands(own) else None
-        validation = validate_files(files, streams, house)
+        warehouse = Warehouse.open(own, create=False) if own is not None and Warehouse.stands(own) else None
+        validation = validate_files(files, streams, warehouse)
     if as_json:
         print_json(validation.to_json())
     else:
@@ -123,7 +123,7 @@ def plan(
     ] = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
-    warehouse: OptionalHouse = None,
+    warehouse: OptionalWarehouse = None,
     windows: Annotated[
         Path | None,
         typer.Option("--windows", help="Plan bare windows: a CSV file with columns range,slide in seconds."),
@@ -162,7 +162,7 @@ def plan(
             shown = _plan_of_files(request, warehouse, format is PlanFormat.json, summary)
         elif warehouse is not None:
             stored, version = _planned(warehouse)
-            shown = _shown(stored, {"plan_version": version}, summary, house=existing_warehouse(warehouse))
+            shown = _shown(stored, {"plan_version": version}, summary, warehouse=existing_warehouse(warehouse))
     _deliver_plan(shown, format, output)
     raise typer.Exit(1 if shown.has_failed else 0)
 
@@ -228,15 +228,15 @@ def _shown(
     facts: dict[str, Any],
     summary: bool,
     has_failed: bool = False,
-    house: Warehouse | None = None,
+    warehouse: Warehouse | None = None,
 ) -> _ShownPlan:
     from optimizer.plan.export import to_json
     from spark_jobs.costs.learned import known_costs
     from spark_jobs.run.break_even import of_plan
     from spark_jobs.unshared.comparison import stored_comparisons
 
-    compared = stored_comparisons(house) if house is not None else ()
-    found = of_plan(known_costs(house), plan, compared[-1].samples if compared else ())
+    compared = stored_comparisons(warehouse) if warehouse is not None else ()
+    found = of_plan(known_costs(warehouse), plan, compared[-1].samples if compared else ())
     data = to_json(plan) | facts | ({"break_even": found.to_json()} if found is not None else {})
     if summary:
         for tree in data["trees"]:
@@ -373,7 +373,7 @@ def explain(
     rate: Rates = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
-    warehouse: OptionalHouse = None,
+    warehouse: OptionalWarehouse = None,
     as_json: AsJson = False,
 ) -> None:
     """Why a query shares, with whom, what it would cost alone, and why the nearest others are in other trees."""
@@ -415,7 +415,7 @@ def _plan_of(
     epilog="Examples: heddle diff --warehouse var/warehouse   |   heddle diff 3 7 --warehouse var/warehouse --json"
 )
 def diff(
-    warehouse: House,
+    warehouse: WarehouseOption,
     plan_a: Annotated[
         int | None, typer.Argument(help="A plan version. Default: the one before PLAN_B.", show_default=False)
     ] = None,
@@ -453,7 +453,7 @@ def show_version_diff(difference: VersionDiff) -> None:
 def what_if(
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
-    warehouse: OptionalHouse = None,
+    warehouse: OptionalWarehouse = None,
     add: Annotated[list[Path] | None, typer.Option("--add", help="A workload file; may be given again.")] = None,
     remove: Annotated[
         list[str] | None,
@@ -515,9 +515,9 @@ def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predict
     from spark_jobs.costs.measurements import last_groups, machine
     from spark_jobs.run.break_even import price_of_a_day
 
-    house = opened_warehouse(warehouse)
-    learned = Learned(Fit(SHIPPED), [], machine()) if house is None else Learned.of(house)
-    groups = {} if house is None else last_groups(house)
+    opened = opened_warehouse(warehouse)
+    learned = Learned(Fit(SHIPPED), [], machine()) if opened is None else Learned.of(opened)
+    groups = {} if opened is None else last_groups(opened)
     plans = {"now": answer.before, "then": answer.after}
     found = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
     return {name: price for name, price in found.items() if price is not None}
@@ -586,7 +586,7 @@ def _additional(
 @app.command(epilog="Examples: heddle rollback 3 --warehouse var/warehouse --reason 'slower since 4'")
 def rollback(
     plan_version: Annotated[int, typer.Argument(help="The version to go back to.", show_default=False)],
-    warehouse: House,
+    warehouse: WarehouseOption,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the plan.")] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
