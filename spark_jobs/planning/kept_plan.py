@@ -29,7 +29,7 @@ from optimizer.plan.reuse import Searched, reused
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import Stream, Workload, digest, from_json, to_json
 from spark_jobs.planning.requested import PlanningRequest
-from spark_jobs.settings import PROJECT, settings
+from spark_jobs.settings import DECLARED, PROJECT, settings
 from spark_jobs.sources.splits import files_of
 from spark_jobs.warehouse import places, plans
 from spark_jobs.warehouse.places import relocated_as
@@ -178,9 +178,9 @@ def _listing(stream: Stream) -> str:
 
 
 def _settings() -> list[tuple[str, str]]:
-    """The settings, but for secrets."""
+    """The texts of the settings that are given, without secrets."""
     configured = settings()
-    return [(one.name, repr(getattr(configured, one.name))) for one in fields(configured) if one.repr]
+    return [(each.name, repr(configured.texts.get(each.name))) for each in DECLARED if not each.is_secret]
 
 
 @cache
