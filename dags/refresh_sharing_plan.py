@@ -98,10 +98,10 @@ def refresh_sharing_plan() -> None:
             if error.diagnostic.code in ("HDL-526", "HDL-528", "HDL-551", "HDL-560"):  # no retry changes that
                 raise AirflowFailException(str(error)) from error
             raise
-        print("\n".join(outcome["diff"]))
-        for told in outcome["diagnostics"]:
-            print(f"{told['severity']} {told['code']} {told['message']}")
-        return outcome
+        print("\n".join(outcome.diff))
+        for problem in outcome.diagnostics:
+            print(f"{problem.severity} {problem.code} {problem.message}")
+        return outcome.to_json()
 
     @task(outlets=[PLAN], retries=2, retry_delay=timedelta(seconds=20))
     def announce(outcome: dict[str, Any]) -> dict[str, Any]:

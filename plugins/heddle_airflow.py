@@ -227,15 +227,15 @@ def announce_refreshes(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    house, asked = settings().warehouse, context["ti"].xcom_pull(task_ids="session")
+    place, asked = settings().warehouse, context["ti"].xcom_pull(task_ids="session")
     if context["dag_run"].run_type != "scheduled":
         if asked is None:  # it has failed
             return []
         announce_run(context, asked)
         return announce_results(context, [published_row(asked)])
-    if not Warehouse.stands(house):
+    if not Warehouse.stands(place):
         return []
-    warehouse = Warehouse.open(house, create=False)
+    warehouse = Warehouse.open(place, create=False)
     found = of_session(warehouse, context["run_id"], micros(datetime.now(UTC)))
     rows = [row for row in found if not is_of_others(row)]
     announce(context, announcements(warehouse, rows))
@@ -277,10 +277,10 @@ def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    house = settings().warehouse
-    if not Warehouse.stands(house):
+    warehouse = settings().warehouse
+    if not Warehouse.stands(warehouse):
         return []
-    return announce(context, of_others(Warehouse.open(house, create=False), micros(datetime.now(UTC))))
+    return announce(context, of_others(Warehouse.open(warehouse, create=False), micros(datetime.now(UTC))))
 
 
 class SparkLink(BaseOperatorLink):
@@ -304,8 +304,8 @@ def application_of(run_id: str) -> str:
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    house = settings().warehouse
-    found = newest_row_of(Warehouse.open(house, create=False), run_id) if Warehouse.stands(house) else None
+    warehouse = settings().warehouse
+    found = newest_row_of(Warehouse.open(warehouse, create=False), run_id) if Warehouse.stands(warehouse) else None
     return found.record.application if found is not None else ""
 
 
@@ -532,10 +532,10 @@ def failed_refreshes(run_id: str) -> list[str]:
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    house = settings().warehouse
-    if not Warehouse.stands(house):
+    warehouse = settings().warehouse
+    if not Warehouse.stands(warehouse):
         return []
-    found = of_session(Warehouse.open(house, create=False), run_id, micros(datetime.now(UTC)))
+    found = of_session(Warehouse.open(warehouse, create=False), run_id, micros(datetime.now(UTC)))
     return [
         f"{format_instant(row.end)}: {one['code']} {one['message']}"
         for row in found

@@ -1,4 +1,4 @@
-"""What Heddle is told by environment variables and ``heddle.toml``: one frozen value, read anew at each call.
+"""Settings from the environment and ``heddle.toml``, read anew at each call.
 
 No other module reads ``HEDDLE_*`` from the environment, but two that cannot ask here: :mod:`optimizer.errors` (the
 science below imports nothing of the jobs) for ``HEDDLE_DEBUG``, by the rule that is used here, and
@@ -13,15 +13,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from optimizer.errors.crashes import is_debugging
-from optimizer.errors.diagnostics import Diagnostic, HeddleError, printable
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
 from spark_jobs.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
@@ -70,6 +70,10 @@ class TaskMemory:
 
     bytes: int
 
+    def __str__(self) -> str:
+        unit = next(unit for unit in reversed(_UNITS) if self.bytes % _UNITS[unit] == 0)
+        return f"{self.bytes // _UNITS[unit]}{unit}"
+
     @property
     def cells(self) -> int:
         """Bytes of cells that a task of the first stage gathers before it writes them."""
@@ -90,244 +94,370 @@ TASK_MEMORY = TaskMemory(2 << 30)
 """What a task may take unless ``HEDDLE_TASK_MEMORY`` says otherwise."""
 
 
-def _setting(
-    variable: str,
-    kind: str,
-    default: str,
-    meaning: str,
-    wrong: str,
-    form: Form | None = None,
-    option: str = "",
-    is_secret: bool = False,
-) -> Any:
-    """``form``: of its value in a project file; None: the environment alone says it. ``option``: of commands, which
-    have no other default."""
-    about = {"variable": variable, "kind": kind, "default": default, "meaning": meaning, "wrong": wrong}
-    key = variable.removeprefix("HEDDLE_").lower()
-    return field(metadata=about | {"key": key, "form": form, "option": option}, repr=not is_secret)
+Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
+class Setting(Generic[Value]):
+    """A setting: where it is given, how its text becomes a value, and what the documents say about it.
+
+    It is an attribute of :class:`Settings`, which parses it when it is first read.
+
+    Attributes
+    ----------
+    variable
+        Of the environment. The ``key`` in a project file is its name without ``HEDDLE_``.
+    kind, show_default, meaning, wrong
+        What it is, its default, what it is for, and what a wrong value does: for ``docs/configuration.md``.
+    parse
+        From its text to its value; of a setting with several texts, from a tuple of them. Raises ValueError, with what
+        is to be written instead.
+    default
+        The value if nothing gives one, from other settings.
+    form
+        Of its value in a project file; None: only the environment gives it.
+    option
+        Of commands, which have no other default.
+    split
+        From the variable to several texts; None: it has one.
+    takes_empty
+        Whether an empty variable is a value.
+    is_secret
+        Whether its value is never shown.
+    """
+
+    variable: str
+    kind: str
+    show_default: str
+    meaning: str
+    wrong: str
+    parse: Callable[[Any], Value]
+    default: Callable[[Settings], Value]
+    form: Form | None = None
+    option: str = ""
+    split: Callable[[str], tuple[str, ...]] | None = None
+    takes_empty: bool = False
+    is_secret: bool = False
+    name: str = ""
+
+    def __set_name__(self, owner: type[Settings], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, settings: None, owner: type[Settings]) -> Setting[Value]: ...
+
+    @overload
+    def __get__(self, settings: Settings, owner: type[Settings]) -> Value: ...
+
+    def __get__(self, settings: Settings | None, owner: type[Settings]) -> Setting[Value] | Value:
+        if settings is None:
+            return self
+        value = self._value(settings)
+        # the attribute of the instance is read from now on
+        vars(settings)[self.name] = value
+        return value
+
+    def _value(self, settings: Settings) -> Value:
+        texts = settings.texts.get(self.name)
+        if texts is None:
+            return self.default(settings)
+        try:
+            return self.parse(texts[0] if self.split is None else texts)
+        except ValueError as error:
+            message = f"{self.variable} is {redacted(', '.join(texts))[:128]!r}"
+            raise HeddleError("HDL-120", message, str(error)) from None
+
+    @property
+    def key(self) -> str:
+        return self.variable.removeprefix("HEDDLE_").lower()
+
+    def given(self, environment: Mapping[str, str], project: ProjectFile) -> tuple[str, ...] | None:
+        """Return the texts that an environment, or else a project file, gives; None if neither does."""
+        text = environment.get(self.variable)
+        if text or (self.takes_empty and text is not None):
+            return (text,) if self.split is None else self.split(text)
+        return project.values.get(self.key)
+
+
+# ------------------------------------------------------------------------------------------------- values
+def _texts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(filter(None, texts))
+
+
+def _names(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return _texts(tuple(text.strip() for text in texts))
+
+
+def _owner(text: str) -> str:
+    owner = text.strip()
+    if not owner.isprintable() or len(owner) > 128:
+        raise ValueError("1 to 128 printable characters")
+    return owner
+
+
+def _number(digits: int, unit: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(rf"\d{{1,{digits}}}", text, re.ASCII):
+            raise ValueError(f"a whole number of {unit}, 0 or more")
+        return int(text)
+
+    return parse
+
+
+def _choice(names: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def _size(text: str) -> TaskMemory:
+    size = re.fullmatch(r"([1-9]\d{0,14})([kmg]?)b?", text.strip().lower(), re.ASCII)
+    if size is None:
+        raise ValueError("a size in bytes, with k, m or g behind it: `512m`")
+    return TaskMemory(int(size[1]) * _UNITS[size[2]])
+
+
+def _port(text: str) -> int | None:
+    port = text.strip()
+    if port and (not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > MOST["port"]):
+        raise ValueError("a port, 0 to 65535")
+    return int(port) if port else None
+
+
+def _address(text: str) -> str | None:
+    address = text.strip().rstrip("/")
+    if address and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", address):
+        raise ValueError("the address of its first page, as http://history:18080")
+    return address or None
+
+
+def _unless_none(text: str) -> str | None:
+    # in a project file it is relative to the folder of the file
+    return None if Path(text).name == "none" else text
+
+
+def _former_engine(settings: Settings) -> str | None:
+    if settings.in_process is None:
+        return None
+    return "auto" if settings.in_process else "spark"
+
+
+def _former_limit(settings: Settings) -> int:
+    return LOCAL_EVENTS if settings.in_process is None else settings.in_process
+
+
 class Settings:
-    """The settings of Heddle.
+    """The settings of Heddle, as an environment and a project file give them.
 
-    A wrong value fails what needs it and nothing else: texts that may be wrong are kept as they are, and checked by the
-    property of their name. An empty variable is as one that is not set, but for ``spark_master`` and ``driver_memory``.
-    What no variable says, the project file does.
+    Each is parsed when it is first read, so a wrong value fails what needs it (HDL-120) and nothing else. An empty
+    variable counts as missing, except for ``spark_master`` and ``driver_memory``.
 
     Parameters
     ----------
-    home
-        The folder of the project.
-    warehouse, streams
-        The folder or URL of the tables, and the file that declares the streams, of the DAGs and pages.
-    workload
-        The files of queries that the DAGs register: patterns of paths, and folders.
-    source_roots
-        The only folders that streams are read from; None: any but the system's.
-    copies
-        The folder or URL of the copies of what only Spark reads.
-    owner_text
-        See :attr:`owner`.
-    owner_quota_text
-        See :attr:`owner_quota`.
-    tables_of_owners
-        Owners whose queries have tables of their own.
-    spark_master
-        The master's URL; None: not said.
-    spark_code_text
-        See :attr:`spark_code`.
-    spark_remote
-        The URL of a Spark Connect server; None: a session is started here. It may hold a token.
-    engine_text
-        See :attr:`engine`.
-    local_events_text, in_process_text
-        See :attr:`local_events`.
-    event_log
-        The folder or URL of Spark's event log; None: there is none.
-    spark_history_text
-        See :attr:`spark_history`.
-    driver_memory
-        Of the JVM of Spark's driver, as Spark writes it.
-    task_memory_text
-        See :attr:`task_memory`.
-    jars
-        The folder of Delta's jars.
-    lease_dsn
-        Of the PostgreSQL that keeps the lease of warehouses; None: a file beside the tables does. It is no part of the
-        value's text: it holds a password.
-    catalog_schema
-        Where the DAG of the plan makes every query a view, as Spark writes its name; None: nowhere.
-    topics
-        The file of the topics that the DAG ``land_topics`` lands.
-    kafka_options
-        The file of options of Kafka's client; None: there are none.
-    session
-        How long a session of the DAG that answers refreshes lives; empty: each refresh is a run of its own.
-    checks_text
-        See :attr:`checks`.
-    cpu_hour_price
-        What a CPU hour costs, as text: :meth:`spark_jobs.costs.money.CpuPrice.parse` reads it.
-    debug
-        Whether tracebacks, and what the JVM logs, are printed.
-    airflow_port_text
-        See :attr:`airflow_port`.
+    environment
+        The variables. They are read at once.
+    project
+        The project file, which gives what no variable gives.
     """
 
-    home: Path = _setting(
+    home = Setting(
         "HEDDLE_HOME",
         "folder",
         "the folder of the code",
         "the project: `dags`, `spark_jobs` and `var` lie in it, for Airflow",
         "not checked",
+        Path,
+        lambda settings: PROJECT,
     )
-    warehouse: str = _setting(
+    warehouse = Setting(
         "HEDDLE_WAREHOUSE",
         "folder or URL",
         "`var/warehouse` in HEDDLE_HOME",
         "the tables; the default is for the DAGs and the pages alone, commands have none",
         "HDL-501, HDL-546 or HDL-574 to HDL-579 when it is opened",
+        str,
+        lambda settings: str(settings.home / "var" / "warehouse"),
         "path",
-        "--warehouse PLACE",
+        option="--warehouse PLACE",
     )
-    streams: Path = _setting(
+    streams = Setting(
         "HEDDLE_STREAMS",
         "file",
         "`dags/workload/streams.yaml` in HEDDLE_HOME",
         "declares the streams; the default is for the DAGs alone, commands have none",
         "HDL-111, or HDL-450 to HDL-461 for what is in it",
+        Path,
+        lambda settings: settings.home / "dags" / "workload" / "streams.yaml",
         "path",
-        "--streams FILE",
+        option="--streams FILE",
     )
-    workload: tuple[str, ...] = _setting(
+    workload = Setting(
         "HEDDLE_WORKLOAD",
         "pattern of paths",
         "`dags/workload/*.sql` in HEDDLE_HOME",
         "the files of queries; the default is for the DAGs alone, commands have none",
         "HDL-113 if it names no file; HDL-111 if one of several names none",
+        _texts,
+        lambda settings: (str(settings.home / "dags" / "workload" / "*.sql"),),
         "paths",
-        "FILES",
+        option="FILES",
+        split=lambda text: (text,),
     )
-    source_roots: tuple[str, ...] | None = _setting(
+    source_roots = Setting(
         "HEDDLE_SOURCES",
         "folders and URLs of folders in stores, `:` between them",
         "none: any folder but the system's",
         "all files of streams have to lie in them, links followed; in a store, the URL or what it lies in is named",
         "HDL-458 for a stream that lies elsewhere; HDL-574 or HDL-575 for a URL that is none",
+        _texts,
+        lambda settings: None,
         "paths",
+        split=lambda text: split_places(text, os.pathsep),
     )
-    copies: str = _setting(
+    copies = Setting(
         "HEDDLE_COPIES",
         "folder or URL",
         "that of the warehouse with `-copies` behind it",
         "where [copies](sources.md#what-only-spark-reads) lie of streams that only Spark reads",
         "HDL-542 or HDL-574 to HDL-579 when something is copied",
+        str,
+        lambda settings: f"{settings.warehouse.rstrip('/')}-copies",
         "path",
     )
-    owner_text: str = _setting(
+    owner = Setting(
         "HEDDLE_OWNER",
         "1 to 128 printable characters",
         "none",
         "the owner of queries that are read without `-- owner:`",
         "HDL-120 when queries are read",
+        _owner,
+        lambda settings: "",
         "text",
     )
-    owner_quota_text: str = _setting(
+    owner_quota = Setting(
         "HEDDLE_OWNER_QUOTA",
         "whole number, 0 or more",
         f"`{OWNER_QUOTA}`",
         "most registered queries of one owner (`-- owner:`); later ones are refused with HDL-311",
         "HDL-120 when queries are read",
+        _number(9, "queries"),
+        lambda settings: OWNER_QUOTA,
         "number",
     )
-    tables_of_owners: tuple[str, ...] = _setting(
+    tables_of_owners = Setting(
         "HEDDLE_TABLES_OF_OWNERS",
         "owners, `,` between them",
         "none",
         "their queries have [tables of their own](tables.md#a-table-of-its-own), under the query's name unless "
         "`-- table:` says another",
         "not checked",
+        _names,
+        lambda settings: (),
         "texts",
+        split=lambda text: tuple(text.split(",")),
     )
-    spark_master: str | None = _setting(
+    spark_master = Setting(
         "HEDDLE_SPARK_MASTER",
         "URL",
         "`local[*]`",
         "where Spark runs: any Spark master",
         "HDL-900: Spark refuses it",
+        str,
+        lambda settings: None,
         "text",
+        takes_empty=True,
     )
-    spark_code_text: str = _setting(
+    spark_code = Setting(
         "HEDDLE_SPARK_CODE",
         "`folder` or `archive`",
         "`folder`",
         "how the executors of a cluster get Heddle's code: from the folder of the project, which they see under the "
         "same path, or as an archive that is sent with compiled kernels. Spark Connect always sends it",
         "HDL-120 when Spark starts",
+        _choice(SENT),
+        lambda settings: SENT[0],
         "text",
     )
-    spark_remote: str | None = _setting(
+    spark_remote = Setting(
         "HEDDLE_SPARK_REMOTE",
         "URL",
         "none: a classic session",
         "a Spark Connect server (`sc://host:15002`) that computes instead; a secret, as it may hold a token",
         "HDL-529 when a session starts",
+        str,
+        lambda settings: None,
         "text",
         is_secret=True,
     )
-    engine_text: str = _setting(
+    engine = Setting(
         "HEDDLE_ENGINE",
         "`spark`, `local` or `auto`",
         "`spark` in DAGs, with a master elsewhere and with Spark Connect; else `auto`",
         "what runs compute with: Spark; processes of this machine, without a JVM; local processes for no more events "
         "and rows than `local_events`, else Spark",
         "HDL-120 when something runs; also `local` with a master elsewhere",
+        _choice(ENGINES),
+        _former_engine,
         "text",
         option="--engine",
     )
-    local_events_text: str = _setting(
+    local_events = Setting(
         "HEDDLE_LOCAL_EVENTS",
         "whole number, 0 or more",
         f"`{LOCAL_EVENTS}`",
         "the events and rows up to which `engine: auto` starts no Spark",
         "HDL-120 when something runs",
+        _number(12, "events"),
+        _former_limit,
         "number",
     )
-    in_process_text: str = _setting(
+    in_process = Setting(
         "HEDDLE_IN_PROCESS",
         "whole number, 0 or more",
         "none",
         "the former name of `local_events`, of which 0 was `engine: spark`. It is read, with a warning (HDL-125)",
         "HDL-120 when something runs",
+        _number(12, "events"),
+        lambda settings: None,
         "number",
     )
-    event_log: str | None = _setting(
+    event_log = Setting(
         "HEDDLE_EVENT_LOG",
         "folder or URL; `none`",
         "`var/spark-events` in HEDDLE_HOME",
         "where Spark writes down what each application did, for a history server; in the default folder a file is kept "
         "for seven days",
         "not written if it cannot be made",
+        _unless_none,
+        lambda settings: str(settings.home / EVENTS),
         "path",
     )
-    spark_history_text: str = _setting(
+    spark_history = Setting(
         "HEDDLE_SPARK_HISTORY",
         "URL",
         "none",
         "where Spark's history server is, as `http://history:18080`: the link *Spark* of Airflow's tasks and the page "
         "of a run lead there",
         "HDL-120 when the page of a run is read; the task has no link",
+        _address,
+        lambda settings: None,
         "text",
     )
-    driver_memory: str = _setting(
+    driver_memory = Setting(
         "HEDDLE_DRIVER_MEMORY",
         "size",
         "`2g`",
         "memory of Spark's driver, as Spark writes it; without it that of `spark-defaults.conf`, where it has one",
         "HDL-900: the JVM does not start",
+        str,
+        lambda settings: DRIVER_MEMORY,
         "text",
+        takes_empty=True,
     )
-    task_memory_text: str = _setting(
+    task_memory = Setting(
         "HEDDLE_TASK_MEMORY",
         "bytes: `512m`, `2g`",
         "`2g`",
@@ -335,249 +465,144 @@ class Settings:
         "rows are written early, answers made in several passes; what cannot be divided fails alone "
         "([limits](limits.md#memory))",
         "HDL-120 when something runs",
+        _size,
+        lambda settings: TASK_MEMORY,
         "text",
     )
-    jars: Path = _setting(
+    jars = Setting(
         "HEDDLE_JARS",
         "folder",
         "`.cache/ivy/jars` in the folder of the code",
         "Delta's jars, which `make setup` puts there",
         "HDL-520 when a session starts",
+        Path,
+        lambda settings: PROJECT / ".cache" / "ivy" / "jars",
         "path",
     )
-    lease_dsn: str | None = _setting(
+    lease_dsn = Setting(
         "HEDDLE_LEASE_DSN",
         "PostgreSQL DSN",
         "none: a file of the warehouse keeps it",
         "the server that keeps the lease of a warehouse that several hosts write; a secret, which nothing repeats",
         "HDL-513 when something is written",
+        str,
+        lambda settings: None,
         "text",
         is_secret=True,
     )
-    catalog_schema: str | None = _setting(
+    catalog_schema = Setting(
         "HEDDLE_CATALOG_SCHEMA",
         "schema, or catalogue.schema",
         "none: no views are made",
         "where Spark's catalogue gets a view of every query after each new version of the plan",
         "HDL-623 or HDL-624 when they are made; answers are not concerned",
+        str,
+        lambda settings: None,
         "text",
     )
-    topics: Path = _setting(
+    topics = Setting(
         "HEDDLE_TOPICS",
         "file",
         "`dags/workload/topics.toml` in HEDDLE_HOME",
         "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); while it names none, or is not there, the DAG is "
         "skipped",
         "HDL-626 when the DAG runs",
+        Path,
+        lambda settings: settings.home / "dags" / "workload" / "topics.toml",
         "path",
     )
-    kafka_options: Path | None = _setting(
+    kafka_options = Setting(
         "HEDDLE_KAFKA_OPTIONS",
         "file",
         "none: Kafka asks for nothing",
         "a properties file with the options of Kafka's client: [security](kafka.md#security)",
         "HDL-626 when a topic is landed",
+        Path,
+        lambda settings: None,
     )
-    session: str = _setting(
+    session = Setting(
         "HEDDLE_SESSION",
         "minutes or hours: `15 minutes`, `1 hour`",
         "none: each refresh is a run of its own",
         "the DAG `aggregate_windows` starts a [session](airflow.md#sessions) so often, which answers each refresh when "
         "it is due",
         "Airflow shows the DAG's import error",
+        str,
+        lambda settings: "",
     )
-    checks_text: str = _setting(
+    checks = Setting(
         "HEDDLE_CHECKS",
         "`all`, `sample` or `none`",
         "`all`",
         "what of a run's answers is checked before they are published: everything is inspected and a sample "
         "recomputed from raw events; only the sample; nothing, which its record and readers are told",
         "HDL-120 when something runs",
+        _choice(CHECKS),
+        lambda settings: CHECKS[0],
         "text",
         option="--checks",
     )
-    cpu_hour_price: str = _setting(
+    cpu_hour_price = Setting(
         "HEDDLE_CPU_HOUR_PRICE",
         "amount, with a currency or not",
         "none: costs are CPU seconds alone",
         "what a CPU hour costs, e.g. `0.05 EUR`: the pages say what queries and owners "
         "[cost a month](operations.md#money)",
         "HDL-120 when a page is read",
+        str,
+        lambda settings: "",
         "text",
     )
-    debug: bool = _setting(
+    debug = Setting(
         "HEDDLE_DEBUG",
         "switch",
         "off",
         "print tracebacks, and what Spark logs; `heddle --debug` sets it",
         "on for any text but `0`",
+        lambda text: is_debugging({"HEDDLE_DEBUG": text}),
+        lambda settings: False,
     )
-    airflow_port_text: str = _setting(
+    airflow_port = Setting(
         "HEDDLE_AIRFLOW_PORT",
         "port, 0 to 65535",
         "that of the last start, else `8080`",
         "where `make up` has Airflow listen on 127.0.0.1; if it is taken, or 0, another is chosen",
         "HDL-120 when Airflow starts",
+        _port,
+        lambda settings: None,
         "port",
     )
 
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str], project: ProjectFile = NO_FILE) -> Settings:
-        """What an environment says, and where it says nothing, a project file. Raises nothing: see the class."""
-        home = _home(environment)
-
-        def text(key: str, takes_empty: bool = False) -> str | None:
-            given = environment.get(f"HEDDLE_{key.upper()}")
-            is_given = given is not None if takes_empty else bool(given)
-            return given if is_given else next(iter(project.values.get(key, ())), None)
-
-        def texts(key: str, separator: str | None = None) -> tuple[str, ...] | None:
-            given = environment.get(f"HEDDLE_{key.upper()}")
-            if not given:
-                return project.values.get(key)
-            return tuple(part for part in (given.split(separator) if separator else [given]) if part)
-
-        def places(key: str) -> tuple[str, ...] | None:
-            given = environment.get(f"HEDDLE_{key.upper()}")
-            return split_places(given, os.pathsep) if given else project.values.get(key)
-
-        warehouse = text("warehouse") or str(home / "var" / "warehouse")
-        memory, owners = text("driver_memory", takes_empty=True), texts("tables_of_owners", ",")
-        return cls(
-            home=home,
-            warehouse=warehouse,
-            streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
-            workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
-            source_roots=places("sources"),
-            copies=text("copies") or f"{warehouse.rstrip('/')}-copies",
-            owner_text=text("owner") or "",
-            owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
-            tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
-            spark_master=text("spark_master", takes_empty=True),
-            spark_code_text=text("spark_code") or "folder",
-            spark_remote=text("spark_remote") or None,
-            engine_text=text("engine") or "",
-            local_events_text=text("local_events") or "",
-            in_process_text=text("in_process") or "",
-            event_log=_none(text("event_log") or str(home / EVENTS)),
-            spark_history_text=text("spark_history") or "",
-            driver_memory=DRIVER_MEMORY if memory is None else memory,
-            task_memory_text=text("task_memory") or "2g",
-            jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
-            lease_dsn=text("lease_dsn") or None,
-            catalog_schema=text("catalog_schema") or None,
-            topics=Path(text("topics") or home / "dags" / "workload" / "topics.toml"),
-            kafka_options=Path(file) if (file := environment.get("HEDDLE_KAFKA_OPTIONS")) else None,
-            session=environment.get("HEDDLE_SESSION") or "",
-            checks_text=text("checks") or CHECKS[0],
-            cpu_hour_price=text("cpu_hour_price") or "",
-            debug=is_debugging(environment),
-            airflow_port_text=text("airflow_port") or "",
-        )
-
-    @property
-    def owner(self) -> str:
-        """The owner of queries that name none; empty: they have none. Raises HDL-120 if it cannot be one."""
-        text = self.owner_text.strip()
-        if not text.isprintable() or len(text) > 128:
-            raise HeddleError("HDL-120", f"HEDDLE_OWNER is {text[:128]!r}", "1 to 128 printable characters")
-        return text
-
-    @property
-    def owner_quota(self) -> int:
-        """The most registered queries of one owner. Raises HDL-120 if that is no number."""
-        text = self.owner_quota_text
-        if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-            raise HeddleError("HDL-120", f"HEDDLE_OWNER_QUOTA is {text!r}", "a whole number of queries, 0 or more")
-        return int(text)
-
-    @property
-    def spark_history(self) -> str | None:
-        """The address of Spark's history server, without a slash at its end; None: there is none. Raises HDL-120."""
-        text = self.spark_history_text.strip().rstrip("/")
-        if text and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", text):
-            hint = "the address of its first page, as http://history:18080"
-            raise HeddleError("HDL-120", f"HEDDLE_SPARK_HISTORY is {printable(redacted(text), 128)!r}", hint)
-        return text or None
-
-    @property
-    def engine(self) -> str | None:
-        """What runs compute with, one of :data:`ENGINES`; None: nothing says. Raises HDL-120."""
-        text = self.engine_text
-        if text and text not in ENGINES:
-            raise HeddleError("HDL-120", f"HEDDLE_ENGINE is {text[:128]!r}", f"one of {', '.join(ENGINES)}")
-        if not text and self.in_process_text:
-            return "auto" if self._number("in_process") else "spark"
-        return text or None
-
-    @property
-    def spark_code(self) -> str:
-        """How executors get this code, one of :data:`SENT`. Raises HDL-120."""
-        text = self.spark_code_text
-        if text not in SENT:
-            raise HeddleError("HDL-120", f"HEDDLE_SPARK_CODE is {text[:128]!r}", f"one of {', '.join(SENT)}")
-        return text
-
-    @property
-    def local_events(self) -> int:
-        """Events and rows up to which ``auto`` starts no Spark. Raises HDL-120 if that is no number."""
-        if self.local_events_text:
-            return self._number("local_events")
-        return self._number("in_process") if self.in_process_text else LOCAL_EVENTS
-
-    def _number(self, key: str) -> int:
-        text = getattr(self, f"{key}_text")
-        if not re.fullmatch(r"\d{1,12}", text, re.ASCII):
-            message = f"HEDDLE_{key.upper()} is {text!r}"
-            raise HeddleError("HDL-120", message, "a whole number of events, 0 or more")
-        return int(text)
+    def __init__(self, environment: Mapping[str, str], project: ProjectFile = NO_FILE) -> None:
+        given = ((setting.name, setting.given(environment, project)) for setting in DECLARED)
+        self.texts: Mapping[str, tuple[str, ...]] = {name: texts for name, texts in given if texts is not None}
 
     def warnings(self) -> list[Diagnostic]:
-        """HDL-125 for what is read though it is called otherwise today."""
-        if not self.in_process_text:
+        """HDL-125 for a setting that is given by its former name."""
+        if self.in_process is None:
             return []
-        now = 'engine = "spark"' if not self._number("in_process") else f"local_events = {self.in_process_text}"
+        now = f"local_events = {self.in_process}" if self.in_process else 'engine = "spark"'
         message = "HEDDLE_IN_PROCESS is the former name of a setting"
         return [Diagnostic("HDL-125", message, f"in {NAME}: {now}", severity="warning")]
 
-    @property
-    def task_memory(self) -> TaskMemory:
-        """What the data of one task may take. Raises HDL-120 if that is no size."""
-        text = self.task_memory_text.strip().lower()
-        size = re.fullmatch(r"([1-9]\d{0,14})([kmg]?)b?", text, re.ASCII)
-        if size is None:
-            message = f"HEDDLE_TASK_MEMORY is {self.task_memory_text[:128]!r}"
-            raise HeddleError("HDL-120", message, "a size in bytes, with k, m or g behind it: `512m`")
-        return TaskMemory(int(size[1]) * _UNITS[size[2]])
-
-    @property
-    def airflow_port(self) -> int | None:
-        """The port that the embedded Airflow listens on; None: not said. Raises HDL-120 if that is no port."""
-        text = self.airflow_port_text.strip()
-        if not text:
-            return None
-        if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or int(text) > 65_535:
-            raise HeddleError("HDL-120", f"HEDDLE_AIRFLOW_PORT is {text!r}", "a port, 0 to 65535")
-        return int(text)
-
-    @property
-    def checks(self) -> str:
-        """What is checked of answers before they are published, one of :data:`CHECKS`. Raises HDL-120."""
-        if self.checks_text not in CHECKS:
-            raise HeddleError("HDL-120", f"HEDDLE_CHECKS is {self.checks_text!r}", f"one of {', '.join(CHECKS)}")
-        return self.checks_text
-
     def workload_files(self) -> list[str]:
-        """The files that :attr:`workload` names, in the order of their names; of several patterns one that names none
-        stays as it is, so that whoever reads the files says so: its queries are not to be taken for removed."""
+        """Return the files that :attr:`workload` names, in the order of their names.
+
+        Of several patterns, one that matches no file stays as it is, so that reading it fails: its queries are not
+        taken for removed.
+        """
         files = {pattern: sorted(glob(pattern)) for pattern in self.workload}  # noqa: PTH207 - it may be absolute
         named = [file for pattern, of in files.items() for file in of or ([pattern] if len(files) > 1 else [])]
         return sorted(set(named))
 
 
+DECLARED: tuple[Setting[Any], ...] = tuple(each for each in vars(Settings).values() if isinstance(each, Setting))
+"""Every setting, in the order of the page on configuration."""
+
+
 def project_file(environment: Mapping[str, str]) -> ProjectFile:
     """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
-    project = read_project(_home(environment), *_keys())
+    project = read_project(Settings(environment).home, *_keys())
     keep_secret({key: ", ".join(values) for key, values in project.values.items()})
     return project
 
@@ -585,23 +610,13 @@ def project_file(environment: Mapping[str, str]) -> ProjectFile:
 @cache
 def _keys() -> tuple[dict[str, Form], dict[str, str]]:
     """The forms of what a project file may say, and where else is said what it may not."""
-    about = [one.metadata for one in fields(Settings)]
-    others = {each["key"]: f"set {each['variable']} in the environment" for each in about if not each["form"]}
-    return {each["key"]: each["form"] for each in about if each["form"]}, others
-
-
-def _none(text: str) -> str | None:
-    # of a project file it is below its folder
-    return None if Path(text).name == "none" else text
-
-
-def _home(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("HEDDLE_HOME") or PROJECT)
+    elsewhere = {each.key: f"set {each.variable} in the environment" for each in DECLARED if each.form is None}
+    return {each.key: each.form for each in DECLARED if each.form is not None}, elsewhere
 
 
 def settings() -> Settings:
     """The settings of this process as its environment and its project file are now. Raises HDL-123."""
-    return Settings.from_environment(os.environ, project_file(os.environ))
+    return Settings(os.environ, project_file(os.environ))
 
 
 @dataclass(frozen=True)
@@ -623,43 +638,44 @@ class Described:
 def describe(environment: Mapping[str, str] = os.environ) -> tuple[list[Described], Path | None]:
     """Every setting, in the order of the page on configuration, and the project file. Raises HDL-123."""
     project = project_file(environment)
-    configured = Settings.from_environment(environment, project)
-    found = []
-    for one in fields(Settings):
-        key, variable = one.metadata["key"], one.metadata["variable"]
-        value = getattr(configured, one.name)
-        text = HIDDEN if value and not one.repr else _shown(value)
-        is_taken_empty = one.name in ("spark_master", "driver_memory") and variable in environment
-        if environment.get(variable) or is_taken_empty:
-            found.append(Described(key, variable, text, "environment"))
-        elif key in project.values:
-            found.append(Described(key, variable, text, NAME, str(project.path), project.line_of(key)))
+    configured, rows = Settings(environment, project), list[Described]()
+    for each in DECLARED:
+        shown = _shown(each, configured)
+        if each.given(environment, NO_FILE) is not None:
+            rows.append(Described(each.key, each.variable, shown, "environment"))
+        elif each.key in project.values:
+            line = project.line_of(each.key)
+            rows.append(Described(each.key, each.variable, shown, NAME, str(project.path), line))
         else:
-            found.append(Described(key, variable, text, "default"))
-    return found, project.path
+            rows.append(Described(each.key, each.variable, shown, "default"))
+    return rows, project.path
 
 
-def _shown(value: Any) -> str:
+def _shown(setting: Setting[Any], configured: Settings) -> str:
+    """The value of a setting as text; a wrong one as it is given, a secret not at all."""
+    try:
+        value = getattr(configured, setting.name)
+    except HeddleError:
+        value = configured.texts.get(setting.name)
+    if value and setting.is_secret:
+        return HIDDEN
     if isinstance(value, bool):
         return "on" if value else "off"
     return redacted(", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
 
 
 def said(name: str) -> Any:
-    """The value of a setting that the environment or the project file says; None if neither does. Raises HDL-123."""
-    project = project_file(os.environ)
-    about = next(one.metadata for one in fields(Settings) if one.name == name)
-    if not os.environ.get(about["variable"]) and about["key"] not in project.values:
-        return None
-    return getattr(Settings.from_environment(os.environ, project), name)
+    """The value of a setting that the environment or the project file gives; None if neither does. Raises HDL-123."""
+    configured = settings()
+    return getattr(configured, name) if name in configured.texts else None
 
 
 def required(name: str) -> Any:
-    """The value of a setting that commands have no default of. Raises HDL-124 if nothing says it, HDL-123."""
+    """The value of a setting that commands have no default of. Raises HDL-124 if nothing gives it, HDL-123."""
     value = said(name)
     if value is None:
-        about = next(one.metadata for one in fields(Settings) if one.name == name)
-        hint = f'give {about["option"]}, or set {about["variable"]}, or write {about["key"]} = "…" into {NAME}'
+        about: Setting[Any] = getattr(Settings, name)
+        hint = f'give {about.option}, or set {about.variable}, or write {about.key} = "…" into {NAME}'
         raise HeddleError("HDL-124", f"nothing says the {name} of this command", hint)
     return value
 
@@ -670,12 +686,13 @@ def schema() -> dict[str, Any]:
     several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
     forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
     forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
-    about = [one.metadata for one in fields(Settings) if one.metadata["form"]]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Heddle: {NAME}",
         "type": "object",
-        "properties": {each["key"]: {"description": each["meaning"]} | forms[each["form"]] for each in about},
+        "properties": {
+            each.key: {"description": each.meaning} | forms[each.form] for each in DECLARED if each.form is not None
+        },
         "additionalProperties": False,
     }
 
@@ -744,10 +761,9 @@ def page() -> str:
         "| Variable | In heddle.toml | Value | Default | Meaning | A wrong value |",
         "|---|---|---|---|---|---|",
     ]
-    for one in fields(Settings):
-        about = one.metadata
-        key = f"`{about['key']}`: {WORDS[about['form']]}" if about["form"] else "no"
-        cells = (f"`{about['variable']}`", key, about["kind"], about["default"], about["meaning"], about["wrong"])
+    for each in DECLARED:
+        key = f"`{each.key}`: {WORDS[each.form]}" if each.form is not None else "no"
+        cells = (f"`{each.variable}`", key, each.kind, each.show_default, each.meaning, each.wrong)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "The codes are explained in [errors](errors.md).", ""])
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd, Query
+from heddle.cli.options import AsJson, Format, OptionalBegin, OptionalEnd, Query, WarehouseOption
 from heddle.cli.output import telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 def read(
     query: Query,
-    warehouse: House,
+    warehouse: WarehouseOption,
     begin: OptionalBegin = None,
     end: OptionalEnd = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
@@ -61,16 +61,16 @@ def read(
 
 
 def _published(
-    house: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None
+    warehouse: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None
 ) -> tuple[pa.Table, list[dict[str, str]]]:
     """The published answers of a query, of the newest windows if that is asked, and which intervals were unchecked."""
     from spark_jobs.results.read import check_answered, newest_windows, partly_checked
     from spark_jobs.results.read import read as read_answers
 
-    table = read_answers(house, query, begin, end)
+    table = read_answers(warehouse, query, begin, end)
     if not table.num_rows:
-        check_answered(house, query, begin, end)
-    return table if newest is None else newest_windows(table, newest), partly_checked(house, query, begin, end)
+        check_answered(warehouse, query, begin, end)
+    return table if newest is None else newest_windows(table, newest), partly_checked(warehouse, query, begin, end)
 
 
 def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
@@ -186,7 +186,7 @@ def _figure(value: float) -> str:
 )
 def lookup(
     query: Query,
-    warehouse: House,
+    warehouse: WarehouseOption,
     at: Annotated[str | None, typer.Option("--at", help="Its newest answer at this instant (UTC).")] = None,
     range_: Annotated[
         str | None, typer.Option("--range", help="Another window: of this length, e.g. '3 hours', with --ending-at.")

@@ -9,7 +9,7 @@ import typer
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, House, OptionalBegin, OptionalEnd
+from heddle.cli.options import AsJson, OptionalBegin, OptionalEnd, WarehouseOption
 from heddle.cli.output import print_diagnostics, print_json, print_rows, telling_errors
 from heddle.cli.progress import stages
 from heddle.cli.root import app
@@ -33,7 +33,7 @@ DEFAULT_SHARE = "5%"
     "--to 2013-07-02   |   heddle audit --share 20% --from 2013-07-01 --to 2013-08-01 --json   |   heddle audit --files"
 )
 def audit(
-    warehouse: House,
+    warehouse: WarehouseOption,
     begin: OptionalBegin = None,
     end: OptionalEnd = None,
     is_all: Annotated[bool, typer.Option("--all", help="Recompute every window.")] = False,
@@ -71,10 +71,10 @@ def _audit_answers(warehouse: str, interval: tuple[str, str], share: float, seed
         from spark_jobs.operations.audit import recompute_published
         from spark_jobs.sources.decoding import parse_instant
 
-        house, clock = existing_warehouse(warehouse), time.time_ns()
+        opened, clock = existing_warehouse(warehouse), time.time_ns()
         begin, end = map(parse_instant, interval)
         with engine_of_command("heddle audit") as (engine, report):
-            found = recompute_published(house, begin, end, share, clock // 1000, engine, report, seed or str(clock))
+            found = recompute_published(opened, begin, end, share, clock // 1000, engine, report, seed or str(clock))
     if as_json:
         print_json({"format_version": 1, **found.to_json()})
     else:

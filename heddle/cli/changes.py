@@ -72,13 +72,13 @@ def _figures(before: float, after: float) -> str:
     return f"{before:.6g} -> {after:.6g}{percent}"
 
 
-def plan_changes(house: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:
+def plan_changes(warehouse: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:
     """What registering some queries changes of what a warehouse has, in lines."""
     from spark_jobs.planning.registration import changes
     from spark_jobs.warehouse.plans import current_version, load_plan
 
-    version = current_version(house)
-    return changes(request, load_plan(house, version) if version is not None else None, made)
+    version = current_version(warehouse)
+    return changes(request, load_plan(warehouse, version) if version is not None else None, made)
 
 
 def print_changes(lines: Sequence[str]) -> None:

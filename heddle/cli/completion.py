@@ -23,9 +23,9 @@ def complete_queries(context: typer.Context, incomplete: str) -> list[tuple[str,
         from spark_jobs.warehouse.warehouse import Warehouse
 
         folder = context.params.get("warehouse") or said("warehouse")
-        house = Warehouse.existing(folder) if folder else None
-        if house is not None:
-            return [(name, owner) for name, owner in live_names(house).items() if name.startswith(incomplete)]
+        warehouse = Warehouse.existing(folder) if folder else None
+        if warehouse is not None:
+            return [(name, owner) for name, owner in live_names(warehouse).items() if name.startswith(incomplete)]
     return []
 
 

@@ -72,7 +72,7 @@ OptionalStreams = Annotated[
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-House = Annotated[
+WarehouseOption = Annotated[
     str,
     typer.Option(
         "--warehouse",
@@ -82,7 +82,7 @@ House = Annotated[
     ),
 ]
 
-OptionalHouse = Annotated[
+OptionalWarehouse = Annotated[
     str | None,
     typer.Option(
         "--warehouse",

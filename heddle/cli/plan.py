@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -17,7 +18,14 @@ from rich.table import Table
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes, show_diff
 from heddle.cli.completion import complete_queries, complete_streams
-from heddle.cli.inputs import build_requested_plan, existing_warehouse, opened_warehouse, plan_bare_windows, stored_plan
+from heddle.cli.inputs import (
+    existing_warehouse,
+    opened_warehouse,
+    plan_bare_windows,
+    planned_workload,
+    planning_request,
+    stored_plan,
+)
 from heddle.cli.options import (
     Algorithm,
     AlgorithmOption,
@@ -29,14 +37,14 @@ from heddle.cli.options import (
     DryRun,
     Exactly,
     Files,
-    House,
     OptionalFiles,
-    OptionalHouse,
     OptionalStreams,
+    OptionalWarehouse,
     PlanFormat,
     Query,
     Rates,
     Streams,
+    WarehouseOption,
     Yes,
 )
 from heddle.cli.output import (
@@ -58,6 +66,7 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.workload.values import Workload
     from spark_jobs.costs.learned import Predicted
+    from spark_jobs.planning.requested import PlanningRequest
     from spark_jobs.planning.validation import Validation
     from spark_jobs.planning.versions import Rollback, VersionDiff
     from spark_jobs.planning.what_if import RateChange, WhatIf
@@ -74,8 +83,8 @@ def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
 
     with telling_errors():
         own = said("warehouse")
-        house = Warehouse.open(own, create=False) if own is not None and Warehouse.stands(own) else None
-        validation = validate_files(files, streams, house)
+        warehouse = Warehouse.open(own, create=False) if own is not None and Warehouse.stands(own) else None
+        validation = validate_files(files, streams, warehouse)
     if as_json:
         print_json(validation.to_json())
     else:
@@ -114,7 +123,7 @@ def plan(
     ] = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
-    warehouse: OptionalHouse = None,
+    warehouse: OptionalWarehouse = None,
     windows: Annotated[
         Path | None,
         typer.Option("--windows", help="Plan bare windows: a CSV file with columns range,slide in seconds."),
@@ -148,11 +157,12 @@ def plan(
             bare, has_failed = plan_bare_windows(windows, rate or [], algorithm, cost_model, counter, budget)
             shown = _ShownPlan(bare.to_json(summary), {}, None, has_failed)
         elif files and streams is not None:
-            search = algorithm, cost_model, counter, budget, exactly
-            shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
+            request = planning_request(files, streams, rate, algorithm, cost_model)
+            request = replace(request, counter=counter.value, budget=budget, exactly=exactly)
+            shown = _plan_of_files(request, warehouse, format is PlanFormat.json, summary)
         elif warehouse is not None:
             stored, version = _planned(warehouse)
-            shown = _shown(stored, {"plan_version": version}, summary, house=existing_warehouse(warehouse))
+            shown = _shown(stored, {"plan_version": version}, summary, warehouse=existing_warehouse(warehouse))
     _deliver_plan(shown, format, output)
     raise typer.Exit(1 if shown.has_failed else 0)
 
@@ -200,29 +210,17 @@ def _check_plan_options(
         raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
 
 
-def _plan_of_files(
-    files: Sequence[Path],
-    streams: Path,
-    rates: Sequence[str],
-    warehouse: str | None,
-    algorithm: Algorithm,
-    cost_model: CostModel,
-    counter: Counter,
-    budget: float | None,
-    exactly: bool,
-    is_json: bool,
-    summary: bool,
-) -> _ShownPlan:
-    """A plan of files, beside what a warehouse has registered: what it changes there is printed, and in its JSON."""
+def _plan_of_files(request: PlanningRequest, folder: str | None, is_json: bool, summary: bool) -> _ShownPlan:
+    """A plan of files, with what a warehouse has registered: what it changes there is printed, and in its JSON."""
     started = time.process_time()
-    house = opened_warehouse(warehouse)
-    requested = build_requested_plan(files, streams, rates, algorithm, cost_model, house, counter, budget, exactly)
+    warehouse = opened_warehouse(folder)
+    planned = planned_workload(request, warehouse)
     facts: dict[str, Any] = {"seconds": round(time.process_time() - started, 6)}
-    if house is not None:
-        changed = plan_changes(house, requested.request, requested.plan)
+    if warehouse is not None:
+        changed = plan_changes(warehouse, planned.registration, planned.plan)
         print_changes(changed)
         facts |= {"changes": changed} if is_json else {}
-    return _shown(requested.plan, facts, summary, requested.has_failed, house)
+    return _shown(planned.plan, facts, summary, planned.has_failed, warehouse)
 
 
 def _shown(
@@ -230,15 +228,15 @@ def _shown(
     facts: dict[str, Any],
     summary: bool,
     has_failed: bool = False,
-    house: Warehouse | None = None,
+    warehouse: Warehouse | None = None,
 ) -> _ShownPlan:
     from optimizer.plan.export import to_json
     from spark_jobs.costs.learned import known_costs
     from spark_jobs.run.break_even import of_plan
     from spark_jobs.unshared.comparison import stored_comparisons
 
-    compared = stored_comparisons(house) if house is not None else ()
-    found = of_plan(known_costs(house), plan, compared[-1].samples if compared else ())
+    compared = stored_comparisons(warehouse) if warehouse is not None else ()
+    found = of_plan(known_costs(warehouse), plan, compared[-1].samples if compared else ())
     data = to_json(plan) | facts | ({"break_even": found.to_json()} if found is not None else {})
     if summary:
         for tree in data["trees"]:
@@ -375,7 +373,7 @@ def explain(
     rate: Rates = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
-    warehouse: OptionalHouse = None,
+    warehouse: OptionalWarehouse = None,
     as_json: AsJson = False,
 ) -> None:
     """Why a query shares, with whom, what it would cost alone, and why the nearest others are in other trees."""
@@ -407,9 +405,9 @@ def _plan_of(
         return stored_plan(warehouse)[0], False
     if not files or streams is None:
         raise typer.BadParameter("give FILES and --streams, or --warehouse")
-    house = opened_warehouse(warehouse)
-    requested = build_requested_plan(files, streams, rates, algorithm, cost_model, house)
-    return requested.plan, requested.has_failed
+    request = planning_request(files, streams, rates, algorithm, cost_model)
+    planned = planned_workload(request, opened_warehouse(warehouse))
+    return planned.plan, planned.has_failed
 
 
 # --------------------------------------------------------------------------------------------- diff
@@ -417,7 +415,7 @@ def _plan_of(
     epilog="Examples: heddle diff --warehouse var/warehouse   |   heddle diff 3 7 --warehouse var/warehouse --json"
 )
 def diff(
-    warehouse: House,
+    warehouse: WarehouseOption,
     plan_a: Annotated[
         int | None, typer.Argument(help="A plan version. Default: the one before PLAN_B.", show_default=False)
     ] = None,
@@ -455,7 +453,7 @@ def show_version_diff(difference: VersionDiff) -> None:
 def what_if(
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
-    warehouse: OptionalHouse = None,
+    warehouse: OptionalWarehouse = None,
     add: Annotated[list[Path] | None, typer.Option("--add", help="A workload file; may be given again.")] = None,
     remove: Annotated[
         list[str] | None,
@@ -517,9 +515,9 @@ def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predict
     from spark_jobs.costs.measurements import last_groups, machine
     from spark_jobs.run.break_even import price_of_a_day
 
-    house = opened_warehouse(warehouse)
-    learned = Learned(Fit(SHIPPED), [], machine()) if house is None else Learned.of(house)
-    groups = {} if house is None else last_groups(house)
+    opened = opened_warehouse(warehouse)
+    learned = Learned(Fit(SHIPPED), [], machine()) if opened is None else Learned.of(opened)
+    groups = {} if opened is None else last_groups(opened)
     plans = {"now": answer.before, "then": answer.after}
     found = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
     return {name: price for name, price in found.items() if price is not None}
@@ -588,7 +586,7 @@ def _additional(
 @app.command(epilog="Examples: heddle rollback 3 --warehouse var/warehouse --reason 'slower since 4'")
 def rollback(
     plan_version: Annotated[int, typer.Argument(help="The version to go back to.", show_default=False)],
-    warehouse: House,
+    warehouse: WarehouseOption,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the plan.")] = "",
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -14,7 +14,7 @@ import typer
 from heddle.cli import changes, terminal
 from heddle.cli.completion import complete_queries
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, DryRun, House, Names, Reason, Yes
+from heddle.cli.options import AsJson, DryRun, Names, Reason, WarehouseOption, Yes
 from heddle.cli.output import (
     LISTED,
     interval_text,
@@ -43,7 +43,7 @@ STATES = ("running", "paused", "expired", "removed")
     epilog="Examples: heddle quarantine --warehouse house   |   heddle quarantine --warehouse DIR --release part-7.csv"
 )
 def quarantine(
-    warehouse: House,
+    warehouse: WarehouseOption,
     take: Annotated[
         list[str] | None, typer.Option("--release", help="Take in what is refused of a file.", metavar="FILE")
     ] = None,
@@ -56,9 +56,9 @@ def quarantine(
     from spark_jobs.sources.untimed import standing_without_time, without_time_json
 
     with telling_errors():
-        house = existing_warehouse(warehouse)
-        released = release(house, take) if take else []
-        refused, untimed = refusals(house), standing_without_time(house)
+        opened = existing_warehouse(warehouse)
+        released = release(opened, take) if take else []
+        refused, untimed = refusals(opened), standing_without_time(opened)
     if as_json:
         files = {"refused": list(map(arrival_row, refused)), "released": list(map(arrival_row, released))}
         print_json({"format_version": 1} | files | without_time_json(untimed))
@@ -94,7 +94,7 @@ def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival], unt
 
 
 @app.command(epilog="Example: heddle pause hourly_volume by_host --warehouse var/warehouse --reason 'costs too much'")
-def pause(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson = False) -> None:
+def pause(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_json: AsJson = False) -> None:
     """Answer some queries no more until they are resumed: a new plan version without them, at once, and so every later
     one. They stay registered and their published answers stay, also where their intervals are run again. Needs no
     JVM."""
@@ -102,7 +102,7 @@ def pause(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson =
 
 
 @app.command(epilog="Example: heddle resume hourly_volume --warehouse var/warehouse")
-def resume(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson = False) -> None:
+def resume(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_json: AsJson = False) -> None:
     """Answer paused queries again, from the next run on, by a new plan version. What they missed meanwhile is told with
     the `heddle backfill` that makes up for it. Needs no JVM."""
     _pause_or_resume(names, warehouse, "resumed", reason, as_json)
@@ -147,7 +147,7 @@ def _show_unanswered(unanswered: Mapping[str, Sequence[tuple[str, str]]], wareho
 )
 def remove(
     names: Names,
-    warehouse: House,
+    warehouse: WarehouseOption,
     with_answers: Annotated[
         bool, typer.Option("--with-answers", help="Delete their published answers too, also of queries removed before.")
     ] = False,
@@ -164,8 +164,8 @@ def remove(
         return _have_agreed(answers, yes, as_json, dry_run)
 
     with telling_errors():
-        house = existing_warehouse(warehouse)
-        removal = remove_registered(house, names, reason, with_answers, dry_run, agree)
+        opened = existing_warehouse(warehouse)
+        removal = remove_registered(opened, names, reason, with_answers, dry_run, agree)
         if as_json:
             print_json(removal.to_json())
         else:
@@ -217,7 +217,7 @@ def show_removal(removal: Removal) -> None:
     "|   heddle queries --warehouse var/warehouse --history hourly_volume"
 )
 def queries(
-    warehouse: House,
+    warehouse: WarehouseOption,
     history: Annotated[
         str | None,
         typer.Option(
@@ -239,10 +239,10 @@ def queries(
 
     with telling_errors():
         clock = parse_instant(at) if at is not None else time.time_ns() // 1000
-        house = existing_warehouse(warehouse)
+        opened = existing_warehouse(warehouse)
         if history is not None:
-            return show_history(history, history_of(house, history), as_json)
-        listed = list_queries(house, clock)
+            return show_history(history, history_of(opened, history), as_json)
+        listed = list_queries(opened, clock)
     if as_json:
         print_json({"queries": [query.to_json() for query in listed]})
     else:

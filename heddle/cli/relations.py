@@ -11,7 +11,7 @@ import typer
 from heddle.cli import terminal
 from heddle.cli.answers import chosen_format, deliver_answers
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, Format, House
+from heddle.cli.options import AsJson, Format, WarehouseOption
 from heddle.cli.output import json_text, telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 def sql(
     statement: Annotated[str, typer.Argument(help="One SELECT, in DuckDB's SQL.", metavar="SQL", show_default=False)],
-    warehouse: House,
+    warehouse: WarehouseOption,
     format: Annotated[Format, typer.Option("--format", help="How to print the rows.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
@@ -47,7 +47,7 @@ def sql(
     "delta.answers; heddle views --warehouse house --dbt --output sources.yml"
 )
 def views(
-    warehouse: House,
+    warehouse: WarehouseOption,
     queries: Annotated[
         list[str] | None, typer.Argument(help="Names of queries; none: all.", metavar="[QUERY]...", show_default=False)
     ] = None,
@@ -77,7 +77,7 @@ def views(
 
 
 def _written(
-    house: Warehouse,
+    warehouse: Warehouse,
     queries: list[str] | None,
     dialect: str,
     place: str | None,
@@ -92,10 +92,10 @@ def _written(
     from spark_jobs.results.relations import relations
     from spark_jobs.results.views import results_of, table_named, view_statements
 
-    known, schema = relations(house), table_named(place, dialect) if place else None
+    known, schema = relations(warehouse), table_named(place, dialect) if place else None
     if dbt:
         return sources(known, dialect, schema, queries)
-    table = table_named(source, dialect) if source else results_of(house, dialect)
+    table = table_named(source, dialect) if source else results_of(warehouse, dialect)
     made = view_statements(known, table, dialect, schema, queries)
     if as_json:
         views = [{"query": query, "statement": statement} for query, statement in made]

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes
-from heddle.cli.inputs import build_requested_plan, existing_warehouse, stored_plan
+from heddle.cli.inputs import existing_warehouse, planned_workload, planning_request, stored_plan
 from heddle.cli.intervals import requested_interval
 from heddle.cli.options import (
     Algorithm,
@@ -30,11 +30,11 @@ from heddle.cli.options import (
     EngineOption,
     Exactly,
     Files,
-    House,
     Rates,
     RunBegin,
     RunEnd,
     Streams,
+    WarehouseOption,
     Yes,
 )
 from heddle.cli.output import (
@@ -56,6 +56,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from spark_jobs.costs.fit import Fit
+    from spark_jobs.planning.requested import PlanningRequest
     from spark_jobs.run.break_even import BreakEven
     from spark_jobs.run.estimate import RunEstimate
     from spark_jobs.run.history import Outdated
@@ -71,7 +72,7 @@ def run(
     context: typer.Context,
     files: Files,
     streams: Streams,
-    warehouse: House,
+    warehouse: WarehouseOption,
     begin: RunBegin = None,
     end: RunEnd = None,
     rate: Rates = None,
@@ -98,12 +99,13 @@ def run(
     nothing."""
     with telling_errors():
         first, last = requested_interval(context, files, streams, begin, end)
-        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, prune, yes)
+        request = planning_request(files, streams, rate, algorithm, cost_model)
+        stored = _stored_request(replace(request, exactly=exactly, prune=prune, reuse=True), warehouse, yes)
         show_stored_request(stored)
         _show_price(stored, first, last, checks)
-        house, version = stored.warehouse, stored.version
+        opened, version = stored.warehouse, stored.version
         record = publish_interval(
-            house, version, first, last, recompute, checks=checks, engine=engine, allow_empty=allow_empty
+            opened, version, first, last, recompute, checks=checks, engine=engine, allow_empty=allow_empty
         )
     raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
 
@@ -121,25 +123,14 @@ class _StoredRequest(NamedTuple):
     holds: bool = False
 
 
-def _stored_request(
-    files: Sequence[Path],
-    streams: Path,
-    rates: Sequence[str],
-    algorithm: Algorithm,
-    cost_model: CostModel,
-    folder: str,
-    exactly: bool,
-    prune: bool,
-    yes: bool,
-) -> _StoredRequest:
+def _stored_request(request: PlanningRequest, folder: str, yes: bool) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first. If
     nothing that decides the plan has changed, nothing is read or stored."""
-    from spark_jobs.planning.kept_plan import PlanRequest, note_plan, unchanged_plan
+    from spark_jobs.planning.kept_plan import fingerprint, note_plan, unchanged_plan
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    wanted = PlanRequest(tuple(files), streams, tuple(rates), algorithm.value, cost_model.value, exactly, prune)
     existing = Warehouse.existing(folder)
-    unchanged = None if existing is None else unchanged_plan(existing, wanted)
+    unchanged = None if existing is None else unchanged_plan(existing, request)
     if existing is not None and unchanged is not None:
         plan, version = unchanged
         return _StoredRequest(existing, plan, version, False, [], False, True)
@@ -148,21 +139,19 @@ def _stored_request(
     agreed: set[str] = set()
     for attempt in range(1, ATTEMPTS + 1):
         # a command that fails before it has something to store makes no warehouse
-        known, before = Warehouse.existing(folder), wanted.fingerprint()
-        found = build_requested_plan(
-            files, streams, rates, algorithm, cost_model, known, exactly=exactly, prune=prune, reuse=True
-        )
-        plan, request = found.plan, found.request
-        changes.confirm_removal([name for name in request.removed if name not in agreed], yes)
-        agreed |= set(request.removed)
-        house = known if known is not None else Warehouse.open(folder)
-        changed = plan_changes(house, request, plan)
+        existing, before = Warehouse.existing(folder), fingerprint(request)
+        planned = planned_workload(request, existing)
+        plan, registration, sources = planned.plan, planned.registration, planned.sources
+        changes.confirm_removal([name for name in registration.removed if name not in agreed], yes)
+        agreed |= set(registration.removed)
+        warehouse = existing if existing is not None else Warehouse.open(folder)
+        changed = plan_changes(warehouse, registration, plan)
         # files that somebody wrote meanwhile are not those that were read
-        asked_for = before if found.sources is not None and before == wanted.fingerprint() else None
-        noted = partial(note_plan, house, plan, found.searched, request=asked_for, sources=found.sources)
+        digest = before if sources is not None and before == fingerprint(request) else None
+        noted = partial(note_plan, warehouse, plan, planned.searched, request=digest, sources=sources)
         try:
-            version, is_new = publish_plan(house, plan, "heddle run", request=request, noted=noted)
-            return _StoredRequest(house, plan, version, is_new, changed, found.has_failed, found.holds)
+            version, is_new = publish_plan(warehouse, plan, "heddle run", request=registration, noted=noted)
+            return _StoredRequest(warehouse, plan, version, is_new, changed, planned.has_failed, planned.holds)
         except HeddleError as error:
             # somebody else registered, paused or removed queries meanwhile
             if error.diagnostic.code != "HDL-522" or attempt == ATTEMPTS:
@@ -186,7 +175,7 @@ ATTEMPTS = 3
     epilog="Examples: heddle tick --warehouse var/warehouse   |   heddle tick --warehouse house --at 2013-01-05T12:00"
 )
 def tick(
-    warehouse: House,
+    warehouse: WarehouseOption,
     at: Annotated[
         str | None, typer.Option("--at", help="The clock (UTC). Default: now.", metavar="INSTANT", show_default=False)
     ] = None,
@@ -234,15 +223,15 @@ def _tick(
 
     with telling_errors():
         clock = at if at is not None else time.time_ns() // 1000
-        house = existing_warehouse(warehouse)
+        opened = existing_warehouse(warehouse)
         stored_plan(warehouse)
-        run = due(house, clock, begin)
+        run = due(opened, clock, begin)
         if run is None:
-            follow_tables(house)
+            follow_tables(opened)
             show_nothing_due(clock, as_json)
             return 0
         record = publish_interval(
-            house, run.plan_version, run.begin, run.end, False, clock, run.late, checks, engine=engine
+            opened, run.plan_version, run.begin, run.end, False, clock, run.late, checks, engine=engine
         )
     return 1 if show_run(record, as_json) else 0
 
@@ -253,9 +242,9 @@ def _follow(
     """Answer refreshes until a clock, or the first Ctrl-C; the exit code: 1 if something in the last one failed."""
     failed = False
     with telling_errors():
-        house = existing_warehouse(warehouse)
+        opened = existing_warehouse(warehouse)
         stored_plan(warehouse)
-        with live_session(house, begin, until, checks, engine) as session:
+        with live_session(opened, begin, until, checks, engine) as session:
             for found in session.refreshes():
                 if isinstance(found, HeddleError):
                     failed = True
@@ -284,7 +273,7 @@ def show_nothing_due(clock: int, as_json: bool) -> None:
     "|   heddle backfill --warehouse house --from 2013-01-01 --to 2014-01-01 --every '30 days'"
 )
 def backfill(
-    warehouse: House,
+    warehouse: WarehouseOption,
     begin: Begin,
     end: End,
     every: Annotated[str, typer.Option("--every", help="How much history a run takes.", metavar="DURATION")] = "7 days",
@@ -296,12 +285,12 @@ def backfill(
     """Publish history by the stored plan, in few large runs, oldest first; what is published already is left as it is,
     so a backfill that was cut off goes on where it was. Live runs may go on beside it."""
     with telling_errors():
-        house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
-        estimates = _backfill_runs(house, version, begin, end, every, checks)
+        opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
+        estimates = _backfill_runs(opened, version, begin, end, every, checks)
         if not as_json:
             show_estimates(estimates)
         missing = [(run.begin, run.end) for run in estimates if not run.published]
-        records = [] if dry_run else publish_intervals(house, version, missing, "backfill", checks, engine)
+        records = [] if dry_run else publish_intervals(opened, version, missing, "backfill", checks, engine)
     if as_json:
         data = {"format_version": 1, "plan_version": version, "runs": [asdict(run) for run in estimates]}
         print_json(data | _records_json(records))
@@ -309,7 +298,7 @@ def backfill(
 
 
 def _backfill_runs(
-    house: Warehouse, version: int, begin: str, end: str, every: str, checks: str | None
+    warehouse: Warehouse, version: int, begin: str, end: str, every: str, checks: str | None
 ) -> Sequence[RunEstimate]:
     """The runs of a backfill in order, with what each is about to cost."""
     from optimizer.workload.instants import parse_duration
@@ -321,7 +310,7 @@ def _backfill_runs(
         raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
     with stages("listing sources"):
         span = parse_instant(begin), parse_instant(end)
-        return prices(house, version, *span, time.time_ns() // 1000, size, checks)
+        return prices(warehouse, version, *span, time.time_ns() // 1000, size, checks)
 
 
 def show_estimates(estimates: Sequence[RunEstimate]) -> None:
@@ -373,20 +362,22 @@ def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | Non
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")
-def repair(warehouse: House, engine: EngineOption = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def repair(
+    warehouse: WarehouseOption, engine: EngineOption = None, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Find the published intervals whose source has changed since (late events, files that came or went) and publish
     them again, as new revisions, by the stored plan. Needs no JVM to find them."""
     from spark_jobs.run.history import outdated
     from spark_jobs.warehouse.publish_log import lost_publications
 
     with telling_errors():
-        house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
+        opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         with stages("comparing sources with what was published"):
-            lost = lost_publications(house)
-            stale = outdated(house, time.time_ns() // 1000)
+            lost = lost_publications(opened)
+            stale = outdated(opened, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
-        records = _repaired(house, version, lost, stale, dry_run, engine)
+        records = _repaired(opened, version, lost, stale, dry_run, engine)
     if as_json:
         print_json(_repair_json(lost, stale) | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
@@ -398,7 +389,7 @@ def _repair_json(lost: Sequence[LogRow], stale: Sequence[Outdated]) -> dict[str,
 
 
 def _repaired(
-    house: Warehouse,
+    warehouse: Warehouse,
     version: int,
     lost: Sequence[LogRow],
     stale: Sequence[Outdated],
@@ -415,8 +406,8 @@ def _repaired(
         return []
     if lost or not intervals:
         # tables that follow results go back with it, before its next version is theirs again
-        follow_tables(house)
-    return publish_intervals(house, version, intervals, "repair", engine=engine)
+        follow_tables(warehouse)
+    return publish_intervals(warehouse, version, intervals, "repair", engine=engine)
 
 
 def show_outdated(stale: Sequence[Outdated]) -> None:
@@ -557,7 +548,7 @@ def _checks_told(record: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------ compare
 @app.command(epilog="Example: heddle compare --warehouse var/warehouse --from 2013-07-01 --to 2013-07-02 --sample 5")
 def compare(
-    warehouse: House,
+    warehouse: WarehouseOption,
     begin: Begin,
     end: End,
     sample: Annotated[int, typer.Option("--sample", min=1, help="How many queries to run unshared.")] = 5,
@@ -588,15 +579,15 @@ def _compared(warehouse: str, begin: str, end: str, sample: int) -> Comparison:
     from spark_jobs.unshared.comparison import Comparison, keep_comparison, measured_run
     from spark_jobs.unshared.measure import measure
 
-    house, (plan, _) = existing_warehouse(warehouse), stored_plan(warehouse)
+    opened, (plan, _) = existing_warehouse(warehouse), stored_plan(warehouse)
     first, last = parse_instant(begin), parse_instant(end)
-    shared = measured_run(house, first, last)
+    shared = measured_run(opened, first, last)
     # long plain jobs are cheaper under the JVM's optimising compiler, short ones under its quick one
     with spark_session("heddle compare", quick=shared.rows_scanned < 1_000_000) as (spark, report):
         samples = measure(spark, plan, first, last, sample, report=report)
     comparison = Comparison(len(plan.workload.queries), tuple(samples), shared)
     try:
-        keep_comparison(house, comparison)
+        keep_comparison(opened, comparison)
     except HeddleError as error:
         # what was measured is shown all the same
         print_diagnostics([replace(error.diagnostic, severity="warning")])
@@ -654,12 +645,12 @@ def _fitted(warehouse: str) -> Fit:
     """The costs that explain the runs of a warehouse, stored there."""
     from spark_jobs.costs.fit import FILE, fit, observations_of, store
 
-    house = existing_warehouse(warehouse)
-    seen = observations_of(house)
+    opened = existing_warehouse(warehouse)
+    seen = observations_of(opened)
     if not seen:
         raise HeddleError("HDL-515", "no run of this warehouse recorded what it took", "run it first")
     costs = fit(seen)
-    store(house.place / FILE, costs)
+    store(opened.place / FILE, costs)
     return costs
 
 

@@ -47,7 +47,7 @@ def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
 
 @contextmanager
 def live_session(
-    house: Warehouse, begin: int | None, until: int | None, checks: str | None, engine: str | None
+    warehouse: Warehouse, begin: int | None, until: int | None, checks: str | None, engine: str | None
 ) -> Iterator[LiveSession]:
     """A session that answers each refresh as it falls due. Ctrl-C and SIGTERM end it when the refresh that is being
     answered is; a second one at once."""
@@ -62,7 +62,7 @@ def live_session(
 
     with engine_of_command("heddle tick", requested=engine, quick=False) as (computing, report):
         session = LiveSession(
-            house, computing, until, begin, checks, report, meanwhile=lambda: merge_logs(house, report)
+            warehouse, computing, until, begin, checks, report, meanwhile=lambda: merge_logs(warehouse, report)
         )
         session.make_ready()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -84,7 +84,7 @@ def live_session(
 
 
 def publish_intervals(
-    house: Warehouse,
+    warehouse: Warehouse,
     version: int,
     spans: Sequence[tuple[int, int]],
     kind: str,
@@ -102,14 +102,14 @@ def publish_intervals(
             span = interval_text(begin, end)
             report.of(number, len(spans), span)
             run_id = f"{kind}/{span}"
-            record = run_interval(computing, house, version, begin, end, run_id, checks=checks, report=report)
+            record = run_interval(computing, warehouse, version, begin, end, run_id, checks=checks, report=report)
             records.append(record.to_json())
         report.of(1, 1, "")
     return records
 
 
 def publish_interval(
-    house: Warehouse,
+    warehouse: Warehouse,
     version: int,
     begin: int,
     end: int,
@@ -129,7 +129,7 @@ def publish_interval(
     with engine_of_command("heddle run", requested=engine) as (computing, report):
         record = run_interval(
             computing,
-            house,
+            warehouse,
             version,
             begin,
             end,

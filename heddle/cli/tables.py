@@ -9,7 +9,7 @@ import typer
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, House
+from heddle.cli.options import AsJson, WarehouseOption
 from heddle.cli.output import print_diagnostics, print_json, print_rows, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "|   heddle tables --warehouse var/warehouse --rebuild departures_1h"
 )
 def tables(
-    warehouse: House,
+    warehouse: WarehouseOption,
     rebuild: Annotated[
         str | None, typer.Option("--rebuild", help="Make this table anew from the published answers.", metavar="TABLE")
     ] = None,
@@ -51,18 +51,18 @@ def _done(warehouse: str, rebuild: str | None, drop: str | None, yes: bool) -> t
     from spark_jobs.results import table_upkeep
     from spark_jobs.results.tables import follow
 
-    house = existing_warehouse(warehouse)
+    opened = existing_warehouse(warehouse)
     if drop is not None and not yes:
         message = f"the table {drop} is deleted once somebody agrees: nothing was changed"
         raise HeddleError("HDL-527", message, "say --yes")
     if rebuild is not None:
-        table_upkeep.rebuild(house, rebuild)
+        table_upkeep.rebuild(opened, rebuild)
     if drop is not None:
-        table_upkeep.drop(house, drop)
-        return table_upkeep.table_listings(house, ()), False
-    problems = follow(house)
+        table_upkeep.drop(opened, drop)
+        return table_upkeep.table_listings(opened, ()), False
+    problems = follow(opened)
     print_diagnostics(problems)
-    return table_upkeep.table_listings(house, problems), bool(problems)
+    return table_upkeep.table_listings(opened, problems), bool(problems)
 
 
 def follow_tables(warehouse: Warehouse) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, DryRun, House
+from heddle.cli.options import AsJson, DryRun, WarehouseOption
 from heddle.cli.output import (
     TREES_SHOWN,
     interval_text,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     epilog="Examples: heddle maintain --warehouse DIR --dry-run   |   heddle maintain --warehouse DIR --keep '90 days'"
 )
 def maintain(
-    warehouse: House,
+    warehouse: WarehouseOption,
     keep: Annotated[
         str, typer.Option("--keep", help="Keep partial aggregates so long beyond the longest window.")
     ] = "30 days",
@@ -54,11 +54,11 @@ def maintain(
     from spark_jobs.operations.maintenance import maintain as maintain_warehouse
 
     with telling_errors(), stages("reading the logs") as report:
-        house = existing_warehouse(warehouse)
+        opened = existing_warehouse(warehouse)
         spans = parse_duration(keep), parse_duration(retention)
         if min(spans) < 0:
             raise HeddleError("HDL-115", "--keep and --retention are durations, not negative", "e.g. '7 days'")
-        done = maintain_warehouse(house, *spans, dry_run, report=report, erase=erase)
+        done = maintain_warehouse(opened, *spans, dry_run, report=report, erase=erase)
     if as_json:
         print_json(done.to_json() | {"dry_run": dry_run})
     else:
@@ -97,7 +97,7 @@ def show_maintenance(done: Maintained, dry_run: bool) -> None:
 
 @app.command(epilog="Example: heddle status --warehouse var/warehouse")
 def status(
-    warehouse: House,
+    warehouse: WarehouseOption,
     last: Annotated[int, typer.Option("--last", help="How many runs to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:

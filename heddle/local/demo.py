@@ -237,7 +237,7 @@ def demo(place: Place, days: int, keep: bool, data: str) -> None:
         if server is None or postgres is None:
             raise DemoError("Airflow was stopped from outside")
         environment = airflow_environment(place, postgres.ports["sql"], server.ports)
-        configured = Settings.from_environment(environment, project_file(environment))
+        configured = Settings(environment, project_file(environment))
         warehouse, streams = str(configured.warehouse), str(configured.streams)
         files = [str(file) for file in sorted((place.root / "dags" / "workload").glob("*.sql"))]
         heddle(place, environment, "plan", *files, "--streams", streams)

@@ -203,17 +203,19 @@ def _spent(spent: float) -> str:
 # ------------------------------------------------------------------------------------------ snippets
 def snippets(view: QueryView) -> list[Snippet]:
     """What reads the query's answers elsewhere; names and folders are quoted as each language has it."""
-    name, house = view.query.name, view.warehouse
+    name, warehouse = view.query.name, view.warehouse
     statement = f'SELECT * FROM "{name.replace(chr(34), 2 * chr(34))}" ORDER BY window_end DESC LIMIT 20'
-    shell, shell_name, shell_statement = ("'" + text.replace("'", "'\\''") + "'" for text in (house, name, statement))
+    shell, shell_name, shell_statement = (
+        "'" + text.replace("'", "'\\''") + "'" for text in (warehouse, name, statement)
+    )
     return [
         Snippet("Shell", f"heddle read {shell_name} --warehouse {shell} --format csv"),
         Snippet("SQL", f"heddle sql {shell_statement} --warehouse {shell}"),
-        Snippet("Python", f"import heddle\n\nanswers = heddle.open({house!r}).read({name!r})"),
-        Snippet("DuckDB", f"import heddle\n\nheddle.connect({house!r}).sql({statement!r})"),
+        Snippet("Python", f"import heddle\n\nanswers = heddle.open({warehouse!r}).read({name!r})"),
+        Snippet("DuckDB", f"import heddle\n\nheddle.connect({warehouse!r}).sql({statement!r})"),
         Snippet(
             "Spark",
-            f"import heddle\n\nheddle.register(spark, {house!r})\nspark.table({f'`{spark_name(name)}`'!r})",
+            f"import heddle\n\nheddle.register(spark, {warehouse!r})\nspark.table({f'`{spark_name(name)}`'!r})",
         ),
     ]
 

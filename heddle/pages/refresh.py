@@ -42,8 +42,8 @@ ALLOW = "allow_removals"
 class Refresh:
     """A run of ``refresh_sharing_plan``: ``state`` as Airflow calls it, ``by`` whom (or by its schedule: "").
 
-    ``outcome``: what :func:`spark_jobs.planning.refresh.refresh_plan` returned; None before it did. ``problem``: why
-    it failed.
+    ``outcome``: the JSON data of its :class:`spark_jobs.planning.refresh.PlanOutcome`; None before it ended.
+    ``problem``: why it failed.
     """
 
     run_id: str

@@ -96,15 +96,15 @@ def sweep(stream: Stream, retention: int, dry_run: bool = False) -> int:
     place = Place.of(stream.source.path)
     if not DeltaTable.is_deltatable(log_place(place.url)) or is_awkward(place.url):
         return 0
-    house = Warehouse(place.parent)
-    with house.lease() as token:
-        table = house.table(place.name)
-        house.check_lease(token)
+    warehouse = Warehouse(place.parent)
+    with warehouse.lease() as token:
+        table = warehouse.table(place.name)
+        warehouse.check_lease(token)
         try:
             hours = retention // (3600 * 1_000_000)
             gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
             if not dry_run:
-                table = house.table(place.name)
+                table = warehouse.table(place.name)
                 table.create_checkpoint()
                 table.cleanup_metadata()
         except (DeltaError, OSError) as error:
@@ -114,8 +114,8 @@ def sweep(stream: Stream, retention: int, dry_run: bool = False) -> int:
 
 def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[[str], None]) -> Copied:
     place = Place.of(stream.source.path)
-    house, name = Warehouse(place.parent), place.name
-    table = house.table(name) if DeltaTable.is_deltatable(log_place(place.url)) else None
+    warehouse, name = Warehouse(place.parent), place.name
+    table = warehouse.table(name) if DeltaTable.is_deltatable(log_place(place.url)) else None
     known = _known(table) if table is not None else {}
     change = changes_since(spark, stream, {piece: sum(rows for _, _, rows in of) for piece, of in known.items()}, clock)
     if not change.came and not change.gone and table is not None:
@@ -127,7 +127,7 @@ def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[
             files += _written(spark, stream, reading, place)
         empty = {piece for reading in change.came for piece in reading.pieces.values()} - {each[0] for each in files}
         files += [(piece, *_write(place, [], schema), 0) for piece in sorted(empty)]
-        _commit(house, name, table, schema, files, {piece: known[piece] for piece in change.gone})
+        _commit(warehouse, name, table, schema, files, {piece: known[piece] for piece in change.gone})
     except HeddleError as error:
         # no commit names them; of what is not known to have failed they stay until maintenance
         if error.diagnostic.code != UNWRITABLE:
@@ -263,7 +263,7 @@ def _write(place: Place, rows: Sequence[pa.RecordBatch], schema: pa.Schema) -> t
 
 
 def _commit(
-    house: Warehouse,
+    warehouse: Warehouse,
     name: str,
     table: DeltaTable | None,
     schema: pa.Schema,
@@ -272,29 +272,29 @@ def _commit(
 ) -> None:
     """Add files to a copy and remove those of pieces that are gone, as the version after the one that was looked at."""
     columns = schema.append(pa.field(PIECE, pa.string()))
-    house.place.make_folder()
-    with house.lease() as token:
+    warehouse.place.make_folder()
+    with warehouse.lease() as token:
         if table is None:
-            if DeltaTable.is_deltatable(log_place(house.path(name))):
-                raise HeddleError("HDL-510", f"{house.path(name)} was made meanwhile", "run it again")
-            if not house.place.is_local:
+            if DeltaTable.is_deltatable(log_place(warehouse.path(name))):
+                raise HeddleError("HDL-510", f"{warehouse.path(name)} was made meanwhile", "run it again")
+            if not warehouse.place.is_local:
                 # as for a warehouse: of a store that lets two writers win, commits would be lost
-                check_conditional(house.place)
-            table = DeltaTable.create(log_place(house.path(name)), schema=columns, partition_by=[PIECE])
+                check_conditional(warehouse.place)
+            table = DeltaTable.create(log_place(warehouse.path(name)), schema=columns, partition_by=[PIECE])
         held = {field.name for field in table.schema().fields}
         new = [field for field in columns if field.name not in held]
         if new:
-            with house.exactly(name, table) as properties:
+            with warehouse.exactly(name, table) as properties:
                 table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields, commit_properties=properties)
-            table = house.table(name)
+            table = warehouse.table(name)
         actions: list[AddAction | RemoveAction] = [
             AddAction(path, size, {PIECE: piece}, now_millis(), True, json.dumps({"numRecords": rows}))
             for piece, path, size, rows in files
         ]
         for piece, removed in gone.items():
             actions += [RemoveAction(path, True, now_millis(), size, {PIECE: piece}) for path, size, _ in removed]
-        house.check_lease(token)
-        with house.exactly(name, table) as properties:
+        warehouse.check_lease(token)
+        with warehouse.exactly(name, table) as properties:
             made = pa.schema(table.schema().to_arrow())
             table.create_write_transaction(
                 actions, "append", Schema.from_arrow(made), [PIECE], commit_properties=properties

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any, Literal
 
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Workload
 from spark_jobs.planning import publication
+from spark_jobs.planning.plan_workload import replan
 from spark_jobs.planning.registration import LifecycleRequest, RegistrationRequest, check_fit, misfit
-from spark_jobs.planning.requested import Event, profiles_of
+from spark_jobs.planning.requested import Event
 from spark_jobs.warehouse import plans, publish_log, registry
 from spark_jobs.warehouse.plans import last_with
 from spark_jobs.warehouse.registry import QueryEvent
@@ -36,15 +35,6 @@ def rolling_back(plan: SharingPlan, warehouse: Warehouse) -> RegistrationRequest
     names = {query.name for query in running}
     removed = tuple(name for name, one in held.items() if not one.removed and name not in names and name not in resting)
     return RegistrationRequest(replace(plan.workload, queries=running), given=names, removed=removed, registered=held)
-
-
-def replanned(base: SharingPlan, workload: Workload, rates: Mapping[str, Fraction] | None = None) -> SharingPlan:
-    """A plan for other queries that leaves those of ``base`` as they are, at its rates (``rates``: of more streams)."""
-    known = {**(rates or {}), **dict(base.rates)}
-    profiles = profiles_of(workload, known, base.model)
-    return build_plan(
-        workload, known, base.algorithm, base.model, previous=base, tolerance=float("inf"), profiles=profiles
-    )
 
 
 def pause_or_resume(
@@ -98,7 +88,7 @@ def _change(
         hint = "give its file to `heddle run` again, or `heddle remove` it"
         raise HeddleError("HDL-524", f"no plan knows the stream {unknown[0].stream} of {unknown[0].name}", hint)
     check_fit({query.name: misfit(query, None, streams[query.stream]) for query in queries if query.name in moved})
-    plan = replanned(base, Workload(tuple(queries), tuple(streams.values())), rates)
+    plan = replan(base, Workload(tuple(queries), tuple(streams.values())), {**rates, **dict(base.rates)})
     stored, changed = version, plan.fingerprint != base.fingerprint
     if not dry_run:
         request = RegistrationRequest(plan.workload, registered=held)

@@ -28,7 +28,8 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.reuse import Searched, reused
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import Stream, Workload, digest, from_json, to_json
-from spark_jobs.settings import PROJECT, settings
+from spark_jobs.planning.requested import PlanningRequest
+from spark_jobs.settings import DECLARED, PROJECT, settings
 from spark_jobs.sources.files import files_of
 from spark_jobs.sources.formats import format_of
 from spark_jobs.warehouse import places, plans
@@ -41,34 +42,23 @@ LIBRARIES = ("sqlglot", "numpy", "scipy", "numba")
 """Libraries that decide what a query means, or which plan is found."""
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    """What a command asks to be planned: its files, the file of streams, and the options that decide a plan."""
-
-    files: tuple[Path, ...]
-    streams: Path
-    rates: tuple[str, ...] = ()
-    algorithm: str = "best"
-    cost_model: str = "paper"
-    exactly: bool = False
-    prune: bool = False
-
-    def fingerprint(self) -> str | None:
-        """A digest of all that is asked, with the content of the files, the settings and this code; None if that cannot
-        be known beforehand: standard input, or a file that cannot be read."""
-        if STDIN in self.files:
-            return None
-        found = sha256()
-        try:
-            for path in (*workload_files(self.files), self.streams):
-                content = path.read_bytes()
-                found.update(f"{len(content)} {os.path.abspath(path)}\0".encode())  # noqa: PTH100 - of links the name
-                found.update(content)
-        except (OSError, HeddleError):
-            return None
-        given = [os.path.abspath(path) for path in self.files]  # noqa: PTH100
-        options = [self.rates, self.algorithm, self.cost_model, self.exactly, self.prune]
-        return digest([found.hexdigest(), given, [str(path) for path in self.files], options, _settings(), code()])
+def fingerprint(request: PlanningRequest) -> str | None:
+    """Return a digest of a request with the content of its files, the settings and this code; None if that cannot be
+    known beforehand: standard input, or a file that cannot be read."""
+    paths = [Path(path) for path in request.files]
+    if STDIN in paths:
+        return None
+    content = sha256()
+    try:
+        for path in (*workload_files(paths), Path(request.streams)):
+            data = path.read_bytes()
+            content.update(f"{len(data)} {os.path.abspath(path)}\0".encode())  # noqa: PTH100 - of links the name
+            content.update(data)
+    except (OSError, HeddleError):
+        return None
+    absolute = [os.path.abspath(path) for path in paths]  # noqa: PTH100
+    options = [str(getattr(request, option.name)) for option in fields(request)]
+    return digest([content.hexdigest(), absolute, options, _settings(), code()])
 
 
 @dataclass(frozen=True)
@@ -101,11 +91,11 @@ class _Kept:
             return None
 
 
-def unchanged_plan(warehouse: Warehouse, request: PlanRequest) -> tuple[SharingPlan, int] | None:
+def unchanged_plan(warehouse: Warehouse, request: PlanningRequest) -> tuple[SharingPlan, int] | None:
     """The newest plan and its version, if the same was asked for when it was made, of the same files of queries and of
     sources, and nothing was registered since."""
     kept = _Kept.of(warehouse)
-    if kept is None or kept.request is None or kept.sources is None or kept.request != request.fingerprint():
+    if kept is None or kept.request is None or kept.sources is None or kept.request != fingerprint(request):
         return None
     if request.cost_model == "measured" or kept.registered != _registered(warehouse):
         return None
@@ -189,9 +179,9 @@ def _listing(stream: Stream) -> str:
 
 
 def _settings() -> list[tuple[str, str]]:
-    """The settings, but for secrets."""
+    """The texts of the settings that are given, without secrets."""
     configured = settings()
-    return [(one.name, repr(getattr(configured, one.name))) for one in fields(configured) if one.repr]
+    return [(each.name, repr(configured.texts.get(each.name))) for each in DECLARED if not each.is_secret]
 
 
 @cache

@@ -3,37 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from optimizer.errors.diagnostics import HeddleError
-from optimizer.plan.builder import build_plan
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
-from optimizer.plan.reuse import Searched
 from optimizer.search.cost import COST_MODELS
 from optimizer.search.search import ALGORITHMS
 from optimizer.workload.streams import load_streams
 from spark_jobs.costs.measurements import log
-from spark_jobs.planning import publication, requested
+from spark_jobs.planning import publication
 from spark_jobs.planning.kept_plan import note_plan
-from spark_jobs.planning.registration import RegistrationRequest, changes, registering
-from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, StrPath, model_of, parse_rate, profiles_of, rates_of
+from spark_jobs.planning.plan_workload import plan_workload
+from spark_jobs.planning.registration import RegistrationRequest, changes
+from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, PlanningRequest, StrPath, parse_rate
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans
 from spark_jobs.warehouse.places import relocated_as
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
-def comparable_plan(warehouse: Warehouse | None, algorithm: str, cost_model: str) -> SharingPlan | None:
-    """The plan in force, if it came from the same search under the same cost model; another search that is asked
-    for keeps nothing of it for its own sake."""
-    newest = plans.current_version(warehouse) if warehouse is not None else None
-    if warehouse is None or newest is None:
-        return None
-    plan = plans.load_plan(warehouse, newest)
-    return plan if (plan.algorithm, plan.cost_model) == (algorithm, cost_model) else None
+@dataclass(frozen=True)
+class PlanOutcome:
+    """What a refresh of the plan did, or in a dry run would do.
+
+    Attributes
+    ----------
+    version
+        The version in force afterwards; None before any.
+    changed
+        Whether that version is new. In a dry run also whether queries would come, go or change.
+    dry_run
+        Whether nothing was to be written.
+    plan
+        The plan of the workload.
+    diff
+        Lines for people, with the answers whose partials are recomputed.
+    paused
+        Names of queries that are left out until they are resumed.
+    diagnostics
+        What is wrong with files, queries and streams; in a dry run also HDL-526.
+    """
+
+    version: int | None
+    changed: bool
+    dry_run: bool
+    plan: SharingPlan
+    diff: tuple[str, ...]
+    paused: tuple[str, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data; ``plan`` is as ``heddle plan --json`` prints it."""
+        return {
+            "version": self.version,
+            "changed": self.changed,
+            "dry_run": self.dry_run,
+            "fingerprint": self.plan.fingerprint,
+            "plan": to_json(self.plan),
+            "diff": list(self.diff),
+            "paused": list(self.paused),
+            "diagnostics": [problem.to_json() for problem in self.diagnostics],
+        }
 
 
 def refresh_plan(
@@ -50,70 +84,76 @@ def refresh_plan(
     expected: int | None = None,
     expected_plan: str | None = None,
     allow_removals: bool = False,
-) -> dict[str, Any]:
-    """Recompute the sharing plan from the workload's files, which are all of it, and the measured rates, and store it
-    if it changed.
+) -> PlanOutcome:
+    """Plan the workload's files, which are all of it, at the measured rates, and store the plan if it changed.
 
-    ``rates``: tuples per second that override what is measured. ``tolerance``: the plan in force is kept, with the
-    queries that came woven in, while it costs at most ``1 + tolerance`` times the plan from scratch. A dry run writes
-    nothing at all. ``expected``: the version that is to be in force until the plan is stored (0: none; else HDL-551);
-    ``expected_plan``: the fingerprint that the plan is to have, as a dry run told it (else HDL-560). Registered queries
-    that the files lack are removed, but not so many that the files themselves seem to be lacking (HDL-526, which a dry
-    run tells among its diagnostics), unless ``allow_removals``.
-    Returns ``version`` (of the plan in force afterwards; None before any), ``changed`` (whether it is new; of a dry run
-    also whether queries would come, go or change), ``fingerprint``, ``plan`` (as ``heddle plan --json``), ``diff``
-    (lines for people, with the answers whose partials are recomputed), ``paused``
-    (names of queries that are left out until they are resumed), ``diagnostics``. Raises HeddleError if no query is
-    usable or all are paused (HDL-113).
+    Parameters
+    ----------
+    warehouse, workload, streams
+        The warehouse, which is created if it is missing; the workload files; the file that declares the streams.
+    algorithm, cost_model
+        Names of a search and of a cost model.
+    rates
+        Tuples per second by stream, in place of those that are measured.
+    tolerance
+        The plan in force is kept, with new queries woven in, while it costs at most ``1 + tolerance`` times the plan
+        from scratch.
+    dry_run
+        Whether to write nothing at all.
+    reason, created_by
+        Stored with the plan.
+    expected
+        The version that has to be in force until the plan is stored (0: none).
+    expected_plan
+        The fingerprint that the plan has to have, as a dry run returned it.
+    allow_removals
+        Whether any number of registered queries that the files lack may be removed.
+
+    Raises
+    ------
+    HeddleError
+        HDL-112 for an unknown search or cost model, a wrong rate or tolerance; HDL-113 if no query is usable or all are
+        paused; HDL-526 if the files seem to be lacking; HDL-551 for another version than expected; HDL-560 for another
+        plan than expected.
     """
     if algorithm not in ALGORITHMS or cost_model not in COST_MODELS:
         known = f"known: {', '.join(ALGORITHMS)}; {', '.join(COST_MODELS)}"
         raise HeddleError("HDL-112", f"there is no search {algorithm!r} by the cost model {cost_model!r}", known)
     if not 0 <= tolerance < float("inf"):
         raise HeddleError("HDL-112", f"{tolerance!r} is no tolerance", "0.05 permits a plan 5 % dearer than a new one")
-    given = {name: parse_rate(str(rate)[:LONGEST_RATE]) for name, rate in (rates or {}).items()}
-    existing = Warehouse.open(warehouse) if Warehouse.stands(warehouse) else None
-    inputs = requested.load_inputs(workload, streams, existing)
-    if not inputs.workload.queries:
-        first = "; ".join(f"{found.code} {found.message}" for found in inputs.diagnostics[:3])
-        raise HeddleError("HDL-113", f"no usable query: {first}", "`heddle validate` says all that is wrong")
-    house = Warehouse.open(warehouse) if existing is None and not dry_run else existing
-    asked = registering(inputs, house, exactly=True)
-    found, measurements, unreadable = rates_of(asked.workload, given, house)
-    newest = plans.current_version(house) if house else None
-    old = plans.load_plan(house, newest) if house and newest is not None else None
-    model = model_of(cost_model, measurements, house)
-    previous = comparable_plan(house, algorithm, cost_model)
-    profiles = profiles_of(asked.workload, found, model)
-    plan = build_plan(
-        asked.workload, found, algorithm, model, previous=previous, tolerance=tolerance, profiles=profiles
+    by_stream = {name: parse_rate(str(rate)[:LONGEST_RATE]) for name, rate in (rates or {}).items()}
+    request = PlanningRequest(
+        tuple(workload), streams, by_stream, algorithm, cost_model, tolerance=tolerance, exactly=True
     )
+    existing = Warehouse.open(warehouse) if Warehouse.stands(warehouse) else None
+    planned = plan_workload(request, existing)
+    plan, registration = planned.plan, planned.registration
     if expected_plan is not None and plan.fingerprint != expected_plan:
         message = "by the queries and rates of now the plan is another than the one that was to be applied"
         raise HeddleError("HDL-560", message, "make a new dry run and look at its difference")
-    doubt = None if allow_removals else too_many(asked)
+    doubt = None if allow_removals else too_many(registration)
     if doubt is not None and not dry_run:
         raise doubt
+    version = plans.current_version(existing) if existing is not None else None
+    old = plans.load_plan(existing, version) if existing is not None and version is not None else None
     old = None if old is None else relocated_as(old, {stream.name: stream for stream in plan.workload.streams})
-    changed = old is None or old.fingerprint != plan.fingerprint or any(line[0] in "+-~" for line in asked.lines)
-    version = newest
-    if not dry_run and house is not None:
-        noted = partial(note_plan, house, plan, Searched.of(plan, model))
+    changed = old is None or old.fingerprint != plan.fingerprint or any(line[0] in "+-~" for line in registration.lines)
+    if not dry_run:
+        writable = existing if existing is not None else Warehouse.open(warehouse)
+        noted = partial(note_plan, writable, plan, planned.searched)
         version, changed = publication.publish_plan(
-            house, plan, created_by, reason, asked, expected=expected, noted=noted
+            writable, plan, created_by, reason, registration, expected=expected, noted=noted
         )
-        log(house, [measurement.row(created_by) for measurement in measurements])
-    diagnostics = (*inputs.diagnostics, *asked.diagnostics, *unreadable, *([doubt.diagnostic] if doubt else []))
-    return {
-        "version": version,
-        "changed": changed,
-        "dry_run": dry_run,
-        "fingerprint": plan.fingerprint,
-        "plan": to_json(plan),
-        "diff": changes(asked, old, plan),
-        "paused": [query.name for query in asked.paused],
-        "diagnostics": [found.to_json() for found in diagnostics],
-    }
+        log(writable, [measurement.row(created_by) for measurement in planned.measurements])
+    return PlanOutcome(
+        version,
+        changed,
+        dry_run,
+        plan,
+        tuple(changes(registration, old, plan)),
+        tuple(query.name for query in registration.paused),
+        (*planned.diagnostics, *([doubt.diagnostic] if doubt else [])),
+    )
 
 
 def too_many(request: RegistrationRequest) -> HeddleError | None:

@@ -41,6 +41,43 @@ TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
+class PlanningRequest:
+    """What is to be planned, and how.
+
+    Attributes
+    ----------
+    files, streams
+        Workload files, folders of them or patterns; the file that declares the streams.
+    rates
+        Tuples per second by stream, in place of those that are measured.
+    algorithm, cost_model, counter
+        Names of a search, of a cost model and of an edge counter.
+    budget
+        CPU seconds to improve the plan of each stream. None: the default of ``best``.
+    tolerance
+        The plan in force is kept while it costs at most ``1 + tolerance`` times the plan from scratch.
+    exactly
+        Whether the files are the whole workload: registered queries that they lack are removed.
+    prune
+        Whether registered queries are removed that came from these files and are no longer there.
+    reuse
+        Whether the plan in force is not searched again if its queries mean the same and rates are about the same.
+    """
+
+    files: tuple[StrPath, ...]
+    streams: StrPath
+    rates: Mapping[str, Fraction] = field(default_factory=dict)
+    algorithm: str = "best"
+    cost_model: str = "paper"
+    counter: str = "auto"
+    budget: float | None = None
+    tolerance: float = TOLERANCE
+    exactly: bool = False
+    prune: bool = False
+    reuse: bool = False
+
+
+@dataclass(frozen=True)
 class Inputs:
     """The workload of some files, with everything that was found wrong with it (the rest is usable).
 

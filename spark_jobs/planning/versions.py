@@ -74,13 +74,14 @@ def roll_back(
     """Make an earlier version the plan in force, as a new version. ``confirm``: raises unless somebody agrees that
     these queries are removed."""
     # what plans is compiled, which those who compare need not wait for
-    from spark_jobs.planning.changes import replanned, rolling_back
+    from spark_jobs.planning.changes import rolling_back
+    from spark_jobs.planning.plan_workload import replan
 
     newest = current_version(warehouse) or 0
     current, earlier = load_plan(warehouse, newest), load_plan(warehouse, to)
     request = rolling_back(earlier, warehouse)
     if len(request.workload.queries) < len(earlier.workload.queries):
-        earlier = replanned(earlier, request.workload)
+        earlier = replan(earlier, request.workload, dict(earlier.rates))
     change, version = diff(current, earlier), newest
     if not dry_run:
         confirm(request.removed)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.prices import tree_cost
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import ACQ, Workload
-from spark_jobs.planning.requested import parse_rate, profiles_of
+from spark_jobs.planning.plan_workload import replan
+from spark_jobs.planning.requested import parse_rate
 
 _RATE = re.compile(r"\s*(.*\S)\s*([=×x*])\s*([0-9.][0-9./eE+-]*)\s*", re.DOTALL)
 
@@ -87,7 +87,6 @@ def what_if(
         HDL-507 for a query to remove that is not there, HDL-407 for a rate of an unknown stream, HDL-450 for a stream
         without a rate.
     """
-    chosen = model or base.model
     held = {query.name: query for query in base.workload.queries}
     if unknown := [name for name in remove if name not in held]:
         raise HeddleError("HDL-507", f"there is no query {unknown[0]} in the plan", meant(unknown[0], held))
@@ -99,14 +98,7 @@ def what_if(
             raise HeddleError("HDL-407", f"a rate is given for {change.stream}, which the plan does not read")
         found[change.stream] = change.number * (found[change.stream] if change.is_factor else 1)
     workload = Workload(tuple(wanted.values()), tuple(declared.values()))
-    after = build_plan(
-        workload,
-        found,
-        algorithm or base.algorithm,
-        chosen,
-        profiles=profiles_of(workload, found, chosen),
-        sharing=base.synopses_by_name,
-    )
+    after = replan(base, workload, found, algorithm, model, keeps_trees=False)
     # with the groups a fragment that a sample has shown
     before = base if after.model == base.model else _repriced(base, after.model)
     return WhatIf(before, _kept(base, wanted, found, after.model), after, diff(before, after))

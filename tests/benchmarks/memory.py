@@ -228,7 +228,7 @@ def main() -> None:
             folder = Path(place)
             generate(folder / "events", given.events)
             generate(folder / "warm" / "events", WARM)
-            memory = Settings.from_environment({"HEDDLE_TASK_MEMORY": size}).task_memory
+            memory = Settings({"HEDDLE_TASK_MEMORY": size}).task_memory
             for shape in given.shapes:
                 for stage in ("run",) if shape == SPARSE else ("partials", "finals"):
                     told = child([stage, shape, place, str(memory.bytes)], given.limit)

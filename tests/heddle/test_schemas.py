@@ -198,7 +198,7 @@ def test_project_files_fit_if_they_are_read(folder: Path, content: dict[str, Any
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         try:
-            Settings.from_environment({}, project_file({}))
+            Settings({}, project_file({}))
             read = True
         except HeddleError:
             read = False

@@ -304,7 +304,7 @@ def test_over_odd_files(command: tuple[str, ...], place: Path) -> None:
 def test_a_run_that_has_nothing_to_store_leaves_no_warehouse(place: Path) -> None:
     (place / "bad.sql").write_text("SELECT 1;")
     (place / "empty.sql").write_text("-- nothing\n")
-    for file, said in (("bad.sql", "see the messages above"), ("empty.sql", "write one: SELECT")):
+    for file, said in (("bad.sql", "`heddle validate` lists"), ("empty.sql", "write one: SELECT")):
         done = heddle("run", file, "--streams", "streams.yaml", "--warehouse", "new", *SPAN)
         assert done.exit_code == 1 and "HDL-113" in done.stderr and said in done.stderr
         assert not (place / "new").exists()

@@ -103,11 +103,17 @@ def test_tables_and_sessions_know_no_dsn(place: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(psycopg2, "connect", lambda dsn: asked.append(dsn) or Connection())
     monkeypatch.setenv("HEDDLE_LEASE_DSN", DSNS[0])
     outcome = refresh_plan(house.root, [place / "w.sql"], place / "streams.yaml", algorithm="shared", reason="x")
-    assert asked and set(asked) == {DSNS[0]} and outcome["version"] == 1
+    assert asked and set(asked) == {DSNS[0]} and outcome.version == 1
     stored = b"".join(path.read_bytes() for path in house.root.rglob("*") if path.is_file())
     rows = [house.rows(name) for name in ("sharing_plans", "workload_queries", "stream_statistics", "publish_log")]
     assert rows[0] and b"sharing_plans" in stored
-    for told in (json.dumps(outcome), repr(rows), json.dumps(spark_settings()), stored.decode("latin-1")):
+    for told in (
+        repr(outcome),
+        json.dumps(outcome.to_json()),
+        repr(rows),
+        json.dumps(spark_settings()),
+        stored.decode("latin-1"),
+    ):
         assert PASSWORD not in told
 
 

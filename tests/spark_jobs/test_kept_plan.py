@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,14 +20,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from heddle.cli.app import app
-from heddle.cli.inputs import build_requested_plan
+from heddle.cli.inputs import planning_request
 from heddle.cli.options import Algorithm, CostModel
 from heddle.cli.run import _stored_request, _StoredRequest
 from optimizer.plan.builder import build_plan
 from optimizer.plan.reuse import Searched, reused
 from spark_jobs.planning import kept_plan
 from spark_jobs.planning.changes import pause_or_resume
-from spark_jobs.planning.requested import TOLERANCE
+from spark_jobs.planning.plan_workload import PlannedWorkload, plan_workload
+from spark_jobs.planning.requested import TOLERANCE, PlanningRequest
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process
@@ -101,26 +102,20 @@ class Project:
 
     def stored(self) -> _StoredRequest:
         """As ``heddle run`` stores its plan."""
-        options = self.rates, self.algorithm, self.cost_model, self.house, True, False, True
-        return _stored_request(self.files, self.folder / "streams.yaml", *options)
+        return _stored_request(replace(self.request(), reuse=True), self.house, True)
 
-    def searched(self) -> object:
+    def searched(self) -> PlannedWorkload:
         """As a search finds it now."""
-        house = Warehouse.open(self.house)
-        given = self.files, self.folder / "streams.yaml", self.rates, self.algorithm, self.cost_model
-        return build_requested_plan(*given, house, exactly=True)
+        return plan_workload(self.request(), Warehouse.open(self.house))
+
+    def request(self) -> PlanningRequest:
+        options = self.rates, self.algorithm, self.cost_model
+        return replace(planning_request(self.files, self.folder / "streams.yaml", *options), exactly=True)
 
     def reads_nothing(self) -> bool:
         """Whether the next ``heddle run`` does not even read the queries."""
-        wanted = kept_plan.PlanRequest(
-            tuple(self.files),
-            self.folder / "streams.yaml",
-            tuple(self.rates),
-            self.algorithm.value,
-            self.cost_model.value,
-            True,
-        )
-        return kept_plan.unchanged_plan(Warehouse.open(self.house), wanted) is not None
+        request = replace(self.request(), reuse=True)
+        return kept_plan.unchanged_plan(Warehouse.open(self.house), request) is not None
 
 
 @contextmanager
@@ -206,7 +201,7 @@ def changed_by(names: list[str]) -> None:
             assert found.holds == CHANGES[names[0]][0]
         if found.holds:
             assert (found.version, found.is_new) == (first.version, False)
-        made = anew.plan  # type: ignore[attr-defined]
+        made = anew.plan
         assert found.plan.workload.fingerprint == made.workload.fingerprint
         assert found.plan.workload.streams == made.workload.streams
         kept = build_plan(
@@ -231,8 +226,8 @@ def test_a_reused_plan_costs_no_more_than_the_tolerance_allows(
         for number, (slides, slide) in enumerate(windows):
             at.query(f"q{number}", slides * slide, slide, "" if number % 2 else "volume > 1")
         at.write()
-        given = at.files, at.folder / "streams.yaml", [f"trades={rate}"], Algorithm.best, CostModel.paper
-        plan = build_requested_plan(*given).plan
+        at.rates = [f"trades={rate}"]
+        plan = plan_workload(at.request()).plan
         rates = {"trades": rate * factor}
         searched = Searched.of(plan, plan.model)
         assert Searched.from_json(searched.to_json()) == searched

@@ -69,7 +69,7 @@ class World:
             self.place / "streams.yaml",
             rates={"trades": 1, "quotes": 1},
             **asked,
-        )
+        ).to_json()
 
     def pause(self, *names: str) -> dict[str, Any]:
         return pause_or_resume(self.warehouse, "paused", names)

@@ -203,7 +203,7 @@ def test_a_query_that_is_too_large_fails_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5g", "2 t", "g", "١k"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    configured = Settings.from_environment({"HEDDLE_TASK_MEMORY": text} if text else {})
+    configured = Settings({"HEDDLE_TASK_MEMORY": text} if text else {})
     if not text:
         assert configured.task_memory == TASK_MEMORY
         return
@@ -213,4 +213,4 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("4096", 4096), ("64k", 1 << 16), ("512M", 1 << 29), (" 3gb ", 3 << 30)])
 def test_sizes_are_read(text: str, size: int) -> None:
-    assert Settings.from_environment({"HEDDLE_TASK_MEMORY": text}).task_memory == TaskMemory(size)
+    assert Settings({"HEDDLE_TASK_MEMORY": text}).task_memory == TaskMemory(size)

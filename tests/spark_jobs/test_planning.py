@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.planning.refresh import comparable_plan, refresh_plan
+from spark_jobs.planning.plan_workload import comparable_plan
+from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.planning.requested import parse_rate, parse_rates
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -38,7 +39,7 @@ def refresh(place: Path, windows: list[tuple[int, int]], rate: float, **asked: o
     (place / "queries.sql").write_text("\n".join(queries))
     return refresh_plan(
         place / "warehouse", [place / "queries.sql"], place / "streams.yaml", rates={"trades": rate}, **asked
-    )
+    ).to_json()
 
 
 def groups(outcome: dict) -> set[frozenset[str]]:

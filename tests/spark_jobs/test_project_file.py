@@ -7,7 +7,6 @@ import os
 import shlex
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +19,31 @@ from optimizer.errors import redaction
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
 from spark_jobs.project_file import BIGGEST, ProjectFile
-from spark_jobs.settings import Settings, describe, project_file, settings
+from spark_jobs.settings import DECLARED, Settings, TaskMemory, describe, project_file, settings
 from tests.in_process import Clock, heddle, without_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests" / "fixtures" / "warehouse_0_1.tar.xz"
-KEYS = {one.metadata["key"]: one for one in fields(Settings) if one.metadata["form"]}
+KEYS = {setting.key: setting for setting in DECLARED if setting.form is not None}
 PATHS = {"event_log", "warehouse", "streams", "workload", "sources", "jars", "topics", "copies"}
 LISTS = {"workload", "sources", "tables_of_owners"}
 NUMBERS = {"owner_quota": 7, "airflow_port": 8090, "in_process": 7000, "local_events": 8000}
+OTHERS = {
+    "engine": ("local", "spark"),
+    "spark_code": ("folder", "archive"),
+    "checks": ("sample", "none"),
+    "spark_history": ("http://in-file:18080", "http://by-variable:18080"),
+    "task_memory": ("64m", "1g"),
+}
+"""Settings of which not every text is a value: what the file and what the environment says."""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, an environment that says nothing, and a HEDDLE_HOME without a project file."""
     monkeypatch.setattr(redaction, "_given", {})
-    for one in fields(Settings):
-        monkeypatch.delenv(one.metadata["variable"], raising=False)
+    for setting in DECLARED:
+        monkeypatch.delenv(setting.variable, raising=False)
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("HEDDLE_HOME", str(tmp_path / "home"))
@@ -60,11 +67,14 @@ def code_of(text: str, folder: Path) -> str:
 
 # ------------------------------------------------------------------------------------------------ precedence
 def in_file(key: str) -> str:
-    value = NUMBERS[key] if key in NUMBERS else json.dumps([f"in_{key}"] if key in LISTS else f"in_{key}")
+    text = OTHERS[key][0] if key in OTHERS else f"in_{key}"
+    value = NUMBERS[key] if key in NUMBERS else json.dumps([text] if key in LISTS else text)
     return f"{key} = {value}"
 
 
 def in_environment(key: str) -> str:
+    if key in OTHERS:
+        return OTHERS[key][1]
     return str(NUMBERS[key] + 1) if key in NUMBERS else f"/by/{key}" if key in PATHS else f"by_{key}"
 
 
@@ -72,7 +82,13 @@ def expected(key: str, is_in_environment: bool, is_in_file: bool, folder: Path, 
     """The value of a setting, by rules written down again."""
     if not is_in_environment and not is_in_file:
         return default
-    text = in_environment(key) if is_in_environment else str(NUMBERS.get(key, f"in_{key}"))
+    if key in NUMBERS:
+        return NUMBERS[key] + is_in_environment
+    if key in OTHERS:
+        return {"64m": TaskMemory(64 << 20), "1g": TaskMemory(1 << 30)}.get(
+            text := OTHERS[key][is_in_environment], text
+        )
+    text = in_environment(key) if is_in_environment else f"in_{key}"
     text = str(folder / text) if key in PATHS else text
     if key in LISTS:
         return (text,)
@@ -87,18 +103,21 @@ def test_what_is_said_first_holds(data: st.DataObject, tmp_path_factory: pytest.
     of_file = data.draw(st.lists(st.sampled_from(sorted(KEYS)), unique=True), label="file")
     place = tmp_path_factory.mktemp("said")
     written(place, "# a comment\n" + "\n".join(map(in_file, of_file)))
-    environment = {KEYS[key].metadata["variable"]: in_environment(key) for key in of_variables}
+    environment = {KEYS[key].variable: in_environment(key) for key in of_variables}
     environment["HEDDLE_HOME"] = str(place)
-    found = Settings.from_environment(environment, project_file(environment))
-    default = Settings.from_environment({"HEDDLE_HOME": str(place)})
+    found = Settings(environment, project_file(environment))
+    default = Settings({"HEDDLE_HOME": str(place)})
     rows, path = describe(environment)
     assert path == place / "heddle.toml"
     said = {row.name: row for row in rows}
-    for key, one in KEYS.items():
-        # copies lie beside the warehouse, wherever that is
-        otherwise = f"{found.warehouse}-copies" if key == "copies" else getattr(default, one.name)
+    for key, setting in KEYS.items():
+        otherwise = getattr(default, setting.name)
+        if key == "copies":  # beside the warehouse, wherever that is
+            otherwise = f"{found.warehouse}-copies"
+        elif found.in_process is not None and key in ("engine", "local_events"):
+            otherwise = {"engine": "auto", "local_events": found.in_process}[key]
         value = expected(key, key in of_variables, key in of_file, place, otherwise)
-        assert getattr(found, one.name) == value, key
+        assert getattr(found, setting.name) == value, key
         source = "environment" if key in of_variables else "heddle.toml" if key in of_file else "default"
         line = of_file.index(key) + 2 if source == "heddle.toml" else 0
         assert (said[key].source, said[key].line) == (source, line)
@@ -292,7 +311,7 @@ def test_airflow_of_this_machine_leaves_what_the_file_says(tmp_path: Path, monke
     written(tmp_path / "home", 'warehouse = "house"\njars = "jars"')
     ports = {"api": 8090, "worker_logs": 1, "trigger_logs": 2}
     environment = airflow_environment(Place(tmp_path / "home"), 5433, ports)
-    found = Settings.from_environment(environment, project_file(environment))
+    found = Settings(environment, project_file(environment))
     assert (Path(found.warehouse), found.jars) == (tmp_path / "home" / "house", tmp_path / "home" / "jars")
     assert found.streams == tmp_path / "home" / "dags" / "workload" / "streams.yaml"
 
@@ -366,3 +385,10 @@ def test_without_a_project_file_optional_warehouses_stay_so(folder: Path) -> Non
     for command in (["plan"], ["explain", "q"], ["what-if"]):
         done = heddle(*command)
         assert done.code == 2 and "--warehouse" in done.err and "HDL" not in done.err
+
+
+def test_config_shows_values_as_they_are_used_and_wrong_ones_as_they_are_given() -> None:
+    environment = {"HEDDLE_OWNER_QUOTA": "many", "HEDDLE_TASK_MEMORY": "1024MB", "HEDDLE_OWNER": " desk "}
+    shown = {row.name: row.value for row in describe(environment)[0]}
+    assert (shown["owner_quota"], shown["task_memory"], shown["owner"]) == ("many", "1g", "desk")
+    assert shown["local_events"] == "15000000" and shown["engine"] == ""

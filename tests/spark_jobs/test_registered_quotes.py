@@ -38,9 +38,8 @@ def test_refresh_keeps_a_query_registered_with_a_quoted_column(tmp_path: Path, m
 
     with monkeypatch.context() as before:
         before.setattr(reader, "quoted_names", lambda *given: [])
-        assert refresh()["diagnostics"] == []
-    found = refresh()
-    assert [(one["code"], one["severity"]) for one in found["diagnostics"]] == [("HDL-243", "warning")]
+        assert refresh().diagnostics == ()
+    assert [(problem.code, problem.severity) for problem in refresh().diagnostics] == [("HDL-243", "warning")]
     warehouse = Warehouse.open(house)
     plan = load_plan(warehouse, current_version(warehouse) or 0)
     assert [query.name for query in plan.workload.queries] == ["volumes"]

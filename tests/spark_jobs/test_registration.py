@@ -219,7 +219,7 @@ class Place:
 
     def refresh(self, *names: str, **asked: Any) -> dict[str, Any]:
         files = [self.place / name for name in names]
-        return refresh_plan(self.house, files, self.place / "streams.yaml", "weave-share", **asked)
+        return refresh_plan(self.house, files, self.place / "streams.yaml", "weave-share", **asked).to_json()
 
     @property
     def warehouse(self) -> Warehouse:

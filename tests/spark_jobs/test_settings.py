@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs import settings as module
 from spark_jobs.engine.configuration import spark_settings
-from spark_jobs.settings import PROJECT, Settings, page, settings
+from spark_jobs.settings import DECLARED, PROJECT, Settings, page, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "docs" / "configuration.md"
@@ -93,13 +92,13 @@ def test_every_setting_is_of_one_variable_that_is_read() -> None:
             return default
 
     environment = Noted()
-    Settings.from_environment(environment)
-    declared = [one.metadata["variable"] for one in fields(Settings)]
+    Settings(environment)
+    declared = [each.variable for each in DECLARED]
     assert sorted(environment.read) == sorted(declared) and len(set(declared)) == len(declared)
 
 
 def test_defaults() -> None:
-    found = Settings.from_environment({})
+    found = Settings({})
     assert found.home == PROJECT == ROOT
     assert (found.warehouse, found.streams) == (str(ROOT / "var/warehouse"), ROOT / "dags/workload/streams.yaml")
     assert found.workload == (str(ROOT / "dags/workload/*.sql"),) and found.jars == ROOT / ".cache/ivy/jars"
@@ -108,7 +107,7 @@ def test_defaults() -> None:
 
 
 def test_what_is_said_is_taken() -> None:
-    found = Settings.from_environment(
+    found = Settings(
         {
             "HEDDLE_HOME": "/a",
             "HEDDLE_WAREHOUSE": "/b",
@@ -134,40 +133,36 @@ def test_what_is_said_is_taken() -> None:
 
 
 def test_what_lies_in_the_project_follows_its_folder() -> None:
-    found = Settings.from_environment({"HEDDLE_HOME": "/a"})
+    found = Settings({"HEDDLE_HOME": "/a"})
     assert found.warehouse == "/a/var/warehouse" and found.streams == Path("/a/dags/workload/streams.yaml")
     assert found.workload == ("/a/dags/workload/*.sql",)
 
 
 def test_an_empty_variable_is_as_none_but_for_spark() -> None:
-    names = [one.metadata["variable"] for one in fields(Settings)]
-    found = Settings.from_environment(dict.fromkeys(names, ""))
-    differing = {
-        one.name
-        for one in fields(Settings)
-        if getattr(found, one.name) != getattr(Settings.from_environment({}), one.name)
-    }
+    names = [each.variable for each in DECLARED]
+    found = Settings(dict.fromkeys(names, ""))
+    differing = {each.name for each in DECLARED if getattr(found, each.name) != getattr(Settings({}), each.name)}
     assert differing == {"spark_master", "driver_memory"}
     assert not is_debugging({"HEDDLE_DEBUG": "0"}) and is_debugging({"HEDDLE_DEBUG": "no"})
 
 
 @pytest.mark.parametrize("text", ["a\tb", "x" * 129])
 def test_an_owner_that_cannot_be_one_fails_what_asks_for_it_alone(text: str) -> None:
-    found = Settings.from_environment({"HEDDLE_OWNER": text})
+    found = Settings({"HEDDLE_OWNER": text})
     with pytest.raises(HeddleError, match="HDL-120 HEDDLE_OWNER"):
         found.owner  # noqa: B018
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1e9", "9" * 20, "٣"])
 def test_a_wrong_quota_fails_what_asks_for_it_alone(text: str) -> None:
-    found = Settings.from_environment({"HEDDLE_OWNER_QUOTA": text})
+    found = Settings({"HEDDLE_OWNER_QUOTA": text})
     with pytest.raises(HeddleError, match="HDL-120 HEDDLE_OWNER_QUOTA"):
         found.owner_quota  # noqa: B018
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "65536", "80.5", "٣"])
 def test_a_wrong_port_fails_what_asks_for_it_alone(text: str) -> None:
-    found = Settings.from_environment({"HEDDLE_AIRFLOW_PORT": text})
+    found = Settings({"HEDDLE_AIRFLOW_PORT": text})
     with pytest.raises(HeddleError, match="HDL-120 HEDDLE_AIRFLOW_PORT"):
         found.airflow_port  # noqa: B018
 
@@ -185,19 +180,19 @@ def test_settings_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_password_of_the_lease_is_in_no_text_of_the_settings() -> None:
-    found = Settings.from_environment({"HEDDLE_LEASE_DSN": "postgresql://heddle:hunter2@db"})
+    found = Settings({"HEDDLE_LEASE_DSN": "postgresql://heddle:hunter2@db"})
     assert found.lease_dsn is not None and "hunter2" not in f"{found} {found!r}"
 
 
 def test_the_files_of_the_workload_are_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b.sql", "a.sql", "c.txt"):
         (tmp_path / name).touch()
-    found = Settings.from_environment({"HEDDLE_WORKLOAD": f"{tmp_path}/*.sql"})
+    found = Settings({"HEDDLE_WORKLOAD": f"{tmp_path}/*.sql"})
     assert found.workload_files() == [f"{tmp_path}/a.sql", f"{tmp_path}/b.sql"]
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:
     renew = f"renew it: .venv/bin/python -m {module.__name__} > {CONFIGURATION.relative_to(ROOT)}"
     assert CONFIGURATION.exists() and CONFIGURATION.read_text() == page(), renew
-    for one in fields(Settings):
-        assert f"| `{one.metadata['variable']}` |" in page()
+    for each in DECLARED:
+        assert f"| `{each.variable}` |" in page()
