@@ -331,10 +331,7 @@ def main() -> None:
                         raise SystemExit(f"{test} fails without a mutation")
                 outcome = scratch.outcome(mutant, max(LEAST_LIMIT, 3 * seconds[folder]))
             outcomes[mutant.name] = outcome
-            print(
-                f"{outcome.kind:11} {mutant.path}:{outcome.line} {mutant.edit.function}: {mutant.edit.change}", end=""
-            )
-            print(f"  {outcome.detail}" if outcome.detail else "", flush=True)
+            print(f"{outcome.kind:11} {outcome.mutant} (line {outcome.line})  {outcome.detail}", flush=True)
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes.values()], indent=1) + "\n")
     print(table(outcomes[mutant.name] for mutant in drawn))
