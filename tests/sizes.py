@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
 
 QUICK, SPARK, THOROUGH = "quick", "spark", "thorough"
@@ -26,6 +26,7 @@ if PROFILE != THOROUGH:
     # Hypothesis draws constants of the modules that are loaded, so other examples after a change of any, or in another
     # order of the tests
     providers.is_local_module_file = lambda path: False
+settings.register_profile("unshrunk", settings.get_profile(QUICK), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 settings.register_profile(THOROUGH, max_examples=50 * MANY, deadline=None, print_blob=True)
 
 

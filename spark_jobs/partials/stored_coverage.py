@@ -333,7 +333,7 @@ def missing_spans(
             continue
         if first > at:
             gaps.append((at, first))
-        at = max(at, last)
+        at = last
     if at < part.end:
         gaps.append((at, part.end))
     spans: list[tuple[int, int]] = []

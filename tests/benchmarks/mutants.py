@@ -11,6 +11,7 @@ import importlib
 import random
 import sys
 import types
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,6 +271,101 @@ class _Changes(ast.NodeTransformer):
             elif isinstance(called, ast.Name):
                 called.id = _NAMES[name]
         return node
+
+
+_NEGATED = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+
+
+class _Edits(_Changes):
+    """The changes of :class:`_Changes`, and more: a comparison negated, a constant less 1, a statement dropped.
+
+    ``span`` and ``replacement`` are of the chosen change: where the changed node stands in the text, and the new node.
+    The audit's faults stay those of :class:`_Changes`, so that a seed draws the same ones as before.
+    """
+
+    span: tuple[int, int, int, int] | None = None
+    replacement: ast.AST | None = None
+
+    def _may(self, node: Any, change: str) -> bool:
+        is_chosen = super()._may(node, change)
+        if is_chosen:
+            self.span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+        return is_chosen
+
+    def visit(self, node: ast.AST) -> Any:
+        changed = ast.Pass() if self._is_dropped(node) else super().visit(node)
+        if self.span is not None and self.replacement is None:
+            self.replacement = changed
+        return changed
+
+    def _is_dropped(self, node: ast.AST) -> bool:
+        """Whether a statement goes whose names nothing after it needs."""
+        is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        is_stored = isinstance(node, ast.Assign) and not any(
+            isinstance(to, (ast.Name, ast.Tuple)) for to in node.targets
+        )
+        is_jump = isinstance(node, (ast.Raise, ast.Continue, ast.Break, ast.AugAssign))
+        return (is_call or is_stored or is_jump) and self._may(node, f"without {type(node).__name__}")
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        super().visit_Compare(node)
+        kind = type(node.ops[0])
+        if kind in _NEGATED and self._may(node, f"{kind.__name__} becomes {_NEGATED[kind].__name__}"):
+            node.ops[0] = _NEGATED[kind]()
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        changed = super().visit_Constant(node)
+        is_number = isinstance(node.value, int) and not isinstance(node.value, bool)
+        if is_number and self._may(node, f"{node.value} becomes {int(node.value) - 1}"):  # type: ignore[arg-type]
+            return ast.copy_location(ast.Constant(int(node.value) - 1), node)  # type: ignore[arg-type]
+        return changed
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One small mutation of a text: ``number`` of the change in the text, the ``function`` and ``line`` that it is in,
+    what ``change`` it is, and which of the ``occurrence`` of equal changes of the function."""
+
+    number: int
+    function: str
+    line: int
+    change: str
+    occurrence: int
+
+    def apply(self, text: str) -> str:
+        """Return the text with this mutation, all other lines untouched."""
+        edits = _Edits(self.number)
+        edits.visit(ast.parse(text))
+        assert edits.span is not None and edits.replacement is not None
+        begin_line, begin_column, end_line, end_column = edits.span
+        lines = text.encode().splitlines(keepends=True)
+        before = b"".join(lines[: begin_line - 1]) + lines[begin_line - 1][:begin_column]
+        after = lines[end_line - 1][end_column:] + b"".join(lines[end_line:])
+        changed = ast.unparse(ast.fix_missing_locations(edits.replacement))
+        is_expression = isinstance(edits.replacement, ast.expr)
+        return (before + (f"({changed})" if is_expression else changed).encode() + after).decode()
+
+
+def edits_of(text: str) -> list[Edit]:
+    """Return all small mutations of the functions in a text, in the order of the text."""
+    edits = _Edits()
+    edits.visit(ast.parse(text))
+    seen: Counter[tuple[str, str]] = Counter()
+    mutations = []
+    for number, (function, line, change) in enumerate(edits.found):
+        seen[function, change] += 1
+        mutations.append(Edit(number, function, line, change, seen[function, change]))
+    return mutations
 
 
 def mutants_of(place: str, module: str) -> Iterator[Mutant]:

@@ -24,7 +24,8 @@ from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse.warehouse import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
-MINUTE = 60_000_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
 NOON = 1_767_268_800_000_000
 """2026-01-01T12:00:00Z"""
 
@@ -37,7 +38,7 @@ SELECT sum(amount) AS total FROM events WINDOW RANGE '1 hour' SLIDE AT MOST '9 m
 
 SERVER = """
 import json, os, sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 import airflow
@@ -46,7 +47,7 @@ from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.serialization.serialized_objects import DagSerialization
 import pendulum
 from heddle_airflow import pinned_run
-from heddle_timetable import NextRefresh
+from heddle_timetable import NextRefresh, RefreshTimetable
 from spark_jobs.settings import settings
 folder = Path(sys.argv[1])
 bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
@@ -65,6 +66,14 @@ def asked(questions):
         told.append([round(at.timestamp() * 1e6) for at in (*found.data_interval, found.run_after)])
     return {"told": told, "name": type(kept.timetable).__name__,
             "deadlines": bool(kept.deadline), "summary": kept.timetable.summary}
+
+def sessions(period, now, last_end, earliest, latest):
+    timetable = RefreshTimetable(timedelta(microseconds=period))
+    RefreshTimetable.next_dagrun_info.__globals__["_now"] = lambda: moment(now)
+    last = None if last_end is None else DataInterval(moment(last_end - period), moment(last_end))
+    limits = [None if limit is None else moment(limit) for limit in (earliest, latest)]
+    run = timetable.next_dagrun_info(last_automated_data_interval=last, restriction=TimeRestriction(*limits, False))
+    return run and [round(at.timestamp() * 1e6) for at in (*run.data_interval, run.run_after)]
 
 def deadline(end, *of_session):
     session = SimpleNamespace(scalar=lambda query: moment(end))
@@ -223,3 +232,33 @@ def test_scheduled_runs_go_on_where_the_last_one_ended(ask: Ask, tmp_path: Path)
     # from the last live run on to now, which is much later than two refreshes
     assert found["from"] == format_instant(ticks[2]) and found["live"] and found["late"]
     assert parse_instant(found["to"]) > ticks[-1]
+
+
+@pytest.mark.parametrize(
+    ("now", "last_end", "earliest", "latest", "begin"),
+    [
+        (NOON, None, None, None, NOON),
+        (NOON + SECOND, None, None, None, NOON),
+        (NOON + 60 * MINUTE - SECOND, None, None, None, NOON),
+        (NOON + 60 * MINUTE, None, None, None, NOON + 60 * MINUTE),
+        # after the session before, also one that ended late; one that was missed is not made up for
+        (NOON + 30 * MINUTE, NOON, None, None, NOON),
+        (NOON + 30 * MINUTE, NOON + 60 * MINUTE, None, None, NOON + 60 * MINUTE),
+        (NOON + 30 * MINUTE, NOON - 120 * MINUTE, None, None, NOON),
+        (NOON + 30 * MINUTE, None, NOON + 10 * MINUTE, None, NOON + 10 * MINUTE),
+        (NOON + 30 * MINUTE, None, None, NOON, NOON),
+        (NOON + 30 * MINUTE, None, None, NOON - SECOND, None),
+    ],
+)
+def test_a_session_begins_with_its_period_of_the_clock(
+    ask: Ask,
+    tmp_path: Path,
+    now: int,
+    last_end: int | None,
+    earliest: int | None,
+    latest: int | None,
+    begin: int | None,
+) -> None:
+    hour = 60 * MINUTE
+    run = ask("sessions", tmp_path, hour, now, last_end, earliest, latest)
+    assert run == (None if begin is None else [begin, begin - begin % hour + hour, begin])

@@ -528,3 +528,94 @@ def test_periods_without_an_end() -> None:
     assert found.next_tick(1009 * 1013 * 1019 - 1) == 1009 * 1013 * 1019
     assert found.cycles[0].at(1009 * 1013 * 1019) == (0, 1, 2)
     assert own_periods(one) == tuple(primes)
+
+
+# ------------------------------------------------------------------------------------------- boundaries
+UNEVEN = Cycle(10, ((1, (0,)), (3, (0, 1)), (8, (0,))))
+"""Sub-group 0 runs 2, 5 and 3 updates after its run before, sub-group 1 every 10."""
+
+
+def test_the_longest_gap_may_be_between_runs_or_over_the_end_of_the_cycle() -> None:
+    assert [UNEVEN.longest_gap(number) for number in (0, 1)] == [5, 10]
+    assert Cycle(10, ((4, (0,)), (5, (0,)))).longest_gap(0) == 9
+    assert [Cycle.periodic([2, 3]).longest_gap(number) for number in (0, 1)] == [2, 3]
+    with pytest.raises(KeyError):
+        UNEVEN.longest_gap(2)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "obeys"), [((5, 10), True), ((4, 10), False), ((5, 9), False), ((5, 10, 10), False)]
+)
+def test_a_cycle_obeys_a_bound_that_its_longest_gap_reaches(bounds: Sequence[int], obeys: bool) -> None:
+    assert UNEVEN.obeys(group(*((bound, 1) for bound in bounds))) is obeys
+
+
+def test_a_periodic_cycle_obeys_bounds_of_as_many_groups() -> None:
+    cycle = Cycle.periodic([2, 3])
+    assert cycle.obeys(group((2, 1), (3, 1)))
+    assert not cycle.obeys(group((2, 1), (2, 1)))
+    assert not cycle.obeys(group((2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("update", "runs", "after", "after_second"),
+    [(0, (), 1, 3), (1, (0,), 3, 3), (3, (0, 1), 8, 13), (8, (0,), 11, 13), (10, (), 11, 13), (-2, (0,), 1, 3)],
+)
+def test_runs_of_a_cycle_at_and_after_an_update(
+    update: int, runs: tuple[int, ...], after: int, after_second: int
+) -> None:
+    assert (UNEVEN.at(update), UNEVEN.after(update), UNEVEN.after(update, 1)) == (runs, after, after_second)
+
+
+def test_periods_run_at_their_multiples() -> None:
+    cycle = Cycle.periodic([2, 3])
+    assert [cycle.at(update) for update in (0, 1, 2, 3, 6)] == [(0, 1), (), (0,), (1,), (0, 1)]
+    assert [cycle.after(update) for update in (0, 1, 2, 3)] == [2, 2, 3, 4]
+    assert [cycle.after(update, 1) for update in (2, 3)] == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("length", "runs", "periods"),
+    [(3, (), ()), (3, ((0, (0,)),), (3,)), (3, (), (2,)), (0, (), (0,)), (3, ((3, (0,)),), ()), (3, ((-1, (0,)),), ())]
+    + [(3, ((1, (0,)), (1, (1,))), ()), (3, ((2, (0,)), (1, (1,))), ())],
+)
+def test_cycles_that_cannot_be_are_refused(length: int, runs: tuple, periods: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError):
+        Cycle(length, runs, periods)
+
+
+def test_ticks_exclude_the_begin_and_include_the_end() -> None:
+    schedule = Schedule(10, (group((5, 1), (10, 2)),), (UNEVEN,), F(0), "optimal", F(1))
+    assert schedule.ticks(10, 80) == [(30, ("g0", "g1")), (80, ("g0",))]
+    assert schedule.ticks(9, 30) == [(10, ("g0",)), (30, ("g0", "g1"))]
+    assert schedule.ticks(30, 79) == [] and schedule.ticks(30, 80) == [(80, ("g0",))]
+    assert [schedule.next_tick(after) for after in (29, 30, 79, 80)] == [30, 80, 80, 110]
+
+
+@pytest.mark.parametrize(
+    ("refreshed", "expected"),
+    [
+        # the cycle runs it at 80; its bound of 50 is over at 70, at 80 only just
+        ({"g0": 20}, [(70, ("g0",)), (80, ("g0",))]),
+        ({"g0": 30}, [(80, ("g0",))]),
+        # over at begin: the cycle goes on
+        ({"g0": -20}, [(80, ("g0",))]),
+        ({"g0": -10}, [(40, ("g0",)), (80, ("g0",))]),
+    ],
+)
+def test_a_query_runs_at_the_end_of_its_bound_if_its_cycle_would_be_late(
+    refreshed: dict[str, int], expected: list[tuple[int, tuple[str, ...]]]
+) -> None:
+    schedule = Schedule(10, (group((5, 1), (10, 2)),), (UNEVEN,), F(0), "optimal", F(1))
+    assert schedule.ticks(30, 80, refreshed) == expected
+
+
+def test_a_late_run_takes_what_would_be_late_before_its_next_run() -> None:
+    schedule = Schedule(10, (group((5, 5), (10, 1000)),), (UNEVEN,), F(0), "optimal", F(1))
+    # the next run of g0 is at 80, of g1 at 130
+    assert schedule.overdue(50, {"g0": 30, "g1": 30}) == ()
+    assert schedule.overdue(50, {"g0": 29, "g1": 30}) == ("g0",)
+    assert schedule.overdue(50, {"g0": 20, "g1": 30}) == ("g0",)
+    assert schedule.overdue(50, {"g0": 50}) == ("g1",)
+    assert schedule.overdue(30, {"g0": 29, "g1": 30}) == ("g0",)
+    assert schedule.overdue(30, {"g0": 30, "g1": 30}) == ()

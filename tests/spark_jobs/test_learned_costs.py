@@ -272,3 +272,27 @@ def test_learning_loads_no_scipy() -> None:
 def test_the_newest_correct_most() -> None:
     assert learned_module._middle([3.0, 1.0, 2.0, 10.0]) == 2.5
     assert learned_module._middle([5.0]) == 5.0
+
+
+# -------------------------------------------------------------------------------------------- boundaries
+@pytest.mark.parametrize(
+    ("count", "judged"),
+    [
+        (0, 0),
+        (ENOUGH, 0),
+        (ENOUGH + 1, 1),
+        (REMEMBERED - 1, REMEMBERED - 1 - ENOUGH),
+        # the first of a full memory were predicted from others that are forgotten
+        (REMEMBERED, REMEMBERED),
+        (REMEMBERED + 1, REMEMBERED),
+    ],
+)
+def test_predictions_are_judged_that_were_made_from_enough_runs(count: int, judged: int) -> None:
+    runs = [recorded(features_of(random.Random(seed)), SHIPPED, predicted=1.0) for seed in range(count)]
+    assert len(learned(runs).judged) == judged
+
+
+@pytest.mark.parametrize(("count", "is_measured"), [(ENOUGH + JUDGED - 1, False), (ENOUGH + JUDGED, True)])
+def test_an_interval_is_measured_from_enough_judged_predictions(count: int, is_measured: bool) -> None:
+    runs = [recorded(features_of(random.Random(seed)), SHIPPED, predicted=1.0) for seed in range(count)]
+    assert learned(runs).predict(features_of(random.Random(1)), "plan").is_measured is is_measured

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,9 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.synopses.synopsis import synopses_of
+from optimizer.workload.instants import DAY as DAYS
+from optimizer.workload.values import Window
+from spark_jobs.operations import maintenance
 from spark_jobs.operations.maintenance import FEW, maintain
 from spark_jobs.warehouse.plans import RECENT, load_plan
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
@@ -143,3 +147,32 @@ def fingerprints(laboratory: Laboratory, version: int) -> set[str]:
 def kept(laboratory: Laboratory) -> set[str]:
     table: pa.Table = DeltaTable(laboratory.warehouse.path("partials")).to_pyarrow_table(columns=["fingerprint"])
     return set(table["fingerprint"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("ends", "reaches", "keep", "day"),
+    [
+        ((10 * DAYS,), (2 * DAYS,), 0, "1970-01-09"),
+        ((10 * DAYS - 1,), (2 * DAYS,), 0, "1970-01-08"),
+        ((3 * DAYS, 10 * DAYS, 4 * DAYS), (DAYS, 2 * DAYS, 1), 0, "1970-01-09"),
+        ((10 * DAYS,), (2 * DAYS,), 3 * DAYS, "1970-01-06"),
+        ((), (2 * DAYS,), 0, None),
+    ],
+)
+def test_partials_are_kept_from_the_day_that_the_longest_window_of_the_newest_run_reaches(
+    monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...], reaches: tuple[int, ...], keep: int, day: str | None
+) -> None:
+    queries: Any = [SimpleNamespace(window=Window(reach, 1)) for reach in reaches]
+    house: Any = None
+
+    def horizon(version: int | None) -> str | None:
+        rows = [SimpleNamespace(end=end) for end in ends]
+        plan = SimpleNamespace(workload=SimpleNamespace(queries=queries))
+        monkeypatch.setattr(maintenance, "current_version", lambda warehouse: version)
+        monkeypatch.setattr(maintenance, "load_plan", lambda warehouse, number: plan)
+        monkeypatch.setattr(maintenance.publish_log, "publications", lambda warehouse, records: rows)
+        return maintenance._horizon(house, keep)
+
+    assert (horizon(1), horizon(None)) == (day, None)
+    queries.append(SimpleNamespace(window=Window(5, 1, per=())))
+    assert horizon(1) is None

@@ -146,6 +146,30 @@ def test_right_answers_are_found_right(tmp_path: Path, size: int) -> None:
     assert told == {name: {"query": name, "answers": count} for name, count in (("q", 4), ("ago", 1), ("others", 2))}
 
 
+def moved(query: str) -> list[dict[str, Any]]:
+    """Answers that end at the begin, just after it, at the end and just after that."""
+    return [answer(hour, "A", query=query, position=hour + 2 if query == "rows" else None) for hour in (-2, -1, 4, 5)]
+
+
+@pytest.mark.parametrize("name", ["q", "rows", "so far"])
+def test_windows_that_end_at_the_begin_or_after_the_end_are_wrong(tmp_path: Path, name: str) -> None:
+    windows = {"q": QUERY.window, "rows": Window(2, 1, per=()), "so far": Window(HOUR, HOUR, cumulative=True)}
+    rows = moved(name)
+    if name == "so far":
+        rows = [row | {"window_start": row["window_end"] - timedelta(hours=1)} for row in rows]
+    query = replace(QUERY, name=name, window=windows[name])
+    (counts, _) = inspect(written(tmp_path, rows), [query], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
+    assert (counts["answers"], counts["wrong_window"]) == (4, 2)
+
+
+def test_a_window_of_rows_spans_time(tmp_path: Path) -> None:
+    rows = [answer(hour, "A", query="rows", position=hour) for hour in (0, 1)]
+    rows[1]["window_start"] = rows[1]["window_end"]
+    query = replace(QUERY, name="rows", window=Window(2, 1, per=()))
+    (counts, _) = inspect(written(tmp_path, rows), [query], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
+    assert (counts["answers"], counts["wrong_window"]) == (2, 1)
+
+
 def test_only_instants_that_were_asked_for_are_right(tmp_path: Path) -> None:
     path = written(tmp_path, [answer(0, "A"), answer(1, "A"), answer(2, "A")])
     asked = replace(QUERY, window=replace(QUERY.window, at=(BEGIN + 2 * HOUR, BEGIN + 4 * HOUR)))

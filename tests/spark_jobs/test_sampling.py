@@ -21,6 +21,7 @@ from spark_jobs.checks import recompute, staged_answers
 from spark_jobs.checks.recompute import Drawn, drawn
 from spark_jobs.checks.sampling import (
     EMPTY,
+    LONGEST_AGO,
     NEVER,
     STRATA,
     Past,
@@ -308,3 +309,51 @@ def test_staged_answers_that_tasks_read_are_those_read_here(
 def windows_of(sample: Sequence[Drawn]) -> set[int]:
     """Where the windows with answers of a sample start."""
     return {int(each.units.starts[at]) for each in sample for at in each.numbers if each.units.answers[at]}
+
+
+# -------------------------------------------------------------------------------------------- boundaries
+def test_a_label_weighs_more_the_longer_ago_it_was_audited() -> None:
+    past = Past.of([["a"], [], ["a", "b"], *([[]] * 20), ["c"]])
+    assert [past.weight(label) for label in "abcd"] == [1, 3, LONGEST_AGO, NEVER]
+    ages = Past({"x": LONGEST_AGO - 2, "y": LONGEST_AGO - 1, "z": LONGEST_AGO})
+    assert [ages.weight(label) for label in "xyz"] == [LONGEST_AGO - 1, LONGEST_AGO, LONGEST_AGO]
+
+
+@pytest.mark.parametrize(
+    ("weights", "costs", "budget", "chances"),
+    [
+        ([], [], 1, []),
+        ([1, 1], [1, 1], 1, [0.5, 0.5]),
+        ([1, 3], [1, 1], 1, [0.25, 0.75]),
+        # a certain one leaves the rest of the budget to the others
+        ([1, 1, 8], [1, 1, 1], 2, [0.5, 0.5, 1]),
+        ([1, 1], [1, 1], 2, [1, 1]),
+        ([1, 1], [1, 1], 9, [1, 1]),
+        # less than one query: one, whatever it costs
+        ([1, 1], [1, 1], 0.5, [0.5, 0.5]),
+        # by the square root of the cost
+        ([1, 1], [1, 4], 3, [1, 0.5]),
+    ],
+)
+def test_chances_of_queries(weights: list[float], costs: list[float], budget: float, chances: list[float]) -> None:
+    assert query_chances(weights, costs, budget).tolist() == pytest.approx(chances)
+
+
+@pytest.mark.parametrize(
+    ("start", "numbers"), [(0.0, [0, 2]), (0.25, [0, 2]), (0.49, [0, 2]), (0.5, [1, 3]), (0.75, [1, 3]), (0.99, [1, 3])]
+)
+def test_the_comb_meets_each_query_with_its_chance(start: float, numbers: list[int]) -> None:
+    assert systematic(np.full(4, 0.5), start) == numbers
+
+
+def test_draws_are_spread_evenly_and_the_stratum_gets_one_more() -> None:
+    mine = units(4, 1, {"day": [1, 3]})
+    strata = {"day": 0.5, EMPTY: 0.5}
+    assert drawn_windows(mine, {}, 2, 0.0, 0.0) == [0, 2]
+    assert drawn_windows(mine, {}, 2, 0.25, 0.0) == [1, 3]
+    assert drawn_windows(mine, {}, 1, 0.99, 0.0) == [3]
+    assert drawn_windows(mine, strata, 1, 0.0, 0.49) == [0, 1]
+    assert drawn_windows(mine, strata, 1, 0.5, 0.49) == [2, 3]
+    assert drawn_windows(mine, strata, 1, 0.0, 0.5) == [0, 4]
+    assert drawn_windows(units(0, 0, {}), {}, 2, 0.0, 0.0) == []
+    assert [mine.labels(number) for number in (0, 1, 4)] == [[], ["day"], [EMPTY]]
