@@ -120,7 +120,7 @@ test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALL
 	@HEDDLE_TESTS=quick $(PY) -m pytest $(PARALLEL) $(PYTEST)
 
 test-slow: setup $(BROKER) ## more of the same, and through Spark what `make test` runs without (for CI)
-	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or engine) and not slow' $(PYTEST)
+	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or reduced or engine) and not slow' $(PYTEST)
 
 test-all: setup $(BROKER) ## everything, with many more examples, drawn at random; also the tests that are minutes long
 	@HEDDLE_TESTS=thorough $(PY) -m pytest -m '' $(PYTEST)

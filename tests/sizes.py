@@ -4,7 +4,7 @@ The environment variable HEDDLE_TESTS names the profile:
 
 - ``quick`` (the default). A generated test draws the same examples each time, so that it never fails at a change that
   has nothing to do with it. Tasks of the fixture ``engine`` run in the driver's process.
-- ``spark``. The same, but ``engine`` is the Spark session.
+- ``spark``. The same, but ``engine`` is the Spark session, and dear tests try more.
 - ``thorough``. As ``spark``, with more examples, drawn at random.
 """
 
@@ -30,8 +30,14 @@ settings.register_profile("unshrunk", settings.get_profile(QUICK), phases=(Phase
 settings.register_profile(THOROUGH, max_examples=50 * MANY, deadline=None, print_blob=True)
 
 
-def examples(quick: int, thorough: int | None = None) -> int:
-    """So many, by the profile: of examples, steps, seeds. Thorough is ten times quick unless it is given."""
+def examples(quick: int, thorough: int | None = None, slow: int | None = None) -> int:
+    """The number of examples, steps or seeds that a test tries in this profile.
+
+    ``slow``: what a dear test tries in ``make test-slow``, ``quick`` unless it is given. Such a test has the fixture
+    ``engine`` or the mark ``longer`` or ``reduced``, or ``make test-slow`` does not run it.
+    ``thorough``: ten times as much unless it is given.
+    """
+    more = quick if slow is None else slow
     if PROFILE == THOROUGH:
-        return MANY * quick if thorough is None else thorough
-    return quick
+        return MANY * more if thorough is None else thorough
+    return quick if PROFILE == QUICK else more

@@ -212,6 +212,7 @@ def test_differences_are_seen(stream: Stream) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.longer
 def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path) -> None:
     workload = workload_of(setting.stream, 40, replace(HEAVY, filters=HEAVY.filters[1:3]))
     scan_and_group(setting.spark, workload, HEAVY.granule, tmp_path / "scan")

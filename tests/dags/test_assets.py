@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.operations.announcements import Announcement
+from tests.dags.conftest import RunScript
 from tests.in_process import Clock, heddle, without_spark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +88,7 @@ print("RESULT" + json.dumps(found | {"attempts": attempts, "consumed": consumed(
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The example's day published by hand, announced by the hourly DAG, and the example's DAG run for it."""
     place = tmp_path_factory.mktemp("assets")
     dags, warehouse = place / "dags", place / "warehouse"
@@ -108,25 +106,14 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ]
         assert heddle("run", *given, "--from", "2025-03-03", "--to", "2025-03-04").code == 0
         read = heddle("read", "slow_paths", "--warehouse", str(warehouse), "--format", "json").out
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
-        "AIRFLOW_HOME": str(place / "airflow"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    variables = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
         "HEDDLE_HOME": str(ROOT),
         "HEDDLE_WAREHOUSE": str(warehouse),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(dags)], env=environment, capture_output=True, text=True, timeout=600
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout[-6000:] + done.stderr[-6000:]
-    told = [line for line in done.stdout.splitlines() if "ALERT" in line]
-    return json.loads(lines[-1].removeprefix("RESULT")) | {"answers": json.loads(read)["rows"], "log": told}
+    result, printed = run_script(SCRIPT, place, str(dags), **variables)
+    told = [line for line in printed.splitlines() if "ALERT" in line]
+    return result | {"answers": json.loads(read)["rows"], "log": told}
 
 
 def test_an_attempt_that_fails_announces_nothing_and_the_next_one_all(outcome: dict[str, Any]) -> None:

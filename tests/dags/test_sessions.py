@@ -6,10 +6,7 @@ The clock passes only where a session waits; the job is the real one, in a proce
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import publications, rows
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.dags.conftest import RunScript
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTE = 60_000_000
@@ -164,7 +162,7 @@ print("RESULT" + json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Warehouse]:
+def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Warehouse]:
     """Sessions of a quarter of an hour, one after the other, of which the first is killed."""
     place = tmp_path_factory.mktemp("sessions")
     (place / "workload.sql").write_text(WORKLOAD)
@@ -180,14 +178,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], W
     jobs.mkdir(parents=True)
     (jobs / "live_session.py").write_text(JOB)
     refresh_plan(str(place / "warehouse"), [place / "workload.sql"], place / "streams.yaml", reason="test")
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
-        "AIRFLOW_HOME": str(place / "airflow"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    variables = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
         "HEDDLE_HOME": str(place / "home"),
         "HEDDLE_WAREHOUSE": str(place / "warehouse"),
@@ -195,15 +187,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], W
         "HEDDLE_ENGINE": "local",
         "HEDDLE_SESSION": "15 minutes",
         "PLACE": str(place),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(dags)], env=environment, capture_output=True, text=True, timeout=600
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout[-6000:] + done.stderr[-6000:]
+    result, _ = run_script(SCRIPT, place, str(dags), **variables)
     assert (place / "killed").exists()
-    return json.loads(lines[-1].removeprefix("RESULT")), Warehouse.open(place / "warehouse", create=False)
+    return result, Warehouse.open(place / "warehouse", create=False)
 
 
 def results(run: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.dags.conftest import RunScript
+
 ROOT = Path(__file__).resolve().parents[2]
 
+# the app alone, with the auth manager that Airflow makes when its api-server starts
 PROBE = """
+from airflow.api_fastapi.app import create_auth_manager
+create_auth_manager()
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -51,22 +53,10 @@ print("RESULT" + json.dumps({
 
 
 @pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def probed(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = tmp_path_factory.mktemp("airflow")
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
-    }
-    # The app alone, with the auth manager that Airflow makes when its api-server starts.
-    probe = "from airflow.api_fastapi.app import create_auth_manager\ncreate_auth_manager()\n" + PROBE
-    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, cwd=home)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout + done.stderr
-    return json.loads(lines[-1].removeprefix("RESULT"))
+    result, _ = run_script(PROBE, home, AIRFLOW__CORE__PLUGINS_FOLDER=str(home / "plugins"))
+    return result
 
 
 def test_no_user_no_page(probed: dict[str, Any]) -> None:
@@ -115,20 +105,9 @@ print("RESULT" + json.dumps(found))
 """
 
 
-def test_one_looks_at_a_time_and_what_is_not_published_has_no_record(tmp_path: Path) -> None:
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "HEDDLE_WAREHOUSE": str(tmp_path / "house"),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED], env=environment, capture_output=True, text=True, cwd=tmp_path
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout + done.stderr
-    assert json.loads(lines[-1].removeprefix("RESULT")) == ["HDL-555", "HDL-596"]
+def test_one_looks_at_a_time_and_what_is_not_published_has_no_record(run_script: RunScript, tmp_path: Path) -> None:
+    result, _ = run_script(REFUSED, tmp_path, HEDDLE_WAREHOUSE=str(tmp_path / "house"))
+    assert result == ["HDL-555", "HDL-596"]
 
 
 LINKED = """
@@ -155,19 +134,9 @@ print("RESULT" + json.dumps([found, found[-1] in page]))
 """
 
 
-def test_a_task_links_what_spark_did_for_its_run(tmp_path: Path) -> None:
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "HEDDLE_HOME": str(tmp_path),
-        "HEDDLE_WAREHOUSE": str(tmp_path / "house"),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
-    }
-    done = subprocess.run([sys.executable, "-c", LINKED], env=environment, capture_output=True, text=True, cwd=tmp_path)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout + done.stderr
-    found, is_linked = json.loads(lines[-1].removeprefix("RESULT"))
+def test_a_task_links_what_spark_did_for_its_run(run_script: RunScript, tmp_path: Path) -> None:
+    variables = {"HEDDLE_HOME": str(tmp_path), "HEDDLE_WAREHOUSE": str(tmp_path / "house")}
+    (found, is_linked), _ = run_script(LINKED, tmp_path, **variables)
     own = "/sharing-plan/run?id=backfill__2013-07-01T00%3A00%3A00%2B00%3A00"
     # a run that is on record nowhere has no page in a history server
     assert found == [own, own, own, "http://history:18080/history/application_1_2/"] and is_linked
@@ -355,7 +324,7 @@ HOSTILE_FORMS = {
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def served(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The routes under Airflow's own users, database and DAG, and the DAG's tasks where the page asks for them."""
     place = tmp_path_factory.mktemp("served")
     (place / "workload.sql").write_text(
@@ -367,25 +336,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "    schema: {ts: timestamp, kind: string}\n    time: ts\n"
     )
     (place / "events.csv").write_text("ts,kind\n2013-07-01 00:00:00,a\n2013-07-01 01:00:00,b\n")
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
-        "AIRFLOW_HOME": str(place / "airflow"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    variables = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
         "AIRFLOW__API_AUTH__JWT_SECRET": "of this test alone, and long enough for it to be one that is taken",
         "HEDDLE_HOME": str(ROOT),
         "HEDDLE_WAREHOUSE": str(place / "warehouse"),
         "HEDDLE_STREAMS": str(place / "streams.yaml"),
         "HEDDLE_WORKLOAD": str(place / "*.sql"),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    command = [sys.executable, "-c", SERVED, str(ROOT), json.dumps(HOSTILE_FORMS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=place)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout[-6000:] + done.stderr[-6000:]
-    return json.loads(lines[-1].removeprefix("RESULT"))
+    result, _ = run_script(SERVED, place, str(ROOT), json.dumps(HOSTILE_FORMS), **variables)
+    return result
 
 
 def test_every_route_has_its_permission(served: dict[str, Any]) -> None:

@@ -397,7 +397,9 @@ def play(table: FedTable, change: str, data: st.DataObject) -> None:
         delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
 
 
-@settings(max_examples=examples(5, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(3, 60, slow=5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_any_history_gives_the_oracles_answers_and_no_more_windows(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -58,3 +60,19 @@ def test_this_process_counts() -> None:
     # the system counts in hundredths of a second
     assert cpu.spent() >= 0.07
     assert (os.getpid(), session.psutil.Process().create_time()) in session._processes()
+
+
+def test_processes_of_the_machine_are_listed_only_for_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    cpu = CpuSeconds()
+    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert session._has_children()
+        assert cpu.spent() >= 0.15
+        child.communicate(b"\n")
+    # one that ended and was waited for counts without a list
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "_has_children", lambda: False)
+        patch.setattr(session.psutil.Process, "children", lambda *_, **__: pytest.fail("listed"))
+        assert cpu.spent() >= 0.15

@@ -277,7 +277,7 @@ def test_how_queries_are_spread_over_tasks_changes_no_byte(
 ) -> None:
     """More tasks than there are buckets of groups, and many for queries without groups."""
 
-    @settings(DEAR, max_examples=examples(6, 12))
+    @settings(DEAR, max_examples=examples(3, 12, slow=6))
     @given(
         generated_cases(most_queries=10, most_events=60),
         st.sampled_from(ALGORITHMS),
@@ -349,7 +349,7 @@ def test_rerun_splitting_and_order_change_no_byte(
     answers are equal byte for byte. Under another plan doubles may round differently, but stay within the
     oracle's bounds."""
 
-    @settings(DEAR, max_examples=examples(2, 8))
+    @settings(DEAR, max_examples=examples(1, 8, slow=2))
     @given(generated_cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))
     def check(generated: Case, chance: random.Random) -> None:
         assume(expects_answers(generated))
@@ -384,7 +384,7 @@ def test_rerun_splitting_and_order_change_no_byte(
     check()
 
 
-@settings(DEAR, max_examples=examples(6, 40))
+@settings(DEAR, max_examples=examples(3, 40, slow=6))
 @given(generated=calendar_cases(most_queries=4, most_events=40), algorithm=st.sampled_from(ALGORITHMS), data=st.data())
 def test_late_events_reach_the_windows_of_calendars(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, generated: Case, algorithm: str, data: st.DataObject

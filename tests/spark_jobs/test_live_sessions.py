@@ -112,7 +112,8 @@ def test_what_fails_is_tried_again_later_and_later(laboratory: Laboratory) -> No
     assert version == 1
 
 
-@settings(max_examples=examples(3, 60))
+@pytest.mark.reduced
+@settings(max_examples=examples(2, 60, slow=3))
 @given(st.data())
 def test_killed_sessions_lose_and_double_nothing(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -181,15 +182,19 @@ def test_a_session_ends_when_nobody_waits_for_it(laboratory: Laboratory) -> None
     assert len(list(live.refreshes())) <= 2 and not live.was_stopped
 
 
-def test_logs_stay_few_files(laboratory: Laboratory) -> None:
-    """Each refresh writes to them and reads them some times: what there is to be read stays as much."""
+@pytest.mark.parametrize(("until", "least"), [(56, 6), pytest.param(80, 15, marks=pytest.mark.longer)])
+def test_logs_stay_few_files(laboratory: Laboratory, until: int, least: int) -> None:
+    """Each refresh writes to them and reads them some times: what there is to be read stays as much.
+
+    Each adds two files: six would leave twelve.
+    """
     version = laboratory.plan(BOUND)
-    live, most = session(laboratory, Clock(41), 80), list[int]()
+    live, most = session(laboratory, Clock(41), until), list[int]()
     live.meanwhile = lambda: merge_logs(laboratory.warehouse, most=6)
     with without_audit():
         for _ in live.refreshes():
             most.append(len(laboratory.warehouse.table("publish_log").file_uris()))
-    assert len(most) > 15 and max(most) <= 10
+    assert len(most) > least and max(most) <= 10
     end = list(published(laboratory))[-1][1]
     assert laboratory.wrong(version, 30, end, scheduled(laboratory, version, 30, end)) == []
 
@@ -229,16 +234,19 @@ def held(kinds: Counter[str]) -> Counter[str]:
     return kinds
 
 
-def test_a_session_holds_no_more_after_many_refreshes(laboratory: Laboratory) -> None:
+@pytest.mark.parametrize(("first", "last"), [(4, 16), pytest.param(10, 30, marks=pytest.mark.longer)])
+def test_a_session_holds_no_more_after_many_refreshes(laboratory: Laboratory, first: int, last: int) -> None:
     laboratory.plan(BOUND)
     live, counts = session(laboratory, Clock(41), 120), dict[int, Counter[str]]()
     with without_audit():
         for number, _ in enumerate(live.refreshes()):
-            if number in (10, 30):
+            if number in (first, last):
                 counts[number] = held(Counter())
-    grown = {kind: count - counts[10][kind] for kind, count in counts[30].items() if count - counts[10][kind] > 10}
-    # a thing more for each refresh would be twenty
-    assert grown == {} and len(counts) == 2, grown
+            if number == last:
+                live.stop()
+    # an object more for each refresh would be twelve, or twenty
+    grown = {kind: count - counts[first][kind] for kind, count in counts[last].items()}
+    assert {kind: more for kind, more in grown.items() if more > 10} == {} and len(counts) == 2
 
 
 def test_the_command_line_follows(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:

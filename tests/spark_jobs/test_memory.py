@@ -59,6 +59,7 @@ def computed(query: ACQ) -> list[str]:
     return [output.name for output in query.outputs]
 
 
+@pytest.mark.reduced
 @pytest.mark.parametrize("generated_cases", [cases, calendar_cases, sequence_cases, row_cases])
 def test_how_much_memory_there_is_changes_no_byte(
     tmp_path_factory: pytest.TempPathFactory, generated_cases: Callable[..., st.SearchStrategy[Case]]
@@ -66,7 +67,7 @@ def test_how_much_memory_there_is_changes_no_byte(
     """Of every aggregate; sums of doubles and sketches, which come in more pieces, stay within the oracle's bounds.
     What cannot be divided as far as it would have to be is told of, and nothing else is lost."""
 
-    @settings(DEAR, max_examples=examples(4, 100))
+    @settings(DEAR, max_examples=examples(2, 100, slow=4))
     @given(
         generated_cases(most_queries=8, most_events=60),
         st.sampled_from(ALGORITHMS),

@@ -215,7 +215,8 @@ class Played:
 @example(steps=[("run", (0, 60), False, "after a table is made"), ("late", 7), ("run", (0, 120), False, None)])
 @example(steps=[("run", (0, 120), False, None), ("define", 1), ("run", (0, 60), True, None), ("define", 2)])
 @example(steps=[("run", (0, 120), False, None), ("retype", None), ("run", (60, 120), True, "after a table is written")])
-@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.reduced
+@settings(max_examples=examples(3, slow=6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_tables_are_what_is_published_whatever_happens(
     steps: list[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

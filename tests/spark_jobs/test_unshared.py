@@ -117,6 +117,7 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
         assert [line for line in found if not any(mark in line for mark in doubtful)] == [], query
 
 
+@pytest.mark.longer
 @settings(FEW, max_examples=examples(6))
 @given(case=calendar_cases(most_queries=3, most_events=30))
 def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case) -> None:

@@ -183,8 +183,18 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("options", [{}, {"event_id": "id"}, {"allowed_lateness": MINUTE}], ids=str)
-@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("csv", {}),
+        ("parquet", {"event_id": "id"}),
+        ("csv", {"allowed_lateness": MINUTE}),
+        pytest.param("parquet", {}, marks=pytest.mark.longer),
+        pytest.param("csv", {"event_id": "id"}, marks=pytest.mark.longer),
+        pytest.param("parquet", {"allowed_lateness": MINUTE}, marks=pytest.mark.longer),
+    ],
+    ids=str,
+)
 @settings(max_examples=examples(2), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_answers_are_those_of_a_folder(

@@ -59,6 +59,7 @@ def test_spark_finds_them_too(spark: SparkSession, steps: Any) -> None:
             same(spark.table(view).toArrow(), made.expected(name))
 
 
+@pytest.mark.longer
 def test_a_catalogue_keeps_views_of_all_that_was_ever_answered(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
