@@ -26,7 +26,7 @@ def used() -> float:
     return sum(sum(process.cpu_times()[:4]) for process in [here, *here.children(recursive=True)])
 
 
-def pytest_runtestloop() -> None:
+def pytest_collection_finish() -> None:
     _read[0] = used()
 
 
