@@ -41,11 +41,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.aggregates.state_kinds import ADD_DOUBLE, GREATEST_PAIR, LEAST_PAIR
 from optimizer.combine.elements import (
-    ADD_DOUBLE,
-    GREATEST_PAIR,
     IDEMPOTENT,
-    LEAST_PAIR,
     SUBTRACTABLE,
     WIDE,
     Columns,

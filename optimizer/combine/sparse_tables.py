@@ -93,7 +93,7 @@ def combine_sparse(columns: Columns, operation: int) -> Callable[[Longs, Longs],
 class SparseTable:
     """Combines of runs in any order, for operations where combining a fragment twice does no harm.
 
-    values (n, 1) int64 or float64; MIN, MAX, BIT_AND, BIT_OR (booleans are 0 and 1). Blocks of 16 fragments with the
+    values (n, 1) int64 or float64 (booleans are 0 and 1); operations in IDEMPOTENT. Blocks of 16 fragments with the
     combines from each fragment to its block's ends, and a table of 2**k blocks from each block: O(n) to build (n log n
     / 16 of table), a few look-ups an answer; runs within one block are folded. Raises ValueError for other operations.
     """

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optimizer.aggregates.state_kinds import ADD, ADD_DOUBLE, BIT_AND, BIT_OR, BIT_XOR, MAX, MIN
 from optimizer.combine import choose as choose_module
 from optimizer.combine.choose import COSTS, choose, combine_many, combine_pairs, combine_runs
 from optimizer.combine.distinct import DistinctCounter
-from optimizer.combine.elements import ADD, ADD_DOUBLE, BIT_AND, BIT_OR, BIT_XOR, MAX, MIN, doubles, ordinals
+from optimizer.combine.elements import doubles, ordinals
 from optimizer.combine.frequent import modes, top_k
 from optimizer.combine.hyperloglog import hll_counts, registers_of
 from optimizer.combine.prefix_sums import PrefixSums, running_totals
