@@ -1,7 +1,8 @@
 """Every aggregate of the language, declared: what it takes and gives, which states it keeps, how it is lowered.
 
-The language and the kernels take an aggregate of known states from its line in :data:`AGGREGATES`. The auditor and the
-oracle compute it by themselves, and a new kind of state has more places: docs/contributing.md lists them all.
+The language and the kernels take an aggregate from its line in :data:`AGGREGATES`, and its states from
+:data:`optimizer.aggregates.state_kinds.STATE_KINDS`. The auditor and the oracle compute it by themselves:
+docs/contributing.md has the recipe.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from optimizer.aggregates.moments import (
     lower_slope,
     lower_variance,
 )
+from optimizer.aggregates.state_kinds import STATE_KINDS
 from optimizer.aggregates.states import (
     BOTH,
     CHECKS,
     DOUBLE_SUMS,
-    EXACT_BOTH,
     EXACT_KINDS,
     PAIRS,
     ROWS,
@@ -97,7 +98,7 @@ class Aggregate:
             if not former and f"exact_{kind}" in DOUBLE_SUMS and _is_of_doubles(kind, output):
                 kind = f"exact_{kind}"
             state = State(kind, output.argument, None if kind == "count" else output.argument_type)
-            if kind in PAIRS or kind in EXACT_BOTH or kind.removeprefix("exact_") in BOTH:
+            if kind in PAIRS or STATE_KINDS[kind].takes_two:
                 state = replace(state, by=output.by, by_type=output.by_type)
             found.append(replace(state, error=error) if kind in SKETCHES else state)
         return tuple(found)

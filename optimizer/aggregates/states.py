@@ -2,8 +2,8 @@
 
 A *state* is what one fragment keeps of one argument: a count, an exact sum, a minimum, the distinct values with how
 often each occurs. States are shared: ``avg(x)`` and ``sum(x)`` keep one sum, ``stddev(x)``
-adds only the sum of squares, ``median(x)`` and ``mode(x)`` keep one multiset. The modules that lift, combine and
-store a state know its kind by name: docs/contributing.md lists them.
+adds only the sum of squares, ``median(x)`` and ``mode(x)`` keep one multiset. What a kind of state means is a row of
+:data:`optimizer.aggregates.state_kinds.STATE_KINDS`.
 
 Exactness: integers and decimals are summed in limbs of 32 bits, and so are doubles, their powers and their products
 (:mod:`optimizer.aggregates.exact_doubles`). Sums are exact in any order and any cut. Holistic aggregates are exact as
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.aggregates.state_kinds import STATE_KINDS, StateKind, kinds_of
 from optimizer.workload.values import DOUBLE, LONG, Expression, Type, decimal
 
 LIMB = 32
@@ -38,16 +39,18 @@ Longs = NDArray[np.int64]
 
 
 # -------------------------------------------------------------------------------------------- states
-PAIRS = ("least_by", "greatest_by", "first", "last")
+PAIRS = kinds_of("pair")
 """States of one (order, value) pair: the value at the least or the greatest order (see :attr:`State.operation`)."""
 
-BOTH = ("both", "both_x", "both_y", "both_xx", "both_yy", "both_xy")
+BOTH = ("both", *(name for name in kinds_of("double-double") if STATE_KINDS[name].takes_two))
 """States of two numbers, ``argument`` (x) and ``by`` (y), over the tuples where neither is null."""
 
-EXACT_POWERS = {"power_2": 2, "power_3": 3, "power_4": 4}
+_LIMBS = {name: STATE_KINDS[name] for name in kinds_of("limbs") if name != "sum"}
+
+EXACT_POWERS = {name: kind.powers[0] for name, kind in _LIMBS.items() if not kind.takes_two}
 """States that are one exact sum of powers of integers or decimals (unscaled), with the exponent."""
 
-EXACT_BOTH = {"pair_x": (1, 0), "pair_y": (0, 1), "pair_xx": (2, 0), "pair_yy": (0, 2), "pair_xy": (1, 1)}
+EXACT_BOTH = {name: kind.powers for name, kind in _LIMBS.items() if kind.takes_two}
 """As :data:`EXACT_POWERS`, over the tuples where neither ``argument`` (x) nor ``by`` (y) is null: the exponents of
 both."""
 
@@ -60,18 +63,14 @@ EXACT_KINDS = {
 }
 """What is stored of exact types instead of a sum of doubles."""
 
-SUMS_OF_DOUBLES = ("total", "sum_squares", "sum_cubes", "sum_fourths", "sum_logs", *BOTH[1:])
-"""States of rows that earlier versions stored: one double-double sum, whatever the types of their arguments. They are
-read as exact sums of doubles, and not stored again."""
-
-DOUBLE_SUMS = tuple(f"exact_{kind}" for kind in ("sum", *SUMS_OF_DOUBLES[1:]))
+DOUBLE_SUMS = kinds_of("words")
 """States that are one exact sum of doubles, of a length of its own. Rows of earlier versions have a double-double of
 the same name without ``exact_`` (``total`` is ``sum``); the two are never combined."""
 
 SKETCHES = ("quantiles", "frequent", "registers")
 """States that keep less than the whole multiset, for an error that the query permits."""
 
-MULTISETS = ("values", *SKETCHES)
+MULTISETS = kinds_of("multiset")
 """States of variable length: distinct numbers or texts, each with a weight."""
 
 
@@ -87,8 +86,9 @@ class State:
     - ``both``: tuples where neither ``argument`` nor ``by`` is null. Over these, of two exact types the exact sums
       ``pair_x``, ``pair_y``, ``pair_xx``, ``pair_yy``, ``pair_xy`` of both, of their squares and of their products; of
       other pairs the same as sums of doubles, ``exact_both_x``, …;
-    - rows stored earlier have double-double sums, of doubles of any numbers (:data:`SUMS_OF_DOUBLES`);
-    - ``min``, ``max``, ``bit_and``, ``bit_or``, ``bit_xor``;
+    - rows that earlier versions stored have double-double sums (the form ``double-double``), whatever the types; they are
+      read as exact sums of doubles, and not stored again;
+    - ``min``, ``max``, and other kinds of one number, as :data:`optimizer.aggregates.state_kinds.STATE_KINDS` says;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
       ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
     - ``first``, ``last``: the same, of the tuples whose ``argument`` is not null either;
@@ -110,6 +110,10 @@ class State:
     by_type: Type | None = None
     error: Decimal | None = None
 
+    @property
+    def definition(self) -> StateKind:
+        return STATE_KINDS[self.kind]
+
     @cached_property
     def carrier(self) -> str:
         """The carrier of a state that has only one."""
@@ -123,22 +127,19 @@ class State:
     @cached_property
     def widths(self) -> dict[str, int]:
         """Number of fixed columns in each carrier that the state uses."""
-        if self.kind in ("rows", "count", "both"):
+        form = self.definition.form
+        if form in ("count", "multiset", "words"):
             return {"longs": 1}
         assert self.type is not None
-        if self.kind == "sum":
-            return {"longs": limbs_of(self.type)} if self.type.is_exact else {"doubles": 2}
-        if self.kind in EXACT_POWERS:
-            return {"longs": limbs_for(EXACT_POWERS[self.kind] * bits_of(self.type))}
-        if self.kind in EXACT_BOTH:
-            assert self.by_type is not None
-            of_x, of_y = EXACT_BOTH[self.kind]
-            return {"longs": limbs_for(of_x * bits_of(self.type) + of_y * bits_of(self.by_type))}
-        if self.kind in SUMS_OF_DOUBLES:
+        if form == "double-double" or (self.kind == "sum" and not self.type.is_exact):
             return {"doubles": 2}
-        if self.kind in MULTISETS or self.kind in DOUBLE_SUMS:
-            return {"longs": 1}
-        if self.kind in PAIRS:
+        if self.kind == "sum":
+            return {"longs": limbs_of(self.type)}
+        if form == "limbs":
+            of_x, of_y = self.definition.powers
+            by_bits = bits_of(self.by_type) if self.by_type is not None else 0
+            return {"longs": limbs_for(of_x * bits_of(self.type) + of_y * by_bits)}
+        if form == "pair":
             # longs: whether the value is not null, then order and value unless they are texts (doubles as ordinals)
             assert self.by_type is not None
             texts = [carrier_of(type) for type in (self.by_type, self.type)].count("texts")
@@ -157,20 +158,14 @@ class State:
     @property
     def is_of_doubles(self) -> bool:
         """Whether it is a sum of doubles: exact, or a double-double that an earlier version stored."""
-        return self.kind in (*DOUBLE_SUMS, *SUMS_OF_DOUBLES) or (self.kind == "sum" and self.type == DOUBLE)
+        is_former_sum = self.kind == "sum" and self.type == DOUBLE
+        return is_former_sum or self.definition.form in ("words", "double-double")
 
     @cached_property
     def operation(self) -> str:
-        """How two states combine: ``add`` (integers), ``add_exact`` (doubles), ``min``, ``max``, ``bit_and``,
-        ``bit_or``, ``bit_xor``, ``least_by``, ``greatest_by``, ``union`` (weights of equal values are added) or
-        ``union_max`` (the greater weight stays)."""
-        if self.is_of_doubles:
-            return "add_exact"
-        if self.kind in MULTISETS:
-            return "union_max" if self.kind == "registers" else "union"
-        if self.kind in ("rows", "count", "sum", "both", *EXACT_POWERS, *EXACT_BOTH):
-            return "add"
-        return {"first": "least_by", "last": "greatest_by"}.get(self.kind, self.kind)
+        """How two states combine: ``add`` (integers), ``add_exact`` (doubles), ``union`` (weights of equal values are
+        added), ``union_max`` (the greater weight stays), or as the kind is called (``min``, ``least_by``)."""
+        return "add_exact" if self.is_of_doubles else self.definition.operation
 
 
 ROWS = State("rows")

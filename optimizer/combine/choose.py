@@ -39,9 +39,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.aggregates.state_kinds import GREATEST_PAIR, LEAST_PAIR
 from optimizer.combine.elements import (
-    GREATEST_PAIR,
-    LEAST_PAIR,
     Columns,
     Longs,
     column_values,

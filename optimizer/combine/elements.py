@@ -1,4 +1,4 @@
-"""What runs of fragments are combined of: operations, and elements of one or two columns.
+"""What runs of fragments are combined of: elements of one to three columns, and how kernels join them.
 
 References: Arasu & Widom, "Resource sharing in continuous sliding-window aggregates" (VLDB 2004), section 3.
 """
@@ -13,18 +13,25 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-ADD_DOUBLE, MIN, MAX, BIT_AND, BIT_OR, BIT_XOR, ADD, LEAST_PAIR, GREATEST_PAIR = range(9)
-"""Operations: sum of double-doubles; least and greatest value (Spark's order: NaN last); of integers the bits that all,
-some, or an odd number of fragments have set; the sum of integers modulo 2**64; pairs of integers, see
-:func:`combine_pairs`."""
+from optimizer.aggregates.state_kinds import (
+    ADD_DOUBLE,
+    GREATEST_PAIR,
+    LEAST_PAIR,
+    STATE_KINDS,
+    combine,
+    subtract,
+)
 
-IDEMPOTENT = frozenset({MIN, MAX, BIT_AND, BIT_OR, LEAST_PAIR, GREATEST_PAIR})
+_KINDS = {kind.code: kind for kind in STATE_KINDS.values() if kind.code is not None}
 
-SUBTRACTABLE = frozenset({ADD, BIT_XOR})
+IDEMPOTENT = frozenset(code for code, kind in _KINDS.items() if kind.is_idempotent)
 
-_ON_INTEGERS = frozenset({MIN, MAX, BIT_AND, BIT_OR, BIT_XOR, ADD})
+IDENTITIES = {code: kind.identity for code, kind in _KINDS.items() if kind.identity is not None}
+"""The number without a value, by the operation that combines it."""
 
-_ON_DOUBLES = frozenset({ADD_DOUBLE, MIN, MAX})
+SUBTRACTABLE = frozenset(code for code, kind in _KINDS.items() if kind.is_subtractable)
+
+_ON_DOUBLES = frozenset({ADD_DOUBLE, *(code for code, kind in _KINDS.items() if kind.no_double is not None)})
 
 WIDE = {ADD_DOUBLE: 2, LEAST_PAIR: 3, GREATEST_PAIR: 3}
 
@@ -32,6 +39,13 @@ Longs = NDArray[np.int64]
 
 Columns = tuple[NDArray[Any], ...]
 """Elements by column: one of integers, two of a double-double, three of a pair and its index."""
+
+
+combine_numbers = numba.njit(cache=True)(combine)
+"""Combine two integers by an operation, in kernels."""
+
+subtract_numbers = numba.njit(cache=True)(subtract)
+"""Subtract one integer from another by an operation, in kernels."""
 
 
 # An element is a tuple of scalars. `len` of a tuple is known when a kernel is compiled, so only the branch that fits
@@ -60,18 +74,7 @@ def put_element(columns, index, element):
 def join_elements(operation, a, b):
     """Combine two elements, ``a`` the earlier: of equal pairs the first wins."""
     if len(a) == 1:
-        x, y = a[0], b[0]
-        if operation == MAX:
-            return (max(x, y),)
-        if operation == MIN:
-            return (min(x, y),)
-        if operation == BIT_AND:
-            return (x & y,)
-        if operation == BIT_OR:
-            return (x | y,)
-        if operation == BIT_XOR:
-            return (x ^ y,)
-        return (x + y,)
+        return (combine_numbers(operation, a[0], b[0]),)
     if len(a) == 2:
         # the sum of two double-doubles (Dekker); an infinity or NaN carries no rounding error
         total = a[0] + b[0]
@@ -133,7 +136,7 @@ def element_columns(values: NDArray[Any], operation: int) -> Columns:
     exact = np.issubdtype(values.dtype, np.integer)
     if values.ndim != 2 or values.shape[1] != WIDE.get(operation, 1):
         raise ValueError(f"operation {operation} does not combine values of shape {values.shape}")
-    if operation not in (_ON_INTEGERS if exact else _ON_DOUBLES):
+    if operation not in (IDENTITIES if exact else _ON_DOUBLES):
         raise ValueError(f"operation {operation} does not combine {values.dtype}")
     if exact:
         return (np.ascontiguousarray(values[:, 0], dtype=np.int64),)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.combine.elements import ADD, BIT_XOR, SUBTRACTABLE, Longs
+from optimizer.aggregates.state_kinds import ADD
+from optimizer.combine.elements import IDENTITIES, SUBTRACTABLE, Longs, combine_numbers, subtract_numbers
 from optimizer.combine.runs import check_runs
 
 
@@ -17,16 +20,32 @@ def running_totals(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return totals
 
 
+def _accumulator(operation: int) -> Callable[..., None]:
+    """The kernel that writes running combines (n, c) behind the first row of totals (n + 1, c), by one operation."""
+
+    @numba.njit(cache=True)
+    def accumulate(values, totals):
+        for column in range(values.shape[1]):
+            total = totals[0, column]
+            for i in range(len(values)):
+                total = combine_numbers(operation, total, values[i, column])
+                totals[i + 1, column] = total
+
+    return accumulate
+
+
+_ACCUMULATE = {operation: _accumulator(operation) for operation in SUBTRACTABLE - {ADD}}
+
+
 @numba.njit(cache=True)
-def _differences(totals, xor, low, high, out):
+def _differences(totals, operation, low, high, out):
     for i in range(len(low)):
         for column in range(totals.shape[1]):
-            before, after = totals[low[i], column], totals[high[i], column]
-            out[i, column] = after ^ before if xor else after - before
+            out[i, column] = subtract_numbers(operation, totals[high[i], column], totals[low[i], column])
 
 
 class PrefixSums:
-    """Sums (ADD) or xors (BIT_XOR) of runs of integers (n, c), exact modulo 2**64; an empty run gives 0.
+    """Sums (ADD) or xors (BIT_XOR) of runs of integers (n, c), exact modulo 2**64; an empty run gives the identity.
 
     O(n c) to build, O(c) an answer. Raises ValueError for doubles: they would lose digits without bound.
     """
@@ -38,12 +57,12 @@ class PrefixSums:
         if operation == ADD:
             self.totals = running_totals(values)
         else:
-            self.totals = np.zeros((len(values) + 1, values.shape[1]), dtype=np.int64)
-            np.bitwise_xor.accumulate(values, axis=0, out=self.totals[1:])
+            self.totals = np.full((len(values) + 1, values.shape[1]), IDENTITIES[operation], dtype=np.int64)
+            _ACCUMULATE[operation](values, self.totals)
 
     def combine(self, low: Longs, high: Longs) -> Longs:
         """Of each run: low and high (a,); returns (a, c)."""
         check_runs(low, high, len(self.totals) - 1, shortest=0)
         out = np.empty((len(low), self.totals.shape[1]), dtype=np.int64)
-        _differences(self.totals, self.operation == BIT_XOR, low, high, out)
+        _differences(self.totals, self.operation, low, high, out)
         return out

@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.combine.elements import MAX, MIN, doubles
+from optimizer.aggregates.state_kinds import MAX, MIN
+from optimizer.combine.elements import doubles
 from optimizer.combine.two_stacks import combine_forward
 from optimizer.sequences import event_kernels, kernels
 from optimizer.sequences.events import Attribute, Events, Longs

@@ -16,11 +16,10 @@ from optimizer.aggregates.sketches import precision_of
 from optimizer.aggregates.states import State
 from optimizer.combine.choose import combine_pairs
 from optimizer.combine.distinct import DistinctCounter
-from optimizer.combine.elements import BIT_AND, BIT_OR, BIT_XOR, MAX, MIN
 from optimizer.combine.frequent import modes, top_k
 from optimizer.combine.hyperloglog import hll_counts
 from optimizer.combine.prefix_sums import PrefixSums
-from optimizer.combine.sparse_tables import SparseTable
+from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
 from optimizer.combine.wavelet_matrix import WaveletMatrix
 from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.finals.window_query import FragmentRuns, Longs
@@ -33,8 +32,18 @@ if TYPE_CHECKING:
 _Combine = Callable[[FragmentRuns], Any]
 
 
-def _sums(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
-    table = PrefixSums(column.values[rows])
+_TABLES: dict[str, Callable[[NDArray[np.int64], int], PrefixSums | SparseTable | DisjointSparseTable]] = {
+    "running totals": PrefixSums,
+    "sparse table": SparseTable,
+    "disjoint table": DisjointSparseTable,
+}
+"""What combines the numbers (n, width) of a state, by :attr:`optimizer.aggregates.state_kinds.StateKind.structure`."""
+
+
+def _numbers(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
+    kind = state.definition
+    assert kind.code is not None
+    table = _TABLES[kind.structure](column.values[rows], kind.code)
     if column.values.shape[1] > 1:
         return lambda runs: table.combine(runs.low, runs.high)
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
@@ -54,21 +63,10 @@ def _exact_sums(view: FamilyView, state: State, column: ExactSums, rows: slice) 
     return answer
 
 
-def _parities(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
-    table = PrefixSums(column.values[rows], BIT_XOR)
-    return lambda runs: table.combine(runs.low, runs.high)[:, 0]
-
-
-_IDEMPOTENT = {"min": MIN, "max": MAX, "bit_and": BIT_AND, "bit_or": BIT_OR}
-
-
-def _extremes(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
-    table = SparseTable(column.values[rows], _IDEMPOTENT[state.operation])
-    return lambda runs: table.combine(runs.low, runs.high)[:, 0]
-
-
 def _extreme_texts(view: FamilyView, state: State, column: Texts, rows: slice) -> _Combine:
-    table = SparseTable(column.ranks[rows, None], _IDEMPOTENT[state.operation])
+    kind = state.definition
+    assert kind.code is not None
+    table = _TABLES[kind.structure](column.ranks[rows, None], kind.code)
     known = view.objects(column.texts)
 
     def answer(runs: FragmentRuns) -> NDArray[Any]:
@@ -76,17 +74,6 @@ def _extreme_texts(view: FamilyView, state: State, column: Texts, rows: slice) -
         return known[np.where((ranks >= 0) & (ranks < len(known)), ranks, len(known) - 1)]
 
     return answer
-
-
-_FIXED: dict[str, Callable[[FamilyView, State, Fixed, slice], _Combine]] = {
-    "add": _sums,
-    "bit_xor": _parities,
-    **dict.fromkeys(_IDEMPOTENT, _extremes),
-}
-
-
-def _fixed(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
-    return _FIXED[state.operation](view, state, column, rows)
 
 
 def _pairs(view: FamilyView, state: State, column: Pairs, rows: slice) -> _Combine:
@@ -214,7 +201,7 @@ def _multisets(view: FamilyView, state: State, column: Multiset, rows: slice) ->
 
 
 STRUCTURES: dict[type, Callable[[FamilyView, State, Any, slice], _Combine]] = {
-    Fixed: _fixed,
+    Fixed: _numbers,
     ExactSums: _exact_sums,
     Texts: _extreme_texts,
     Pairs: _pairs,

@@ -10,31 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.aggregates.exact_doubles import ExactSums, Terms
-from optimizer.aggregates.ordinals import doubles_of_ordinals
+from optimizer.aggregates.ordinals import doubles_of_ordinals, ordinals_of_doubles
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
 from optimizer.aggregates.states import BOTH, EXACT_BOTH, EXACT_POWERS, ROWS, State, limbs_of
 from spark_jobs.arrays.numbering import Longs, Rows
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.combining import winners
-from spark_jobs.partials.kernels import (
-    LEAST_DOUBLE,
-    NAN,
-    lift_doubles,
-    lift_exact_powers,
-    lift_exact_products,
-    lift_longs,
-    lift_words,
-)
-from spark_jobs.partials.states import IDENTITIES, Multiset, Pairs, Texts, carry, numbers_of, united
+from spark_jobs.partials.kernels import lift_exact_powers, lift_exact_products, lift_numbers, lift_words
+from spark_jobs.partials.states import Multiset, Pairs, Texts, carry, numbers_of, united
 from spark_jobs.partials.values import Batch, Values
 
-_LONGS = ("count", "sum", "min", "max", "bit_and", "bit_or", "bit_xor")
-
-_DOUBLES = ("min", "max")
-
 _POWERS = {"sum": 1, "total": 1, "sum_squares": 2, "sum_cubes": 3, "sum_fourths": 4}
-
-_INITIAL = {"min": NAN, "max": LEAST_DOUBLE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,39 +52,48 @@ class LiftedNumbers:
         self.doubles = np.zeros((len(events.counts), widths["doubles"]))
         self.longs[:, self.places["longs"][ROWS]] = events.counts
         for state, at in self.places["longs"].items():
-            if state.operation in IDENTITIES and state.operation != "add":
-                self.longs[:, at] = IDENTITIES[state.operation]
+            if state.definition.identity:
+                self.longs[:, at] = state.definition.identity
 
     def lift(self, values: Values, states: Sequence[State]) -> None:
         """Fill the columns of the states of one argument."""
         cell, rows, valid = self.events.cell, self.events.rows, values.valid
-        at = {state.kind: self.places[state.carrier][state] for state in states if state.kind not in EXACT_POWERS}
         self._lift_exact_powers(values, valid, [state for state in states if state.kind in EXACT_POWERS])
-        if "count" in at and len(valid) == 0:
-            self.longs[:, at.pop("count")] = self.events.counts
-        if values.type.name == "double":
-            self._lift_doubles(values, at)
-            at = {kind: column for kind, column in at.items() if kind == "count"}
-        if "sum" in at and limbs_of(values.type) == 4:
-            first = at.pop("sum")
-            lift_words(cell, rows, *values.words, valid, self.longs, first)
-            carry(self.longs[:, first : first + 4])
-        if at:
+        self._lift_doubles(values, _by_code([state for state in states if state.carrier == "doubles"]))
+        numbers = []
+        for state in states:
+            if state.kind in EXACT_POWERS or state.carrier == "doubles":
+                continue
+            first = self.places["longs"][state]
+            if state.kind == "count" and len(valid) == 0:
+                self.longs[:, first] = self.events.counts
+            elif state.kind == "sum" and limbs_of(values.type) == 4:
+                lift_words(cell, rows, *values.words, valid, self.longs, first)
+                carry(self.longs[:, first : first + 4])
+            else:
+                numbers.append(state)
+        if numbers:
+            is_count = [state.kind for state in numbers] == ["count"]
             # a count alone needs no values, whatever they are
-            longs = valid.view(np.int8).astype(np.int64) if list(at) == ["count"] else values.longs
-            lift_longs(cell, rows, longs, valid, self.longs, *(at.get(kind, -1) for kind in _LONGS))
-        if "sum" in at:
-            carry(self.longs[:, at["sum"] : at["sum"] + 2])
+            longs = valid.view(np.int8).astype(np.int64) if is_count else values.longs
+            self._lift(longs, valid, _by_code(numbers))
 
     def lift_both(self, first: Values, second: Values, states: Sequence[State]) -> None:
         """Fill the columns of the states of two numbers, over the events where neither is null."""
-        cell, rows, valid = self.events.cell, self.events.rows, valid_in_both(first, second)
+        valid = valid_in_both(first, second)
         self._lift_exact_pairs(first, second, valid, [state for state in states if state.kind in EXACT_BOTH])
         for state in states:
             if state.kind == "both":
-                ones = np.zeros(len(valid) or len(first.array), dtype=np.int64)
-                wanted = self.places["longs"][state], *[-1] * (len(_LONGS) - 1)
-                lift_longs(cell, rows, ones, valid, self.longs, *wanted)
+                self._lift(np.zeros(len(valid) or len(first.array), dtype=np.int64), valid, [state])
+
+    def _lift(self, longs: Longs, valid: NDArray[np.bool_], states: Sequence[State]) -> None:
+        """Lift integers into states of one or two columns."""
+        operations, columns = _lifted_by(states), np.array([self.places["longs"][state] for state in states])
+        lift_numbers(self.events.cell, self.events.rows, longs, valid, False, self.longs, operations, columns)
+        for state in states:
+            if state.definition.form == "limbs":
+                first = self.places["longs"][state]
+                carry(self.longs[:, first : first + 2])
 
     def _lift_exact_powers(self, values: Values, valid: NDArray[np.bool_], states: Sequence[State]) -> None:
         """Sums of powers of integers and decimals."""
@@ -122,18 +117,28 @@ class LiftedNumbers:
                 lift_exact_powers(cell, rows, *(first if of_x else second).halves, valid, limbs, of_x + of_y)
             carry(limbs)
 
-    def _lift_doubles(self, values: Values, at: dict[str, int]) -> None:
-        if not at.keys() & set(_DOUBLES):
+    def _lift_doubles(self, values: Values, states: Sequence[State]) -> None:
+        """Lift doubles, as ordinals, into states of one column."""
+        if not states:
             return
-        ordinals = self.doubles.view(np.int64)
-        for kind in at.keys() & _INITIAL.keys():
-            ordinals[:, at[kind]] = _INITIAL[kind]
-        numbers = values.doubles
-        columns = (at.get(kind, -1) for kind in _DOUBLES)
-        given = numbers, numbers.view(np.int64), values.valid
-        lift_doubles(self.events.cell, self.events.rows, *given, ordinals, *columns)
-        for kind in at.keys() & _INITIAL.keys():
-            self.doubles[:, at[kind]] = doubles_of_ordinals(ordinals[:, at[kind]])
+        ordinals, columns = self.doubles.view(np.int64), [self.places["doubles"][state] for state in states]
+        no_doubles = np.array([state.definition.no_double for state in states])
+        ordinals[:, columns] = ordinals_of_doubles(no_doubles)
+        given = values.doubles.view(np.int64), values.valid, True, ordinals, _lifted_by(states), np.array(columns)
+        lift_numbers(self.events.cell, self.events.rows, *given)
+        for column in columns:
+            self.doubles[:, column] = doubles_of_ordinals(ordinals[:, column])
+
+
+def _by_code(states: Sequence[State]) -> list[State]:
+    """States by their code: kernels lift the least and the greatest value together."""
+    return sorted(states, key=lambda state: state.definition.code or 0)
+
+
+def _lifted_by(states: Sequence[State]) -> Longs:
+    """The codes (s,) that lift some states."""
+    kinds = [state.definition for state in states]
+    return np.array([kind.code if kind.lift is None else kind.lift for kind in kinds], dtype=np.int64)
 
 
 def valid_in_both(first: Values, second: Values) -> NDArray[np.bool_]:
@@ -170,10 +175,11 @@ def lift_texts(batch: Batch, events: LiftedEvents, state: State) -> Texts:
     """The least or greatest text of each cell."""
     assert state.argument is not None
     values = batch.values(state.argument)
-    out = np.full((len(events.counts), 1), IDENTITIES[state.kind], dtype=np.int64)
-    wanted = (0 if kind == state.kind else -1 for kind in _LONGS)
-    lift_longs(events.cell, events.rows, values.longs, values.valid, out, *wanted)
-    identity = IDENTITIES[state.kind]
+    identity = state.definition.identity
+    assert identity is not None
+    out = np.full((len(events.counts), 1), identity, dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    lift_numbers(events.cell, events.rows, values.longs, values.valid, False, out, _lifted_by([state]), first)
     ranks, texts = values.kept(out[:, 0], out[:, 0] != identity, identity)
     assert texts is not None
     return Texts(ranks, texts)

@@ -41,7 +41,7 @@ from spark_jobs.arrays.numbering import (
     positions_in,
 )
 from spark_jobs.arrays.texts import key_texts
-from spark_jobs.partials.combining import SCATTER, scatter_add
+from spark_jobs.partials.combining import scatter_add
 from spark_jobs.partials.encoding import (
     READERS,
     StoredLists,
@@ -51,7 +51,7 @@ from spark_jobs.partials.encoding import (
     stored_numbers,
     written_numbers,
 )
-from spark_jobs.partials.states import IDENTITIES, Column, Fixed, States, carry, class_of, numbers_of
+from spark_jobs.partials.states import Column, Fixed, States, carry, class_of, numbers_of, scattered
 from spark_jobs.warehouse.data_files import BUCKETS
 from spark_jobs.warehouse.schemas import PARTIALS
 
@@ -263,8 +263,7 @@ class Cells:
                 carry(out[:, first : first + state.width])
         for state, first in places.items():
             if state.operation != "add":
-                out[:, first] = IDENTITIES[state.operation]
-                SCATTER[state.operation](cell, self.longs[:, first], out[:, first])
+                out[:, first] = scattered(state, cell, self.longs[:, first], cells)
         return out
 
     def _combined_doubles(self, cell: Longs, cells: int) -> NDArray[np.float64]:
@@ -273,9 +272,7 @@ class Cells:
         for state, first in places.items():
             # zeros have an order too: the least of both is -0.0, whichever came first
             values = ordinals_of_doubles(self.doubles[:, first], exact=True)
-            best = np.full(cells, IDENTITIES[state.operation], dtype=np.int64)
-            SCATTER[state.operation](cell, values, best)
-            out[:, first] = doubles_of_ordinals(best)
+            out[:, first] = doubles_of_ordinals(scattered(state, cell, values, cells))
         return out
 
     # ------------------------------------------------------------------------------------- stored rows

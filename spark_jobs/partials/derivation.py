@@ -19,11 +19,8 @@ from optimizer.aggregates.states import ROWS, State, carrier_of
 from optimizer.synopses.synopsis import Synopsis
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.partials.fill_request import FillRequest, by_fingerprint
-from spark_jobs.partials.states import IDENTITIES, Column, Fixed, Multiset, Pairs, Texts, class_of, numbers_of
+from spark_jobs.partials.states import Column, Fixed, Multiset, Pairs, Texts, class_of, numbers_of
 from spark_jobs.settings import TaskMemory
-
-NO_DOUBLE = {"min": np.nan, "max": -np.inf}
-"""What extremes of doubles hold of no value."""
 
 
 def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
@@ -37,8 +34,11 @@ def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
             if state in before:
                 values = stored[:, before[state] : before[state] + state.width]
                 out[:, at : at + state.width] = 0 if state == ROWS and is_counted else values
-            elif state.operation != "add":
-                out[:, at] = NO_DOUBLE[state.operation] if carrier == "doubles" else IDENTITIES[state.operation]
+            else:
+                kind = state.definition
+                no_value = kind.no_double if carrier == "doubles" else kind.identity
+                assert no_value is not None
+                out[:, at : at + state.width] = no_value
         matrices[carrier] = out
     others = {
         state: cells.others[state] if state in cells.others else _nothing(state, len(cells))
@@ -58,7 +58,7 @@ def _nothing(state: State, cells: int) -> Column:
     if class_of(state) is ExactSums:
         return ExactSums.nothing(cells)
     if class_of(state) is Texts:
-        return Texts(np.full(cells, IDENTITIES[state.operation], dtype=np.int64), empty)
+        return Texts(np.full(cells, state.definition.identity, dtype=np.int64), empty)
     if class_of(state) is Pairs:
         assert state.type is not None and state.by_type is not None
         texts = [empty if carrier_of(type_) == "texts" else None for type_ in (state.by_type, state.type)]

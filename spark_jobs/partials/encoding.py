@@ -18,7 +18,6 @@ from optimizer.synopses.synopsis import CARRIERS, Synopsis
 from spark_jobs.arrays.numbering import Longs, ranked
 from spark_jobs.partials.combining import ragged
 from spark_jobs.partials.states import (
-    IDENTITIES,
     Column,
     Fixed,
     Multiset,
@@ -85,7 +84,9 @@ class StoredLists:
 def _read_texts(state: State, lists: dict[str, StoredLists]) -> Texts:
     assert state.type is not None
     ranks, texts = ranked(lists["texts"].texts(state), state.type)
-    ranks[ranks < 0] = IDENTITIES[state.kind]
+    identity = state.definition.identity
+    assert identity is not None
+    ranks[ranks < 0] = identity
     return Texts(ranks, texts)
 
 

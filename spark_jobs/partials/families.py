@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from optimizer.aggregates.exact_doubles import ExactSums, limbs_between
-from optimizer.aggregates.states import BOTH, EXACT_BOTH, MULTISETS, PAIRS, State
+from optimizer.aggregates.states import MULTISETS, PAIRS, State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import absorb
 from optimizer.workload.values import Expression
@@ -132,7 +132,7 @@ class LiftingGroup:
         self.both: dict[tuple[Expression, Expression], list[State]] = {}
         for states in numbers_of(self.synopsis.states).values():
             for state in states:
-                if state.kind in (*BOTH, *EXACT_BOTH) and state.argument is not None and state.by is not None:
+                if state.definition.takes_two and state.argument is not None and state.by is not None:
                     self.both.setdefault((state.argument, state.by), []).append(state)
                 elif state.argument is not None:
                     self.arguments.setdefault(state.argument, []).append(state)

@@ -9,7 +9,9 @@ import numba
 import numpy as np
 
 from optimizer.aggregates.ordinals import ordinals_of_doubles
+from optimizer.aggregates.state_kinds import LIFT_LIMBS, LIFT_ONE, MAX, MIN
 from optimizer.aggregates.states import LIMB
+from optimizer.combine.elements import combine_numbers
 from spark_jobs.arrays.numbering import DENSE, LONG_MAX, Longs, Rows, numbered
 
 
@@ -106,51 +108,78 @@ def add_where(codes, passing, amount):
 # ---------------------------------------------------------------------------------------- numba: lifting
 LOW = (1 << LIMB) - 1
 
-LEAST_DOUBLE, NAN = (int(ordinal) for ordinal in ordinals_of_doubles(np.array([-np.inf, np.nan])))
+NAN = int(ordinals_of_doubles(np.array([np.nan]))[0])
+
+_INFINITY = int(ordinals_of_doubles(np.array([np.inf]))[0])
+
+_BLOCK = 512
+"""Events that are lifted at once: their values stay in the first cache for all states."""
 
 
 @numba.njit(cache=True)
-def lift_longs(cells, rows, values, valid, out, count, total, least, greatest, every, some, odd):
-    """Values of events (all, if ``rows`` is empty) into their cells: columns of ``out`` for each state, -1: not wanted.
-    Beside ``total``, the low limb, stands the high one."""
-    for k in range(len(cells)):
-        i = rows[k] if len(rows) else k
-        if len(valid) and not valid[i]:
-            continue
-        cell = cells[k]
-        x = values[i]
-        if count >= 0:
-            out[cell, count] += 1
-        if total >= 0:
-            out[cell, total] += x & LOW
-            out[cell, total + 1] += x >> LIMB
-        if least >= 0:
-            out[cell, least] = min(out[cell, least], x)
-        if greatest >= 0:
-            out[cell, greatest] = max(out[cell, greatest], x)
-        if every >= 0:
-            out[cell, every] &= x
-        if some >= 0:
-            out[cell, some] |= x
-        if odd >= 0:
-            out[cell, odd] ^= x
+def lift_numbers(cells, rows, values, valid, are_doubles, out, operations, columns):
+    """Lift values of events (all, if ``rows`` is empty) into the cells ``out`` (c, columns), in place.
+
+    - ``cells`` (k,): the cell of each event; ``rows`` (k,): its row in ``values`` (n,) and ``valid`` (n,; empty: all);
+    - ``are_doubles``: the values are the bits of doubles, and states keep their ordinals;
+    - ``operations`` (s,): the code that lifts each state (:attr:`StateKind.lift`), into the column (s,) of ``columns``,
+      of limbs the lower one.
+    """
+    numbers, places = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.uint32)
+    for begin in range(0, len(cells), _BLOCK):
+        size = np.uint64(0)
+        for k in range(begin, min(begin + _BLOCK, len(cells))):
+            i = np.uint32(rows[k] if len(rows) else k)
+            # without a branch: which values are null is as good as chance
+            number = values[i]
+            if are_doubles:
+                # Spark's order: NaN, with either sign, is the greatest value of all
+                is_nan = (number & LONG_MAX) > _INFINITY
+                number = NAN if is_nan else number ^ ((number >> 63) & LONG_MAX)
+            numbers[size], places[size] = number, np.uint32(cells[k])
+            size += np.uint64(valid[i] if len(valid) else 1)
+        # one loop a state, its operation is decided outside; the two extremes in one loop take half the time
+        state = 0
+        while state < len(operations):
+            column = np.uint64(columns[state])
+            if operations[state] == MIN and state + 1 < len(operations) and operations[state + 1] == MAX:
+                _extremes_block(numbers, places, size, out, column, np.uint64(columns[state + 1]))
+                state += 2
+            else:
+                _lift_block(operations[state], numbers, places, size, out, column)
+                state += 1
 
 
-@numba.njit(cache=True)
-def lift_doubles(cells, rows, values, bits, valid, ordinals, least, greatest):
-    """As :func:`lift_longs`, extremes of doubles, as ordinals. ``bits``: the values' own."""
-    for k in range(len(cells)):
-        i = rows[k] if len(rows) else k
-        if len(valid) and not valid[i]:
-            continue
-        cell = cells[k]
-        x = values[i]
-        # Spark's order: NaN is the greatest value of all
-        ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
-        if least >= 0:
-            ordinals[cell, least] = min(ordinals[cell, least], ordinal)
-        if greatest >= 0:
-            ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
+@numba.njit(cache=True, inline="always")
+def _lift_block(operation, numbers, places, size, out, column):
+    """Lift the first numbers of a block into one state."""
+    if operation == LIFT_ONE:
+        for b in range(size):
+            out[places[b], column] += 1
+    elif operation == LIFT_LIMBS:
+        for b in range(size):
+            out[places[b], column] += numbers[b] & LOW
+            out[places[b], column + np.uint64(1)] += numbers[b] >> LIMB
+    # min and max are in most queries, and a loop of their own takes half the time
+    elif operation == MIN:
+        _combine_block(MIN, numbers, places, size, out, column)
+    elif operation == MAX:
+        _combine_block(MAX, numbers, places, size, out, column)
+    else:
+        _combine_block(operation, numbers, places, size, out, column)
+
+
+@numba.njit(cache=True, inline="always")
+def _extremes_block(numbers, places, size, out, least, greatest):
+    for b in range(size):
+        out[places[b], least] = combine_numbers(MIN, out[places[b], least], numbers[b])
+        out[places[b], greatest] = combine_numbers(MAX, out[places[b], greatest], numbers[b])
+
+
+@numba.njit(cache=True, inline="always")
+def _combine_block(operation, numbers, places, size, out, column):
+    for b in range(size):
+        out[places[b], column] = combine_numbers(operation, out[places[b], column], numbers[b])
 
 
 @numba.njit(cache=True)

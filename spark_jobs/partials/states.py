@@ -12,11 +12,17 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, State
-from spark_jobs.arrays.numbering import LONG_MAX, LONG_MIN, Longs, Rows
+from spark_jobs.arrays.numbering import Longs, Rows
 from spark_jobs.partials.combining import SCATTER, ragged, reranked, unified, unite, winners
 
-IDENTITIES = {"add": 0, "min": LONG_MAX, "max": LONG_MIN, "bit_and": -1, "bit_or": 0, "bit_xor": 0}
-"""What a fixed column of integers (or ordinals, or ranks) holds of no value, by the state's operation."""
+
+def scattered(state: State, cell: Longs, numbers: Longs, cells: int) -> Longs:
+    """The numbers (n,) of a state combined into ``cells`` cells; ``cell`` (n,): into which."""
+    kind = state.definition
+    assert kind.code is not None and kind.identity is not None
+    out = np.full(cells, kind.identity, dtype=np.int64)
+    SCATTER[kind.code](cell, numbers, out)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +58,7 @@ class Texts:
 
     def combined(self, state: State, cell: Longs, cells: int) -> Texts:
         """The rows combined into ``cells`` cells; ``cell`` (n,): into which."""
-        out = np.full(cells, IDENTITIES[state.operation], dtype=np.int64)
-        SCATTER[state.operation](cell, self.ranks, out)
-        return Texts(out, self.texts)
+        return Texts(scattered(state, cell, self.ranks, cells), self.texts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer.aggregates.exact_sums import decimal_texts, exact_total
+from optimizer.aggregates.state_kinds import ADD_DOUBLE
 from optimizer.aggregates.states import Lowered, carrier_of
 from optimizer.combine.choose import combine_runs
-from optimizer.combine.elements import ADD_DOUBLE, doubles, ordinals
+from optimizer.combine.elements import doubles, ordinals
 from optimizer.sequences.answering import answers
 from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
 from optimizer.synopses.synopsis import Sequenced, Synopsis

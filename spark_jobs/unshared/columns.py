@@ -36,6 +36,7 @@ from optimizer.workload.values import (
     Type,
     decimal,
 )
+from spark_jobs.unshared.audited import audit_of
 from spark_jobs.unshared.scalars import CONSTANTS_FROM, SCALAR_COLUMNS
 from spark_jobs.unshared.scalars import ddl_of as ddl_of
 from spark_jobs.unshared.values import COMPARISONS, fraction_of, from_spark, spark_name
@@ -347,9 +348,6 @@ def _plain_approximate(grouped: GroupedFrame, output: Output) -> SparkColumn:
     return grouped.of(f"approximate percentile {fraction} {accuracy}", output, column)
 
 
-PAIRED_NUMBERS = ("covar_pop", "covar_samp", "corr", "regr_count", "regr_slope", "regr_intercept", "regr_r2")
-
-
 def both_numbers(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColumn]:
     """The two numbers of an output as doubles, null where one of them is."""
     assert output.by is not None
@@ -398,43 +396,41 @@ def _plain_least(grouped: GroupedFrame, output: Output) -> SparkColumn:
     return _listed(least, grouped.type(output))
 
 
-def _plain_sized(function: str) -> Callable[[GroupedFrame, Output], SparkColumn]:
+def _plain_sized(grouped: GroupedFrame, output: Output, function: str) -> SparkColumn:
     """How Spark answers what has a size: a histogram, a sketch."""
-
-    def column(grouped: GroupedFrame, output: Output) -> SparkColumn:
-        assert output.parameter is not None
-        name = function.format("double" if grouped.type(output) == DOUBLE else "bigint")
-        value, size = grouped.value(output), int(output.parameter)
-        found = grouped.of(f"{name} {size}", output, getattr(F, name)(value, F.lit(size)))
-        return F.when(grouped.count(output) > 0, found)
-
-    return column
+    assert output.parameter is not None
+    name = function.format("double" if grouped.type(output) == DOUBLE else "bigint")
+    value, size = grouped.value(output), int(output.parameter)
+    sized = grouped.of(f"{name} {size}", output, getattr(F, name)(value, F.lit(size)))
+    return F.when(grouped.count(output) > 0, sized)
 
 
-_PLAIN: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
-    "sum": lambda grouped, output: grouped.of("sum", output, F.try_sum(grouped.argument(output))),
-    "avg": lambda grouped, output: grouped.of("avg", output, F.try_avg(grouped.argument(output))),
-    "any": lambda grouped, output: grouped.of("any", output, F.bool_or(grouped.argument(output))),
-    **dict.fromkeys(("first", "last", "min_by", "max_by"), GroupedFrame.pair),
-    "count_distinct": plain_distinct,
+def _plain_value(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    """The functions of Spark that the audit names, one applied to the result of the other."""
+    aggregate, *functions = audit_of(output).spark.split()
+    column = grouped.of(aggregate, output, getattr(F, aggregate)(grouped.argument(output)))
+    return reduce(lambda inner, function: getattr(F, function)(inner), functions, column)
+
+
+ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
+    "order": GroupedFrame.pair,
+    "distinct": plain_distinct,
     "percentile": _plain_percentile,
-    "median": _plain_percentile,
-    "percentile_disc": _plain_quantile,
+    "quantile": _plain_quantile,
     "mode": lambda grouped, output: grouped.of("mode", output, F.mode(grouped.value(output), True)),
-    "top_k": _plain_top,
-    "any_value": lambda grouped, output: grouped.of("min", output, F.min(grouped.argument(output))),
-    **dict.fromkeys(PAIRED_NUMBERS, _plain_both),
-    "geometric_mean": lambda grouped, output: F.exp(grouped.of("logs", output, F.avg(logarithm(grouped, output)))),
-    **dict.fromkeys(("percentiles", "percentiles_disc"), _plain_several),
-    "histogram_numeric": lambda grouped, output: F.to_json(_plain_sized("histogram_numeric")(grouped, output)),
-    "collect_set": _plain_least,
-    **dict.fromkeys(("hll_sketch", "hll_sketch_agg"), _plain_sized("hll_sketch_agg")),
-    **dict.fromkeys(("theta_sketch", "theta_sketch_agg"), _plain_sized("theta_sketch_agg")),
+    "top": _plain_top,
+    "regression": _plain_both,
+    "pairs counted": _plain_both,
+    "geometric mean": lambda grouped, output: F.exp(grouped.of("logs", output, F.avg(logarithm(grouped, output)))),
+    **dict.fromkeys(("percentiles", "quantiles"), _plain_several),
+    "histogram": lambda grouped, output: F.to_json(_plain_sized(grouped, output, "histogram_numeric")),
+    "set": _plain_least,
     **dict.fromkeys(
-        ("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double"), _plain_sized("kll_sketch_agg_{}")
+        ("distinct sketch", "quantile sketch"),
+        lambda grouped, output: _plain_sized(grouped, output, audit_of(output).spark),
     ),
 }
-"""How Spark answers an output, where not by its function of the same name."""
+"""How Spark answers an output, by the family of its audit, where not by the functions that the audit names."""
 
 
 def spark_output(grouped: GroupedFrame, output: Output) -> SparkColumn:
@@ -443,6 +439,4 @@ def spark_output(grouped: GroupedFrame, output: Output) -> SparkColumn:
         return derived_column(output, [spark_output(grouped, part) for part in output.parts])
     if output.argument is None:
         return grouped.of("rows", output, F.count(F.lit(1)))
-    if output.function in _PLAIN:
-        return _PLAIN[output.function](grouped, output)
-    return grouped.of(output.function, output, getattr(F, output.function)(grouped.argument(output)))
+    return ANSWERS.get(audit_of(output).family, _plain_value)(grouped, output)

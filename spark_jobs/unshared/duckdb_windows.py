@@ -2,7 +2,7 @@
 there is little to read.
 
 DuckDB evaluates expressions and filters, puts events into windows and groups them; over the values of each group Python
-says what the definition says (:mod:`spark_jobs.unshared.plain_evidence`). It shares nothing with the shared execution
+says what the definition says (:data:`spark_jobs.unshared.audited.AUDITED`). It shares nothing with the shared execution
 but the language, and needs no JVM.
 """
 
@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from optimizer.workload.values import ACQ, Column, Expression, Output
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared import sequences
+from spark_jobs.unshared.audited import audit_of, evidence
 from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
-from spark_jobs.unshared.plain_evidence import WITH_NULLS, evidence
 from spark_jobs.unshared.values import EPOCH, compared_outputs, recomputed_parts
 
 Chosen = Callable[[dict[str, Any]], bool]
@@ -173,7 +173,7 @@ def _values(
             columns[0] = [None if value is None else Decimal(value).quantize(unit) for value in columns[0]]
     if len(columns) == 1:
         return [value for value in columns[0] if value is not None], []
-    nulls = output.function in WITH_NULLS
+    nulls = audit_of(output).keeps_nulls
     pairs = [pair for pair in zip(*columns, strict=True) if pair[1] is not None and (nulls or pair[0] is not None)]
     return [value for value, _ in pairs], [other for _, other in pairs]
 

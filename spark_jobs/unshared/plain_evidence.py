@@ -11,19 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from functools import reduce
-from operator import and_, or_, xor
 from typing import Any
 
 from optimizer.workload.values import Output
 from spark_jobs.unshared import exact_moments
 from spark_jobs.unshared.listings import RANKS, each_fraction
-from spark_jobs.unshared.values import COUNTED, PAIRED, QUANTILES, SHAPES, SPREADS, fraction_of
+from spark_jobs.unshared.values import fraction_of
 
 Evidence = dict[str, Any]
+"""The answer of an output under the empty name, and what its comparison needs in addition."""
 
-WITH_NULLS = ("min_by", "max_by")
-"""What takes the second value of a pair also where it is null."""
+Definition = Callable[[Output, Sequence[Any], Sequence[Any]], Evidence]
+"""The evidence of an output from its values and, of an aggregate of two arguments, the second ones."""
 
 
 def _order(value: Any) -> tuple[int, Any]:
@@ -37,48 +36,39 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
     return sorted((0.0 if isinstance(value, float) and value == 0 else value for value in values), key=_order)
 
 
-def evidence(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
-    """The answer of an output under the empty name, and what :func:`agrees <spark_jobs.unshared.agreement.agrees>`
-    needs beside it.
-
-    ``values``: its argument where that is not null; of an aggregate of two arguments where both are not null (of
-    :data:`WITH_NULLS` where the second is not), ``others`` being the second ones; of ``COUNT(*)`` anything, once a row.
-    """
-    if output.argument is None:
-        return {"": len(values)}
-    if output.by is not None and output.function not in _BY_FUNCTION:
-        return {"": _paired(output, values, others)}
-    if output.by is not None and exact_moments.takes_exact(output) and output.function != "regr_count":
-        return {"": exact_moments.pairs(output, values, others), "count": len(values), "exact": True}
-    if output.by is not None:
-        return _pairs(output, [float(value) for value in values], [float(value) for value in others])
-    return _BY_FUNCTION.get(output.function, _exact)(output, values)
-
-
 # ------------------------------------------------------------------------------------------ one value
-_ONE: dict[str, Callable[[Sequence[Any]], Any]] = {
-    **dict.fromkeys(("min", "any_value"), lambda values: min(values, key=_order)),
-    "max": lambda values: max(values, key=_order),
-    **dict.fromkeys(("bool_and", "every"), all),
-    **dict.fromkeys(("bool_or", "some", "any"), any),
-    "bit_and": lambda values: reduce(and_, values),
-    "bit_or": lambda values: reduce(or_, values),
-    "bit_xor": lambda values: reduce(xor, values),
-}
+def of_values(answer: Callable[[Sequence[Any]], Any]) -> Definition:
+    """The definition of an aggregate that is a function of all values; null without any."""
+    return lambda output, values, others: {"": answer(values) if values else None}
 
 
-def _exact(output: Output, values: Sequence[Any]) -> Evidence:
-    if output.function == "count":
-        return {"": len(values)}
-    return {"": _ONE[output.function](values) if values else None}
+def least_value(values: Sequence[Any]) -> Any:
+    """The least value: null is less than all others, NaN greater."""
+    return min(values, key=_order)
 
 
-def _paired(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Any:
-    """The value beside the least or greatest other; of several the least or greatest."""
-    if not others:
-        return None
-    best = min if output.function in ("first", "min_by") else max
-    return best(zip(others, values, strict=True), key=lambda pair: (_order(pair[0]), _order(pair[1])))[1]
+def greatest_value(values: Sequence[Any]) -> Any:
+    """The greatest value, in the order of :func:`least_value`."""
+    return max(values, key=_order)
+
+
+def define_counted(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """The number of values."""
+    return {"": len(values)}
+
+
+def define_at_least_order(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """The value at the least other; of several the least."""
+    return {"": min(zip(others, values, strict=True), key=_both_orders)[1] if others else None}
+
+
+def define_at_greatest_order(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """The value at the greatest other; of several the greatest."""
+    return {"": max(zip(others, values, strict=True), key=_both_orders)[1] if others else None}
+
+
+def _both_orders(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    return _order(pair[0]), _order(pair[1])
 
 
 # -------------------------------------------------------------------------------------- sums and moments
@@ -107,7 +97,8 @@ def _mean(values: Sequence[float]) -> float:
     return _float(sum(map(Fraction, values), Fraction(0)) / len(values))
 
 
-def _total(output: Output, values: Sequence[Any]) -> Evidence:
+def define_total(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """A sum or a mean: of exact types the exact total, of doubles rounded once."""
     count, type = len(values), output.argument_type
     assert type is not None
     if not type.is_exact:
@@ -140,7 +131,8 @@ def _squares(values: Sequence[float]) -> float:
     return _sum([_squared(value) for value in values])
 
 
-def _spread(output: Output, values: Sequence[Any]) -> Evidence:
+def define_spread(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """A variance or a standard deviation."""
     if exact_moments.takes_exact(output):
         return {"": exact_moments.spread(output, values), "count": len(values), "exact": True}
     doubles = [float(value) for value in values]
@@ -162,10 +154,12 @@ def _huge_spread(output: Output, values: Sequence[float], freedom: int) -> float
     return float(found) if found < 2**1024 - 2**970 else None
 
 
-def _pairs(output: Output, x: Sequence[float], y: Sequence[float]) -> Evidence:
+def define_regressed(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """A covariance, a correlation or a regression; exact of integers and decimals."""
+    if exact_moments.takes_exact(output):
+        return {"": exact_moments.pairs(output, values, others), "count": len(values), "exact": True}
+    x, y = [float(value) for value in values], [float(value) for value in others]
     n = len(x)
-    if output.function == "regr_count":
-        return {"": n}
     if not n:
         return {"": None, "count": 0}
     (mean_x, spread_x), (mean_y, spread_y) = _deviations(x), _deviations(y)
@@ -193,7 +187,8 @@ def _of_pairs(
     return slope if function == "regr_slope" else means[0] - slope * means[1]
 
 
-def _shape(output: Output, values: Sequence[Any]) -> Evidence:
+def define_shape(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """A skewness or an excess kurtosis."""
     if exact_moments.takes_exact(output):
         return {"": exact_moments.shape(output, values), "count": len(values), "exact": True}
     doubles, answer = [float(value) for value in values], None
@@ -208,7 +203,8 @@ def _shape(output: Output, values: Sequence[Any]) -> Evidence:
     return {"": answer, "count": n, "squares": _squares(doubles), "variance": spread / n}
 
 
-def _geometric(output: Output, values: Sequence[Any]) -> Evidence:
+def define_geometric(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """A geometric mean, and the mean magnitude of the logarithms."""
     logs = [_logarithm(float(value)) for value in values]
     if not logs:
         return {"": None, "count": 0, "logs": None}
@@ -231,7 +227,7 @@ def _at(values: Sequence[Any], rank: int) -> Any:
     return values[rank - 1] if 1 <= rank <= len(values) else None
 
 
-def _quantile(output: Output, values: Sequence[Any]) -> Evidence:
+def define_quantile(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
     """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that may stand for it."""
     ordered = _ordered(values)
     rank = _nearest(len(ordered), fraction_of(output))
@@ -243,10 +239,10 @@ def _quantile(output: Output, values: Sequence[Any]) -> Evidence:
     return found | {"least": _at(ordered, least), "greatest": _at(ordered, greatest)}
 
 
-def _percentile(output: Output, values: Sequence[Any]) -> Evidence:
+def define_percentile(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
     """Interpolated between ``low`` and ``high``, ``rest`` parts of the way."""
     if output.error is not None:
-        return _quantile(output, values)
+        return define_quantile(output, values, others)
     ordered = _ordered(values)
     if not ordered:
         return {"": None, "count": 0, "low": None, "high": None, "rest": 0}
@@ -261,13 +257,15 @@ def _percentile(output: Output, values: Sequence[Any]) -> Evidence:
     return {"": answer, "count": len(ordered), "low": low, "high": high, "rest": rest}
 
 
-def _several(single: Callable[[Output, Sequence[Any]], Evidence]) -> Callable[[Output, Sequence[Any]], Evidence]:
+def define_several(single: Definition) -> Definition:
     """Of percentiles of several fractions, from that of one: numbered."""
 
-    def numbered(output: Output, values: Sequence[Any]) -> Evidence:
+    def numbered(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
         each = enumerate(each_fraction(output))
         named = {
-            f"{number} {name or 'answer'}": value for number, one in each for name, value in single(one, values).items()
+            f"{number} {name or 'answer'}": value
+            for number, one in each
+            for name, value in single(one, values, others).items()
         }
         return {"": named["0 answer"]} | named
 
@@ -275,11 +273,12 @@ def _several(single: Callable[[Output, Sequence[Any]], Evidence]) -> Callable[[O
 
 
 # ------------------------------------------------------------------------------------ values by frequency
-def _distinct(output: Output, values: Sequence[Any]) -> Evidence:
+def define_distinct(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """The number of distinct values."""
     return {"": len({_order(value) for value in values})}
 
 
-def _frequent(output: Output, values: Sequence[Any]) -> Evidence:
+def define_frequent(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
     """The most frequent values, counted (``top``), and with an error so many that any other is as rare as it."""
     ordered = _ordered(values)
     counts, first = Counter(map(_order, ordered)), dict[Any, Any]()
@@ -295,12 +294,13 @@ def _frequent(output: Output, values: Sequence[Any]) -> Evidence:
     return {"": top or None, "count": len(ordered), "top": top or None}
 
 
-def _least(output: Output, values: Sequence[Any]) -> Evidence:
+def define_least_distinct(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """The least distinct values."""
     assert output.parameter is not None
     return {"": list({_order(value): value for value in _ordered(values)}.values())[: int(output.parameter)]}
 
 
-def _histogram(output: Output, values: Sequence[Any]) -> Evidence:
+def define_histogram(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
     """The finite ``least`` and ``greatest`` value, how many are ``finite``, and how many are surely below each edge of
     the bins and how many perhaps (``edges``): edges are rounded here."""
     assert output.parameter is not None
@@ -319,12 +319,12 @@ def _histogram(output: Output, values: Sequence[Any]) -> Evidence:
 
 
 # --------------------------------------------------------------------------------------------- sketches
-def _sketched(output: Output, values: Sequence[Any]) -> Evidence:
+def define_sketched(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
     """How many distinct values there are that DataSketches does not ignore."""
     return {"": len({_order(value) for value in values if value != ""}), "count": len(values)}
 
 
-def _ranked(output: Output, values: Sequence[Any]) -> Evidence:
+def define_ranked(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
     """How many values there are that are no NaN, and those at some ranks, each with how many are below and up to it."""
     ordered = _ordered(value for value in values if not (isinstance(value, float) and math.isnan(value)))
     at = [_at(ordered, _nearest(len(ordered), fraction)) for fraction in RANKS] if ordered else []
@@ -333,23 +333,3 @@ def _ranked(output: Output, values: Sequence[Any]) -> Evidence:
         for value in at
     ]
     return {"": len(ordered), "count": len(ordered), "ranks": ranks}
-
-
-_BY_FUNCTION: dict[str, Any] = {
-    **dict.fromkeys(("sum", "avg"), _total),
-    **dict.fromkeys(SPREADS, _spread),
-    **dict.fromkeys(("percentile", "median"), _percentile),
-    "percentile_disc": _quantile,
-    "count_distinct": _distinct,
-    **dict.fromkeys(("mode", "top_k"), _frequent),
-    **dict.fromkeys((*PAIRED, "regr_count"), _pairs),
-    **dict.fromkeys(SHAPES, _shape),
-    "geometric_mean": _geometric,
-    "percentiles": _several(_percentile),
-    "percentiles_disc": _several(_quantile),
-    "histogram_numeric": _histogram,
-    "collect_set": _least,
-    **dict.fromkeys(COUNTED, _sketched),
-    **dict.fromkeys(QUANTILES, _ranked),
-}
-"""Of the outputs that are not simply one of their values."""

@@ -11,6 +11,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from optimizer.workload.values import DOUBLE, Output
+from spark_jobs.unshared.audited import audit_of
 from spark_jobs.unshared.columns import (
     GroupedFrame,
     both_numbers,
@@ -23,7 +24,7 @@ from spark_jobs.unshared.columns import (
     value_counts,
 )
 from spark_jobs.unshared.listings import RANKS, each_fraction
-from spark_jobs.unshared.values import COUNTED, PAIRED, QUANTILES, SHAPES, SPREADS, fraction_of
+from spark_jobs.unshared.values import fraction_of
 
 Columns = Callable[[GroupedFrame, Output], dict[str, SparkColumn]]
 
@@ -182,28 +183,27 @@ def _ranked_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkCol
     return {"": F.size(values), "count": F.size(values), "ranks": F.array(*map(at, RANKS))}
 
 
-_COLUMNS: dict[str, Columns] = {
-    **dict.fromkeys(("sum", "avg"), _sum_columns),
-    **dict.fromkeys(SPREADS, _spread_columns),
-    **dict.fromkeys(("percentile", "median"), _percentile_columns),
-    "percentile_disc": _quantile_columns,
-    "count_distinct": _distinct_columns,
-    **dict.fromkeys(("mode", "top_k"), _frequent_columns),
-    **dict.fromkeys(PAIRED, _pair_columns),
-    **dict.fromkeys(SHAPES, _shape_columns),
-    "geometric_mean": _geometric_columns,
+EVIDENCE: dict[str, Columns] = {
+    "sum": _sum_columns,
+    "spread": _spread_columns,
+    "percentile": _percentile_columns,
+    "quantile": _quantile_columns,
+    "distinct": _distinct_columns,
+    **dict.fromkeys(("mode", "top"), _frequent_columns),
+    "regression": _pair_columns,
+    "shape": _shape_columns,
+    "geometric mean": _geometric_columns,
     "percentiles": _several_columns(_percentile_columns),
-    "percentiles_disc": _several_columns(_quantile_columns),
-    "histogram_numeric": _histogram_columns,
-    "collect_set": _least_columns,
-    **dict.fromkeys(COUNTED, _counted_columns),
-    **dict.fromkeys(QUANTILES, _ranked_columns),
+    "quantiles": _several_columns(_quantile_columns),
+    "histogram": _histogram_columns,
+    "set": _least_columns,
+    "distinct sketch": _counted_columns,
+    "quantile sketch": _ranked_columns,
 }
-"""Of the outputs of which more is asked than their answer."""
+"""The columns of outputs whose comparison needs more than the answer, by the family of their audit."""
 
 
 def evidence_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     """The columns of a recomputed output: the answer under the empty name, and what :func:`agrees
     <spark_jobs.unshared.agreement.agrees>` needs beside it."""
-    columns = _exact_columns if output.argument is None else _COLUMNS.get(output.function, _exact_columns)
-    return columns(grouped, output)
+    return EVIDENCE.get(audit_of(output).family, _exact_columns)(grouped, output)

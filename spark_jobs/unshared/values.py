@@ -13,25 +13,6 @@ from optimizer.workload.values import ACQ, Output
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-MEANS = ("sum", "avg")
-
-SPREADS = ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop")
-
-PERCENTILES = ("percentile", "median")
-
-PAIRED = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")
-
-SHAPES = ("skewness", "kurtosis")
-
-LISTED = ("top_k", "percentiles", "percentiles_disc", "histogram_numeric", "collect_set")
-
-COUNTED = ("hll_sketch", "hll_sketch_agg", "theta_sketch", "theta_sketch_agg")
-
-QUANTILES = ("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double")
-
-ROUNDED = (*MEANS, *SPREADS, *PERCENTILES, *PAIRED, *SHAPES, "geometric_mean")
-"""Functions whose doubles are rounded on the way."""
-
 _KEY = re.compile(r"\['(?:[^']|'')*'\]")
 _CAPITAL = re.compile(r"[\\A-Z]|[^\x00-\x7f]")
 _NUMBER = re.compile(r"\\u([0-9a-f]{6})")

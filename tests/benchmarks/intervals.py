@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.aggregates.sketches import registers_of
+from optimizer.aggregates.state_kinds import ADD, ADD_DOUBLE, GREATEST_PAIR, MAX
 from optimizer.combine.choose import STRUCTURES, combine_pairs, combine_runs
 from optimizer.combine.distinct import DistinctCounter
-from optimizer.combine.elements import ADD, ADD_DOUBLE, GREATEST_PAIR, MAX
 from optimizer.combine.frequent import modes, top_k
 from optimizer.combine.hyperloglog import hll_counts
 from optimizer.combine.prefix_sums import PrefixSums

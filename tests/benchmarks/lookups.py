@@ -31,7 +31,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.combine.elements import ADD, MAX
+from optimizer.aggregates.state_kinds import ADD, MAX
 from optimizer.language.parser import parse
 from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
 from optimizer.papers.reference.online_intervals import BaseIntervals, LandmarkIntervals, RunningIntervals, SearchTree

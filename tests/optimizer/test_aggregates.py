@@ -23,6 +23,7 @@ from optimizer.aggregates.exact_sums import decimal_texts, exact_total, two_prod
 from optimizer.aggregates.lowering import json_texts, nearest_rank, share_of
 from optimizer.aggregates.ordinals import doubles_of_ordinals, hash64, hash64_of_texts, ordinals_of_doubles
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
+from optimizer.aggregates.state_kinds import STATE_KINDS, StateKind, combine, subtract
 from optimizer.aggregates.states import (
     DOUBLE_SUMS,
     EXACT_BOTH,
@@ -38,6 +39,7 @@ from optimizer.aggregates.states import (
     carrier_of,
     check_error,
 )
+from optimizer.combine.elements import combine_numbers
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, Column, Output, Type, decimal
 from tests.sizes import examples
 
@@ -767,3 +769,43 @@ def test_sums_come_with_their_exact_error(a: float, b: float) -> None:
 def test_products_come_with_their_exact_error(a: float, b: float) -> None:
     product, error = two_product(np.array([a]), np.array([b]))
     assert Fraction(float(product[0])) + Fraction(float(error[0])) == Fraction(a) * Fraction(b)
+
+
+# ------------------------------------------------------------------------------------------ kinds of states
+NUMBERS = sorted(name for name, kind in STATE_KINDS.items() if kind.form == "number")
+SOME_NUMBERS = st.one_of(st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1]), SIGNED)
+
+
+def test_every_aggregate_keeps_kinds_of_the_table() -> None:
+    used = {kind for aggregate in AGGREGATES.values() for kind in (*aggregate.kinds, *aggregate.sketch)}
+    assert used <= STATE_KINDS.keys()
+    assert all(STATE_KINDS[kind].lift is None for kind in NUMBERS)
+    assert {kind.form for kind in STATE_KINDS.values() if kind.takes_two} == {
+        "count",
+        "limbs",
+        "double-double",
+        "words",
+    }
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@given(SOME_NUMBERS, SOME_NUMBERS, SOME_NUMBERS)
+def test_numbers_combine_as_the_table_says(name: str, x: int, y: int, z: int) -> None:
+    kind = STATE_KINDS[name]
+    assert kind.code is not None and kind.identity is not None
+    both = combine(kind.code, x, y)
+    assert combine(kind.code, kind.identity, x) == x == combine(kind.code, x, kind.identity)
+    assert both == combine(kind.code, y, x)
+    assert combine(kind.code, both, z) == combine(kind.code, x, combine(kind.code, y, z))
+    if kind.is_idempotent:
+        assert combine(kind.code, both, y) == both
+    if kind.is_subtractable:
+        assert subtract(kind.code, both, x) == y
+    # what kernels compile
+    assert combine_numbers(kind.code, x, y) == both
+
+
+def test_a_kind_has_the_cheapest_structure_that_it_allows() -> None:
+    names = {"count": "running totals", "bit_xor": "running totals", "max": "sparse table", "bit_or": "sparse table"}
+    assert {name: STATE_KINDS[name].structure for name in names} == names
+    assert StateKind("product", "number", 9, 1).structure == "disjoint table"

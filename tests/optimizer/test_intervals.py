@@ -17,26 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.aggregates.sketches import registers_of
+from optimizer.aggregates.state_kinds import ADD, ADD_DOUBLE, BIT_AND, BIT_OR, BIT_XOR, MAX, MIN
 from optimizer.combine import choose as choose_module
 from optimizer.combine.choose import COSTS, STRUCTURES, choose, combine_pairs, combine_runs
 from optimizer.combine.distinct import DistinctCounter
-from optimizer.combine.elements import (
-    ADD,
-    ADD_DOUBLE,
-    BIT_AND,
-    BIT_OR,
-    BIT_XOR,
-    MAX,
-    MIN,
-    column_values,
-    doubles,
-    element_columns,
-    ordinals,
-)
+from optimizer.combine.elements import column_values, doubles, element_columns, ordinals
 from optimizer.combine.frequent import modes, top_k
 from optimizer.combine.hyperloglog import hll_counts
 from optimizer.combine.prefix_sums import PrefixSums, running_totals
-from optimizer.combine.sparse_tables import SparseTable
+from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
 from optimizer.combine.two_stacks import combine_one_by_one
 from optimizer.combine.wavelet_matrix import WaveletMatrix
 from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles, quantile_rank
@@ -206,6 +195,7 @@ def test_structures_for_runs_in_any_order_answer_as_plain_python(data: st.DataOb
         for operation in operations:
             expected = written(PLAIN[operation](values[a:b]) for a, b in zip(low, high, strict=True))
             found = {
+                "disjoint": DisjointSparseTable(matrix, operation).combine(low, high),
                 "fold": fold(matrix, operation, low, high),
             }
             if operation in (MIN, MAX, BIT_AND, BIT_OR):
@@ -246,6 +236,7 @@ def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
     for operation, column in values.items():
         matrix = column[:, None]
         expected = [PLAIN[operation](column[a:b].tolist()) for a, b in zip(low, high, strict=True)]
+        assert DisjointSparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
         for name in STRUCTURES:
             if name != "two-stacks" and (name != "sparse" or operation not in (ADD, BIT_XOR)):
                 found = STRUCTURES[name]((column,), operation, low, low, high)

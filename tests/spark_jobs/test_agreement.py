@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
@@ -37,7 +38,10 @@ from optimizer.workload.values import (
     Workload,
 )
 from spark_jobs.checks.recompute import compare
+from spark_jobs.unshared.audited import AUDITED
+from spark_jobs.unshared.columns import ANSWERS
 from spark_jobs.unshared.duckdb_windows import recompute_here
+from spark_jobs.unshared.spark_evidence import EVIDENCE
 from spark_jobs.unshared.values import compared_outputs, recomputed_parts
 from spark_jobs.unshared.windows import recompute
 from tests.spark_jobs.test_differential import kernel_answers, of_query
@@ -169,3 +173,13 @@ def test_every_aggregate(spark: SparkSession, function: str) -> None:
 @pytest.mark.parametrize("function", sorted(AGGREGATES))
 def test_every_aggregate_by_duckdb(function: str) -> None:
     audited(function, lambda table, query, spans: recompute_here(table, query, "ts", spans))
+
+
+def test_every_aggregate_has_an_audit() -> None:
+    assert AUDITED.keys() == AGGREGATES.keys()
+    families = {audit.family for audit in AUDITED.values()}
+    assert ANSWERS.keys() <= families and EVIDENCE.keys() <= families
+    for audit in AUDITED.values():
+        names = audit.spark.split()
+        assert bool(names) or audit.family in ANSWERS
+        assert audit.family in ANSWERS or all(hasattr(functions, name) for name in names)

@@ -44,8 +44,8 @@ from spark_jobs.partials.lifting import partials_of
 from spark_jobs.partials.states import carry
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared.agreement import agrees
+from spark_jobs.unshared.audited import evidence
 from spark_jobs.unshared.exact_moments import nearest_root
-from spark_jobs.unshared.plain_evidence import evidence
 from tests.chaos.orders import in_process
 from tests.exact_moments import paired, shape, spread_of_exact
 from tests.former_rows import as_before

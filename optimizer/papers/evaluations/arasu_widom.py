@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from optimizer.combine.elements import ADD, MAX
+from optimizer.aggregates.state_kinds import ADD, MAX
 from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.threshold_index import Longs
 from optimizer.combine.wavelet_matrix import WaveletMatrix

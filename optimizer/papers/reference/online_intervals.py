@@ -14,10 +14,8 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from optimizer.aggregates.state_kinds import ADD, ADD_DOUBLE, BIT_XOR
 from optimizer.combine.elements import (
-    ADD,
-    ADD_DOUBLE,
-    BIT_XOR,
     SUBTRACTABLE,
     Columns,
     Longs,
