@@ -73,15 +73,15 @@ $(STORE): $(PROJECT) heddle/local/object_store.py
 # Changed ones are compiled again where they are used.
 $(KERNELS): | $(PROJECT)
 	@$(PY) -m optimizer.plan.compiling
-	@$(PY) -m spark_jobs.run.compiling
+	@$(PY) -m spark_jobs.pipeline.run.compiling
 	@mkdir -p .cache && touch $@
 
 # Not in setup: 125 MB that only `heddle land` needs, and a broker that only its tests do.
 kafka: setup $(KAFKA) ## JVM jars for `heddle land` (once)
 
-$(KAFKA): $(PROJECT) spark_jobs/landing/kafka.py
+$(KAFKA): $(PROJECT) spark_jobs/streams/landing/kafka.py
 	@echo "==> Kafka's JVM jars"
-	@$(PY) -m spark_jobs.landing.kafka --fetch-jars
+	@$(PY) -m spark_jobs.streams.landing.kafka --fetch-jars
 	@mkdir -p .cache && touch $@
 
 $(BROKER): $(KAFKA) tests/kafka/broker.py

@@ -78,7 +78,7 @@ def aggregate_windows() -> None:
     @task.sensor(mode="reschedule", poke_interval=60, timeout=timedelta(days=2).total_seconds())
     def pin_plan() -> PokeReturnValue:
         """Wait until late events have had their time, then pin the newest plan for all tries of this run."""
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         context = get_current_context()
         begin, end = interval_of(context)

@@ -25,8 +25,8 @@ def land_topics() -> None:
     @task
     def topics() -> list[list[str]]:
         """The arguments of the job for each topic of the file; skipped if there are none."""
-        from spark_jobs.landing.topics import jobs
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
+        from spark_jobs.streams.landing.topics import jobs
 
         params_of(get_current_context())
         found = jobs(settings())

@@ -27,8 +27,8 @@ def maintain_warehouse() -> None:
     @task(retries=2, retry_delay=timedelta(minutes=5))
     def maintain() -> dict[str, Any]:
         from spark_jobs.operations.maintenance import maintain
-        from spark_jobs.settings import settings
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.store.settings import settings
+        from spark_jobs.store.warehouse.warehouse import Warehouse
 
         params, configured = params_of(get_current_context()), settings()
         if not Warehouse.stands(configured.warehouse):

@@ -68,8 +68,8 @@ def refresh_sharing_plan() -> None:
         """Measure the streams, search the plan, store it as a new version if it differs."""
         from optimizer.errors.diagnostics import HeddleError
         from spark_jobs.operations.read import check_in_force
-        from spark_jobs.planning.refresh import refresh_plan
-        from spark_jobs.settings import settings
+        from spark_jobs.pipeline.planning.refresh import refresh_plan
+        from spark_jobs.store.settings import settings
 
         context = get_current_context()
         params, configured = params_of(context), settings()

@@ -33,11 +33,11 @@ def repair_results() -> None:
         """Compare sources with what was published; skipped, and so the repair, if nothing changed."""
         import time
 
-        from spark_jobs.planning.project_streams import of_project
-        from spark_jobs.run.history import outdated
-        from spark_jobs.settings import settings
-        from spark_jobs.warehouse.plans import current_version
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.pipeline.planning.project_streams import of_project
+        from spark_jobs.pipeline.run.history import outdated
+        from spark_jobs.store.settings import settings
+        from spark_jobs.store.warehouse.plans import current_version
+        from spark_jobs.store.warehouse.warehouse import Warehouse
 
         configured, days = settings(), params_of(get_current_context())["days"]
         if not Warehouse.stands(configured.warehouse):

@@ -34,7 +34,7 @@ def open(warehouse: Place) -> House:
     Raises HDL-501 for a folder that holds something else, HDL-502 if there is none, HDL-503 for another format.
     """
     from heddle.house import House
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     return House(Warehouse.open(warehouse, create=False))
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.explain import Explanation
     from optimizer.workload.values import Workload
-    from spark_jobs.lookups.loading import QueryForms
     from spark_jobs.operations.queries import QueryListing
-    from spark_jobs.planning.what_if import WhatIf
-    from spark_jobs.warehouse.publish_log import RunRecord
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.what_if import WhatIf
+    from spark_jobs.store.warehouse.publish_log import RunRecord
+    from spark_jobs.store.warehouse.warehouse import Warehouse
+    from spark_jobs.windows.lookups.loading import QueryForms
 
 Moment = str | date | int
 """An instant: ISO 8601 text (UTC unless it has an offset), a ``datetime`` (UTC unless it has a zone), a ``date`` (its
@@ -222,7 +222,7 @@ class House:
         return Answers(pa.concat_tables(tables, promote_options="default") if tables else answered(None)[:0], query)
 
     def _loaded(self, query: str) -> QueryForms:
-        from spark_jobs.lookups.loading import Reader
+        from spark_jobs.windows.lookups.loading import Reader
 
         versions = self._warehouse.version("partials"), self._warehouse.version("sharing_plans")
         with self._lock:
@@ -239,7 +239,7 @@ class House:
 
     def plan(self, version: int | None = None) -> StoredPlan:
         """A stored plan (None: the one in force). Raises HDL-506 if there is none of this version."""
-        from spark_jobs.warehouse.plans import current_version, load_plan
+        from spark_jobs.store.warehouse.plans import current_version, load_plan
 
         chosen = version if version is not None else current_version(self._warehouse) or 0
         return StoredPlan(load_plan(self._warehouse, chosen), chosen)
@@ -265,7 +265,7 @@ class House:
         ``add``: workload files over the plan's streams; ``remove``: names of queries; ``rates``: tuples per second by
         stream, or ``"x3"`` for three times today's. Raises HDL-1xx and HDL-2xx for what is wrong in a file.
         """
-        from spark_jobs.planning.what_if import RateChange, what_if
+        from spark_jobs.pipeline.planning.what_if import RateChange, what_if
 
         plan, extra = self.plan().definition, self._workload(add, None)
         texts = [f"{name}{rate if str(rate).startswith('x') else f'={rate}'}" for name, rate in (rates or {}).items()]
@@ -299,8 +299,8 @@ class House:
         """The queries of files. Raises the first of what is wrong with them."""
         from optimizer.language.files import workload_files
         from optimizer.language.parser import load_workload
-        from spark_jobs.planning.requested import load_inputs
-        from spark_jobs.settings import settings
+        from spark_jobs.pipeline.planning.requested import load_inputs
+        from spark_jobs.store.settings import settings
 
         given = [Path(file) for file in ([files] if isinstance(files, (str, os.PathLike)) else files)]
         if streams is not None:
@@ -324,7 +324,7 @@ class House:
         """
         from optimizer.workload.instants import format_instant
         from spark_jobs.engine.choice import Engine
-        from spark_jobs.run.interval import run
+        from spark_jobs.pipeline.run.interval import run
 
         begin, end = micros(since), micros(until)
         name = f"python/{format_instant(begin)}/{format_instant(end)}"
@@ -371,6 +371,6 @@ def micros(moment: Moment) -> int:
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         since = aware - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     return parse_instant(moment)

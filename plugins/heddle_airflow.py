@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
     from spark_jobs.operations.announcements import Announcement
-    from spark_jobs.settings import Settings
-    from spark_jobs.warehouse.publish_log import LogRow
+    from spark_jobs.store.settings import Settings
+    from spark_jobs.store.warehouse.publish_log import LogRow
 
 PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
 """A new version of the plan; extra: ``plan_version``, ``cost``, ``no_share``, ``shared``, ``trees``."""
@@ -54,8 +54,8 @@ def answers_of(query: str) -> Asset:
 
 
 def home() -> Path:
-    """The folder of the project, as :class:`spark_jobs.settings.Settings` has it: needed when a DAG file is parsed,
-    which imports nothing of Heddle's packages."""
+    """The folder of the project, as :class:`spark_jobs.store.settings.Settings` has it: needed when a DAG file is
+    parsed, which imports nothing of Heddle's packages."""
     return Path(os.environ.get("HEDDLE_HOME") or Path(__file__).resolve().parent.parent)
 
 
@@ -129,10 +129,10 @@ def pinned_run(
     one has published the interval already. Any other run is over its own interval.
     """
     from optimizer.workload.instants import format_instant
-    from spark_jobs.planning.live_runs import due, frontier
-    from spark_jobs.planning.refresh import watermark_delay
-    from spark_jobs.warehouse.plans import current_version
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.live_runs import due, frontier
+    from spark_jobs.pipeline.planning.refresh import watermark_delay
+    from spark_jobs.store.warehouse.plans import current_version
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     # Only the plan's DAG creates the warehouse: two first runs at once would race for it.
     if not Warehouse.stands(settings.warehouse):
@@ -174,9 +174,9 @@ def published_row(pinned: Mapping[str, Any]) -> LogRow:
     """
     from optimizer.errors.diagnostics import HeddleError
     from optimizer.workload.instants import instant_of_text
-    from spark_jobs.settings import settings
-    from spark_jobs.warehouse import publish_log
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse import publish_log
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     rows = publish_log.rows_of_interval(
         Warehouse.open(settings().warehouse), *(instant_of_text(pinned[name]) or 0 for name in ("from", "to"))
@@ -211,9 +211,9 @@ def announce(context: Mapping[str, Any], news: Sequence[Announcement]) -> list[d
 def announce_run(context: Mapping[str, Any], pinned: Mapping[str, Any]) -> list[dict[str, Any]]:
     """:func:`announce` what this run of ``aggregate_windows`` published of the interval ``pinned``."""
     from spark_jobs.operations.announcements import of_run
-    from spark_jobs.settings import settings
-    from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.warehouse import Warehouse
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     begin, end = (parse_instant(pinned[name]) for name in ("from", "to"))
     return announce(context, of_run(Warehouse.open(settings().warehouse), begin, end, context["run_id"]))
@@ -224,8 +224,8 @@ def announce_refreshes(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     answers; of a run by hand or of a backfill, which a session's task does too, :func:`announce_run`. The events of
     ``RESULTS``."""
     from spark_jobs.operations.announcements import announcements, is_of_others, of_session
-    from spark_jobs.settings import settings
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     place, asked = settings().warehouse, context["ti"].xcom_pull(task_ids="session")
     if context["dag_run"].run_type != "scheduled":
@@ -274,8 +274,8 @@ RESULT = ("plan_version", "revision", "answers", "run_id")
 def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """:func:`announce` what no run of ``aggregate_windows`` announces, or none has, of the last days."""
     from spark_jobs.operations.announcements import of_others
-    from spark_jobs.settings import settings
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
     if not Warehouse.stands(warehouse):
@@ -291,7 +291,7 @@ class SparkLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """The address of the page. Airflow asks in the task's own process, once it has ended."""
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         server = settings().spark_history
         application = application_of(ti_key.run_id) if server is not None else ""
@@ -301,8 +301,8 @@ class SparkLink(BaseOperatorLink):
 def application_of(run_id: str) -> str:
     """The id of Spark's application that computed for a run of ``aggregate_windows``; "" if none is on record."""
     from spark_jobs.operations.seen import newest_row_of
-    from spark_jobs.settings import settings
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
     found = newest_row_of(Warehouse.open(warehouse, create=False), run_id) if Warehouse.stands(warehouse) else None
@@ -351,7 +351,7 @@ class SubmitOperator(SparkSubmitOperator):
     _process: subprocess.Popen[str] | None = None
 
     def __init__(self, *, job: str, given: Any, **arguments: Any) -> None:
-        super().__init__(application=str(home() / "spark_jobs" / f"{job}.py"), **arguments)
+        super().__init__(application=str(home() / "spark_jobs" / "jobs" / f"{job}.py"), **arguments)
         self.given = given
 
     def options(self, context: Any) -> list[str]:
@@ -360,7 +360,7 @@ class SubmitOperator(SparkSubmitOperator):
 
     def arguments(self, context: Any) -> list[str]:
         """What the job is told."""
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         return [
             *("--warehouse", str(settings().warehouse)),
@@ -402,7 +402,7 @@ class SubmitOperator(SparkSubmitOperator):
         """What a process here needs to know of the connection; None if it is for ``spark-submit``."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         if connection is None:
             return None
@@ -462,7 +462,7 @@ def _drivers(submitted: int, job: str) -> list[psutil.Process]:
 
 
 class AggregateOperator(SubmitOperator):
-    """``spark_jobs/aggregate_windows.py`` for one interval, in one Spark session.
+    """``spark_jobs/jobs/aggregate_windows.py`` for one interval, in one Spark session.
 
     Parameters: ``pinned``, the return value of the task that pinned the plan
     (``{"plan_version", "from", "to"}``, perhaps with ``live`` and ``late``).
@@ -485,7 +485,7 @@ class AggregateOperator(SubmitOperator):
 
 
 class SessionOperator(AggregateOperator):
-    """``spark_jobs/live_session.py`` until the run's data interval is over; of a run by hand or of a backfill what
+    """``spark_jobs/jobs/live_session.py`` until the run's data interval is over; of a run by hand or of a backfill what
     :class:`AggregateOperator` does, once late events have had their time. Returns what the plan was pinned to; None for
     a session, which chooses the plan for each refresh."""
 
@@ -498,14 +498,14 @@ class SessionOperator(AggregateOperator):
         from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
         if context["dag_run"].run_type != "scheduled":
-            from spark_jobs.settings import settings
+            from spark_jobs.store.settings import settings
 
             self.given = pinned_run(settings(), *interval_of(context), live=False)
             if self.given is None:
                 raise AirflowRescheduleException(datetime.now(UTC) + timedelta(minutes=1))
             super().execute(context)
             return dict(self.given)
-        self.application = str(home() / "spark_jobs" / "live_session.py")
+        self.application = str(home() / "spark_jobs" / "jobs" / "live_session.py")
         self.is_quick = False
         super().execute(context)
         failed = failed_refreshes(context["run_id"])
@@ -516,7 +516,7 @@ class SessionOperator(AggregateOperator):
     def arguments(self, context: Any) -> list[str]:
         """The session's; of a run that is none those of its interval."""
         from spark_jobs.operations.announcements import session_name
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         if self.given is not None:
             return super().arguments(context)
@@ -529,8 +529,8 @@ def failed_refreshes(run_id: str) -> list[str]:
     """The refreshes of a session in which something failed, and why."""
     from optimizer.workload.instants import format_instant
     from spark_jobs.operations.announcements import of_session
-    from spark_jobs.settings import settings
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
     if not Warehouse.stands(warehouse):
@@ -545,7 +545,7 @@ def failed_refreshes(run_id: str) -> list[str]:
 
 
 class RepairOperator(SubmitOperator):
-    """``spark_jobs/repair_results.py``: publish again what is of sources that changed, in one session.
+    """``spark_jobs/jobs/repair_results.py``: publish again what is of sources that changed, in one session.
 
     Parameters: ``outdated``, the return value of the task that looked (``{"plan_version", "days"}``).
     """
@@ -559,7 +559,7 @@ class RepairOperator(SubmitOperator):
 
 
 class ViewsOperator(SubmitOperator):
-    """``spark_jobs/create_views.py``: every query a view in Spark's catalogue, in one session. Skipped unless the
+    """``spark_jobs/jobs/create_views.py``: every query a view in Spark's catalogue, in one session. Skipped unless the
     setting ``HEDDLE_CATALOG_SCHEMA`` says where.
 
     Parameters: ``announced``, the return value of the task that announced the plan (``{"plan_version"}``).
@@ -572,7 +572,7 @@ class ViewsOperator(SubmitOperator):
         """Submit the job if there is a place for views."""
         from airflow.sdk.exceptions import AirflowSkipException
 
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         if settings().catalog_schema is None:
             raise AirflowSkipException("HEDDLE_CATALOG_SCHEMA is not set: no views are made")
@@ -580,13 +580,13 @@ class ViewsOperator(SubmitOperator):
 
     def options(self, context: Any) -> list[str]:
         """Where the views are to be."""
-        from spark_jobs.settings import settings
+        from spark_jobs.store.settings import settings
 
         return ["--catalog-schema", str(settings().catalog_schema)]
 
 
 class LandOperator(SparkSubmitOperator):
-    """``spark_jobs/land_topic.py`` for one topic, in a session that has the jars for Kafka.
+    """``spark_jobs/jobs/land_topic.py`` for one topic, in a session that has the jars for Kafka.
 
     Parameters: ``arguments``, of the job.
     """
@@ -594,12 +594,12 @@ class LandOperator(SparkSubmitOperator):
     template_fields = (*SparkSubmitOperator.template_fields, "arguments")
 
     def __init__(self, *, arguments: Any, **more: Any) -> None:
-        super().__init__(application=str(home() / "spark_jobs" / "land_topic.py"), **more)
+        super().__init__(application=str(home() / "spark_jobs" / "jobs" / "land_topic.py"), **more)
         self.arguments = arguments
 
     def execute(self, context: Any) -> None:
         """Submit the job with what is known only now: Spark's settings and the arguments."""
-        from spark_jobs.landing.kafka import session_settings
+        from spark_jobs.streams.landing.kafka import session_settings
 
         self.conf: dict[Any, Any] = {**session_settings(), **(self.conf or {})}
         self.application_args = list(self.arguments)

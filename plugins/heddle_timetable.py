@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def _published() -> Any:
-    """The schedules in force (:class:`spark_jobs.planning.live_runs.ActiveSchedule`), or None without queries with a
-    refresh bound."""
-    from spark_jobs.planning.live_runs import in_force
-    from spark_jobs.settings import settings
-    from spark_jobs.warehouse.warehouse import Warehouse
+    """The schedules in force (:class:`spark_jobs.pipeline.planning.live_runs.ActiveSchedule`), or None without queries
+    with a refresh bound."""
+    from spark_jobs.pipeline.planning.live_runs import in_force
+    from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
     if not Warehouse.stands(warehouse):
@@ -56,7 +56,7 @@ class RefreshTimetable(CronDataIntervalTimetable):
 
     A run's data interval is from the refresh before to its own. Runs that were missed (Airflow was down, or a run took
     longer than the time to the next) are not made up for one by one: the next run covers them
-    (:func:`spark_jobs.planning.live_runs.due`).
+    (:func:`spark_jobs.pipeline.planning.live_runs.due`).
 
     ``session``: runs are sessions instead, as long as this. The data interval of one is its period of the clock, from
     which it begins with. One that was missed is not made up for: the next answers what had fallen due.

@@ -37,7 +37,7 @@ RECENT = 20
 
 def _warehouse() -> str:
     """The folder or URL of the tables."""
-    from spark_jobs.settings import settings
+    from spark_jobs.store.settings import settings
 
     return settings().warehouse
 
@@ -48,7 +48,7 @@ def requested_conf(given: Mapping[str, str]) -> dict[str, Any]:
     from optimizer.errors.diagnostics import HeddleError, printable
     from optimizer.search.cost import COST_MODELS
     from optimizer.search.search import ALGORITHMS
-    from spark_jobs.planning.requested import parse_rates
+    from spark_jobs.pipeline.planning.requested import parse_rates
 
     # what is refused is not repeated: it is somebody's text
     if given.get("algorithm") not in ALGORITHMS or given.get("cost_model") not in COST_MODELS:
@@ -252,7 +252,7 @@ def _shown(run_id: str) -> Response:
 def _in_force() -> int:
     """The version of the plan in force, 0 if there is none."""
     from spark_jobs.operations.read import opened
-    from spark_jobs.warehouse.plans import current_version
+    from spark_jobs.store.warehouse.plans import current_version
 
     warehouse = opened(_warehouse())
     return (current_version(warehouse) if warehouse is not None else None) or 0

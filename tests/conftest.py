@@ -56,7 +56,7 @@ def spark() -> Iterator[SparkSession]:
 def _jars_of_kafka() -> dict[str, str]:
     """Spark's jars with those that it reads Kafka with, where they are fetched: a process has one session."""
     from optimizer.errors.diagnostics import HeddleError
-    from spark_jobs.landing.kafka import session_settings
+    from spark_jobs.streams.landing.kafka import session_settings
 
     try:
         return {"spark.jars": session_settings()["spark.jars"]}
@@ -83,7 +83,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
     if PROFILE != QUICK:
         yield request.getfixturevalue("spark")
         return
-    from spark_jobs.run import checks_stage
+    from spark_jobs.pipeline.run import checks_stage
     from tests.chaos.orders import in_process
 
     with pytest.MonkeyPatch.context() as patch:
@@ -105,10 +105,10 @@ def _counted(
 ) -> Sequence[Mapping[str, Any]]:
     """The audit without Great Expectations and Spark: every staged answer is looked at once, the sample is recomputed
     by DuckDB."""
-    from spark_jobs.checks.recompute import recomputed
-    from spark_jobs.checks.row_windows import recomputed_rows
-    from spark_jobs.checks.staged_answers import Staged
-    from spark_jobs.checks.suite import FINDINGS
+    from spark_jobs.audit.checks.recompute import recomputed
+    from spark_jobs.audit.checks.row_windows import recomputed_rows
+    from spark_jobs.audit.checks.staged_answers import Staged
+    from spark_jobs.audit.checks.suite import FINDINGS
     from tests.chaos.orders import in_process
 
     wrong = [row for row in findings or () if any(row[name] for name in FINDINGS)]

@@ -12,8 +12,8 @@ import pytest
 from optimizer.aggregates.algebra import Aggregate
 from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.aggregates.states import State
-from spark_jobs.partials import cells, encoding
-from spark_jobs.run import checks_stage
+from spark_jobs.pipeline.run import checks_stage
+from spark_jobs.windows.partials import cells, encoding
 
 
 def _write_pairs(out: encoding.WrittenLists, state: State, column: ExactSums) -> None:

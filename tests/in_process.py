@@ -18,7 +18,7 @@ from typer import testing
 from typer.main import get_command
 
 from heddle.cli.app import app
-from spark_jobs.run import checks_stage
+from spark_jobs.pipeline.run import checks_stage
 
 COMMAND = get_command(app)
 """Made once: that takes longer than most commands."""

@@ -1,8 +1,8 @@
 """The independent oracle: what every query should answer, computed by DuckDB from the raw events.
 
 Nothing here imports ``optimizer.windows.alignment`` or what computes shared answers (what expressions are in DuckDB's
-SQL is what the audit goes by, :mod:`spark_jobs.unshared.duckdb_expressions`): windows are enumerated by SQL from the
-epoch arithmetic of the definition, each event is expanded into the windows that hold it, and DuckDB groups.
+SQL is what the audit goes by, :mod:`spark_jobs.audit.unshared.duckdb_expressions`): windows are enumerated by SQL from
+the epoch arithmetic of the definition, each event is expanded into the windows that hold it, and DuckDB groups.
 Sums whose rounding matters (doubles, decimals, variances) are finished in exact rational arithmetic, and what
 depends on an order (quantiles, modes, the first and the last) by sorting all values of a window.
 
@@ -55,7 +55,7 @@ from optimizer.workload.values import (
     Type,
     Window,
 )
-from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, Translator, quoted, text_literal
+from spark_jobs.audit.unshared.duckdb_expressions import FLOOR_DIV, Translator, quoted, text_literal
 from tests import calendars
 from tests.exact_moments import Interval, geometric_mean, is_exact, paired, shape, spread_of_exact
 

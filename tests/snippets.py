@@ -7,7 +7,7 @@ A page is tried by its blocks, in their order:
   Spark. Elsewhere every command of a ``sh`` block has to exist, with its options.
 - ``sql``, ``yaml``: read by the parsers that read users' files.
 - ``pycon``: a session over the warehouse of tests/fixtures, which tests/heddle/test_opened_warehouse.py plays.
-- ``python``: one of :data:`PYTHON`, which tests/spark_jobs/test_read.py evaluates.
+- ``python``: one of :data:`PYTHON`, which tests/spark_jobs/results/test_read.py evaluates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 from typer import testing
 
 from heddle.cli.app import app
-from spark_jobs.run import checks_stage
+from spark_jobs.pipeline.run import checks_stage
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,7 +34,7 @@ FINGERPRINT = "470c488b1202511a"
 
 SPARK = """
 from spark_jobs.results.catalogue import register
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 register(spark, Warehouse.open("var/warehouse"))
 spark.sql("SELECT window_start, window_end, carrier, mean_delay FROM carrier_delay_1h")
@@ -42,7 +42,7 @@ spark.sql("SELECT window_start, window_end, carrier, mean_delay FROM carrier_del
 
 DUCKDB = """
 from spark_jobs.results.connect import connect
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 connection = connect(Warehouse.open("var/warehouse"))
 connection.sql("SELECT window_start, carrier, mean_delay FROM carrier_delay_1h WHERE window_end > '2013-01-01'")
@@ -50,7 +50,7 @@ connection.sql("SELECT window_start, carrier, mean_delay FROM carrier_delay_1h W
 
 POLARS = """
 from spark_jobs.results.frames import scan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 answers = scan(Warehouse.open("var/warehouse"), "carrier_delay_1h")
 answers.select("window_start", "carrier", "mean_delay").collect()

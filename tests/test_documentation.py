@@ -167,7 +167,7 @@ def test_three_modules_know_an_aggregate_by_name() -> None:
     assert known == [
         "optimizer/aggregates/algebra.py",
         "optimizer/aggregates/state_kinds.py",
-        "spark_jobs/unshared/audited.py",
+        "spark_jobs/audit/unshared/audited.py",
     ]
     assert [name for name in known if name not in guide("An aggregate")] == []
 

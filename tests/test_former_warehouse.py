@@ -25,11 +25,11 @@ from spark_jobs.results.connect import connect
 from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
 from spark_jobs.results.table_upkeep import table_listings
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.registry import QueryEvent, registered
-from spark_jobs.warehouse.registry import events as registered_events
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import current_version, load_plan
+from spark_jobs.store.warehouse.registry import QueryEvent, registered
+from spark_jobs.store.warehouse.registry import events as registered_events
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
 from tests.in_process import Clock, Said, heddle, without_spark
 from tests.spark_jobs.followed import wrong

@@ -22,9 +22,9 @@ import pytest
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.workload.values import ACQ
 from spark_jobs.results.read import read
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import current_version, load_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
 from tests.fixtures.history_37 import (
     FIRST,

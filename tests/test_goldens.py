@@ -32,8 +32,8 @@ from optimizer.plan.stored_rows import to_rows
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Workload
 from optimizer.workload.values import to_json as stored
-from spark_jobs.checks.data_docs import document
-from spark_jobs.checks.suite import FINDINGS, expectations
+from spark_jobs.audit.checks.data_docs import document
+from spark_jobs.audit.checks.suite import FINDINGS, expectations
 from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.read import change_of, read_operations, read_radius, read_versions
 from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
@@ -50,9 +50,9 @@ from spark_jobs.operations.values import (
     Saving,
     Stale,
 )
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.schemas import TABLES
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.schemas import TABLES
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.goldens import as_json, check, outline, styles
 from tests.in_process import COMMAND, Clock, heddle, without_spark
 

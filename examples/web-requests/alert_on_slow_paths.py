@@ -37,9 +37,9 @@ def alert_on_slow_paths() -> None:
         import pyarrow.compute as pc
 
         from spark_jobs.results.read import read
-        from spark_jobs.settings import settings
-        from spark_jobs.sources.decoding import parse_instant
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.store.settings import settings
+        from spark_jobs.store.warehouse.warehouse import Warehouse
+        from spark_jobs.streams.sources.decoding import parse_instant
 
         context = get_current_context()
         events: Any = context["triggering_asset_events"].get(ANSWERS, ())

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from optimizer.workload.values import ACQ
-    from spark_jobs.lookups.loading import QueryLookups
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.warehouse import Warehouse
+    from spark_jobs.windows.lookups.loading import QueryLookups
 
 
 @app.command(
@@ -48,7 +48,7 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     format = chosen_format(format, output, as_json)
     with telling_errors():
@@ -210,8 +210,8 @@ def lookup(
     as_json: AsJson = False,
 ) -> None:
     """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
-    from spark_jobs.lookups.loading import Reader, parse_group
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
+    from spark_jobs.windows.lookups.loading import Reader, parse_group
 
     _check_when(at, range_, ending_at, begin, end, having)
     format = chosen_format(format, output, as_json)
@@ -253,8 +253,8 @@ def _window(
 ) -> Callable[[QueryLookups], pa.Table]:
     """Answers over the window of ``--range`` and ``--ending-at``, or of ``--from`` and ``--to``."""
     from optimizer.workload.instants import parse_duration
-    from spark_jobs.lookups.loading import parse_having
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
+    from spark_jobs.windows.lookups.loading import parse_having
 
     last = parse_instant(ending_at or end or "")
     first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")

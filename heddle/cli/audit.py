@@ -18,7 +18,7 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
-    from spark_jobs.checks.recompute import Difference
+    from spark_jobs.audit.checks.recompute import Difference
     from spark_jobs.operations.audit import Recomputation
     from spark_jobs.operations.file_checks import CheckedFiles
 
@@ -69,7 +69,7 @@ def _audit_answers(warehouse: str, interval: tuple[str, str], share: float, seed
     """Recompute a share of the published windows; the exit code: 1 if some answers differ."""
     with telling_errors():
         from spark_jobs.operations.audit import recompute_published
-        from spark_jobs.sources.decoding import parse_instant
+        from spark_jobs.streams.sources.decoding import parse_instant
 
         opened, clock = existing_warehouse(warehouse), time.time_ns()
         begin, end = map(parse_instant, interval)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.diff import PlanDiff
     from optimizer.workload.values import Window
-    from spark_jobs.planning.registration import RegistrationRequest
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.registration import RegistrationRequest
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 def show_diff(change: PlanDiff, new: SharingPlan) -> None:
@@ -74,8 +74,8 @@ def _figures(before: float, after: float) -> str:
 
 def plan_changes(warehouse: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:
     """What registering some queries changes of what a warehouse has, in lines."""
-    from spark_jobs.planning.registration import changes
-    from spark_jobs.warehouse.plans import current_version, load_plan
+    from spark_jobs.pipeline.planning.registration import changes
+    from spark_jobs.store.warehouse.plans import current_version, load_plan
 
     version = current_version(warehouse)
     return changes(request, load_plan(warehouse, version) if version is not None else None, made)

@@ -18,9 +18,9 @@ def complete_queries(context: typer.Context, incomplete: str) -> list[tuple[str,
     # the shell has asked in the middle of a line that somebody types
     with suppress(BaseException):
         prepare("complete")
-        from spark_jobs.settings import said
-        from spark_jobs.warehouse.registry import live_names
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.store.settings import said
+        from spark_jobs.store.warehouse.registry import live_names
+        from spark_jobs.store.warehouse.warehouse import Warehouse
 
         folder = context.params.get("warehouse") or said("warehouse")
         warehouse = Warehouse.existing(folder) if folder else None
@@ -33,7 +33,7 @@ def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
     """The declared streams that begin so, as ``--rate`` takes them."""
     with suppress(BaseException):
         from optimizer.workload.streams import load_streams
-        from spark_jobs.settings import said
+        from spark_jobs.store.settings import said
 
         path = context.params.get("streams") or said("streams")
         names = load_streams(Path(path))[0] if path else {}

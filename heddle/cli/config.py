@@ -21,14 +21,14 @@ from heddle.cli.root import app
 from optimizer.errors.diagnostics import printable
 
 if TYPE_CHECKING:
-    from spark_jobs.settings import Described
+    from spark_jobs.store.settings import Described
 
 
 @app.command(epilog="Example: heddle config --json")
 def config(as_json: AsJson = False) -> None:
     """Every setting, and where its value comes from: an environment variable, a line of heddle.toml, or the default.
     Options of a command go before all of them. Secrets are not shown."""
-    from spark_jobs.settings import describe
+    from spark_jobs.store.settings import describe
 
     with telling_errors():
         rows, path = describe()
@@ -56,7 +56,7 @@ def schema(
 def schema_text(file: Schema) -> str:
     """The JSON schema of a file, as it is shipped."""
     from optimizer.workload.streams_schema import streams_schema
-    from spark_jobs.settings import schema as project_schema
+    from spark_jobs.store.settings import schema as project_schema
 
     made = streams_schema() if file is Schema.streams else project_schema()
     return json.dumps(made, indent=2) + "\n"

@@ -54,7 +54,7 @@ def _imported(file: str, dialect: JobDialect, streams: Path | None) -> Imported:
     """The job in a file, or on standard input, as queries."""
     from optimizer.migration.importing import import_job
     from optimizer.migration.words import Dialect
-    from spark_jobs.planning.requested import load_inputs
+    from spark_jobs.pipeline.planning.requested import load_inputs
 
     known = None
     if streams is not None:

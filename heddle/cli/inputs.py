@@ -14,23 +14,23 @@ from optimizer.errors.diagnostics import HeddleError
 if TYPE_CHECKING:
     from optimizer.plan.bare_windows import WindowPlan
     from optimizer.plan.definition import SharingPlan
-    from spark_jobs.planning.plan_workload import PlannedWorkload
-    from spark_jobs.planning.requested import PlanningRequest
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.plan_workload import PlannedWorkload
+    from spark_jobs.pipeline.planning.requested import PlanningRequest
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 def planning_request(
     files: Sequence[Path], streams: Path, rates: Sequence[str] | None, algorithm: Algorithm, cost_model: CostModel
 ) -> PlanningRequest:
     """The request of a command's options. Raises HDL-112 for a rate that is none."""
-    from spark_jobs.planning.requested import PlanningRequest, parse_rates
+    from spark_jobs.pipeline.planning.requested import PlanningRequest, parse_rates
 
     return PlanningRequest(tuple(files), streams, parse_rates(rates or ()), algorithm.value, cost_model.value)
 
 
 def planned_workload(request: PlanningRequest, warehouse: Warehouse | None) -> PlannedWorkload:
     """Plan a workload under a line of progress, and print what is wrong with it."""
-    from spark_jobs.planning.plan_workload import plan_workload
+    from spark_jobs.pipeline.planning.plan_workload import plan_workload
 
     with stages("reading the queries") as report:
         planned = plan_workload(request, warehouse, report)
@@ -49,7 +49,7 @@ def plan_bare_windows(
     """The plan of a CSV file of windows, and whether some rows were not usable."""
     from optimizer.plan.bare_windows import plan_windows, read_windows
     from optimizer.search.search import SECONDS
-    from spark_jobs.planning.requested import model_of, parse_rate
+    from spark_jobs.pipeline.planning.requested import model_of, parse_rate
 
     if len(rates) != 1:
         raise HeddleError("HDL-112", f"--windows needs one --rate, not {len(rates)}", "e.g. --rate 1200 (tuples/s)")
@@ -64,9 +64,9 @@ def plan_bare_windows(
 def existing_warehouse(folder: str) -> Warehouse:
     """The warehouse in a folder, which has to be there. If it is the project's own, its plans are read with the places
     that its streams have now."""
-    from spark_jobs.planning.project_streams import of_project
-    from spark_jobs.settings import said
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.project_streams import of_project
+    from spark_jobs.store.settings import said
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     return of_project(Warehouse.open(folder, create=False), said("warehouse"), said("streams"))
 
@@ -78,7 +78,7 @@ def opened_warehouse(warehouse: str | None) -> Warehouse | None:
 
 def stored_plan(warehouse: str, version: int | None = None) -> tuple[SharingPlan, int]:
     """A stored plan and its version (None: the newest)."""
-    from spark_jobs.warehouse.plans import current_version, load_plan
+    from spark_jobs.store.warehouse.plans import current_version, load_plan
 
     opened = existing_warehouse(warehouse)
     chosen = version if version is not None else current_version(opened) or 0

@@ -19,7 +19,7 @@ def requested_interval(
 
     Raises HDL-477 if one of them is missing, HDL-114 if one is no instant, HDL-504 if the interval is empty.
     """
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     if begin is None or end is None:
         raise _missing(context, files, streams, begin, end)
@@ -37,9 +37,9 @@ def _missing(
     from optimizer.windows.alignment import day_label
     from optimizer.workload.instants import DAY
     from spark_jobs.operations.preview import spans_of_data
-    from spark_jobs.planning.requested import load_inputs
-    from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.sources.splits import LAST
+    from spark_jobs.pipeline.planning.requested import load_inputs
+    from spark_jobs.streams.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.splits import LAST
 
     names = " and ".join(name for name, given in (("--from", begin), ("--to", end)) if given is None)
     covered = spans_of_data(load_inputs(files, streams).workload)

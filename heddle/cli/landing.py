@@ -16,7 +16,7 @@ from heddle.cli.start import showing_progress
 from optimizer.errors.diagnostics import count
 
 if TYPE_CHECKING:
-    from spark_jobs.landing.land import Landed, Topic
+    from spark_jobs.streams.landing.land import Landed, Topic
 
 
 class RecordFormat(StrEnum):
@@ -65,7 +65,7 @@ def land(
     if (format is RecordFormat.avro) != (avro_schema is not None):
         raise typer.BadParameter("--format avro and --avro-schema FILE go together")
     with telling_errors():
-        from spark_jobs.landing.land import topic_of
+        from spark_jobs.streams.landing.land import topic_of
 
         chosen = topic_of(topic, servers, streams, stream, to, avro_schema, checkpoint, starting.value)
         landed = _landed(chosen)
@@ -81,8 +81,8 @@ def land(
 def _landed(topic: Topic) -> Landed:
     """Land a topic in a session of its own."""
     from heddle.cli.sessions import spark_session
-    from spark_jobs.landing.kafka import check_servers, session_settings
-    from spark_jobs.landing.land import land as land_topic
+    from spark_jobs.streams.landing.kafka import check_servers, session_settings
+    from spark_jobs.streams.landing.land import land as land_topic
 
     # before a session is started, which takes longer
     settings = session_settings()
@@ -105,7 +105,7 @@ def copy(
     """Bring the copies of streams that only Spark reads (tables of catalogues, databases, ORC, JSON, Avro) up to date.
     Every run does that itself before it reads them."""
     with telling_errors():
-        from spark_jobs.copies.readers import bring_named
+        from spark_jobs.streams.copies.readers import bring_named
 
         with showing_progress() as report:
             copied, problems = bring_named(streams, names or [], report)

@@ -16,7 +16,7 @@ def _required(name: str) -> Callable[[], Any]:
     """What gives a parameter that was not given as the environment or the project file says; HDL-124 if none does."""
 
     def value() -> Any:
-        from spark_jobs.settings import required
+        from spark_jobs.store.settings import required
 
         return required(name)
 
@@ -25,14 +25,14 @@ def _required(name: str) -> Callable[[], Any]:
 
 def _said_streams(streams: Path | None) -> Path | None:
     """The streams that the environment or the project file says, for who gives none."""
-    from spark_jobs.settings import said
+    from spark_jobs.store.settings import said
 
     return said("streams") if streams is None else streams
 
 
 def _said_warehouse(context: typer.Context, warehouse: str | None) -> str | None:
     """The warehouse that the environment or the project file says, for who gives no files and windows to plan."""
-    from spark_jobs.settings import said
+    from spark_jobs.store.settings import said
 
     given = context.params.get("files") or context.params.get("windows")
     return said("warehouse") if warehouse is None and not given else warehouse

@@ -65,21 +65,21 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.workload.values import Workload
-    from spark_jobs.costs.learned import Predicted
-    from spark_jobs.planning.requested import PlanningRequest
-    from spark_jobs.planning.validation import Validation
-    from spark_jobs.planning.versions import Rollback, VersionDiff
-    from spark_jobs.planning.what_if import RateChange, WhatIf
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.costs.learned import Predicted
+    from spark_jobs.pipeline.planning.requested import PlanningRequest
+    from spark_jobs.pipeline.planning.validation import Validation
+    from spark_jobs.pipeline.planning.versions import Rollback, VersionDiff
+    from spark_jobs.pipeline.planning.what_if import RateChange, WhatIf
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @app.command(epilog="Example: heddle validate dags/workload/flights.sql --streams dags/workload/streams.yaml")
 def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
     """Check queries, streams and the first rows of their data: every problem with its code, its place and what to do
     about it."""
-    from spark_jobs.planning.validation import validate_files
-    from spark_jobs.settings import said
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.validation import validate_files
+    from spark_jobs.store.settings import said
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     with telling_errors():
         own = said("warehouse")
@@ -231,9 +231,9 @@ def _shown(
     warehouse: Warehouse | None = None,
 ) -> _ShownPlan:
     from optimizer.plan.export import to_json
-    from spark_jobs.costs.learned import known_costs
-    from spark_jobs.run.break_even import of_plan
-    from spark_jobs.unshared.comparison import stored_comparisons
+    from spark_jobs.audit.unshared.comparison import stored_comparisons
+    from spark_jobs.pipeline.costs.learned import known_costs
+    from spark_jobs.pipeline.run.break_even import of_plan
 
     compared = stored_comparisons(warehouse) if warehouse is not None else ()
     found = of_plan(known_costs(warehouse), plan, compared[-1].samples if compared else ())
@@ -425,7 +425,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """What one stored plan changes of another: queries, trees, costs, and which stored partials stay valid."""
-    from spark_jobs.planning.versions import diff_of_versions
+    from spark_jobs.pipeline.planning.versions import diff_of_versions
 
     with telling_errors():
         difference = diff_of_versions(existing_warehouse(warehouse), plan_a, plan_b, str(warehouse))
@@ -480,7 +480,7 @@ def what_if(
     as_json: AsJson = False,
 ) -> None:
     """Cost and trees if queries came or went or rates changed, beside the stored plan (or FILES'). Stores nothing."""
-    from spark_jobs.planning.what_if import RateChange
+    from spark_jobs.pipeline.planning.what_if import RateChange
 
     with telling_errors():
         changes = [RateChange.parse(text) for text in rate or []]
@@ -510,10 +510,10 @@ def _show_prices_of_a_day(prices: Mapping[str, Predicted]) -> None:
 
 def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predicted]:
     """What runs over a day are predicted to take by the plan as it is and as it would be, where that is known."""
-    from spark_jobs.costs.fit import SHIPPED, Fit
-    from spark_jobs.costs.learned import Learned
-    from spark_jobs.costs.measurements import last_groups, machine
-    from spark_jobs.run.break_even import price_of_a_day
+    from spark_jobs.pipeline.costs.fit import SHIPPED, Fit
+    from spark_jobs.pipeline.costs.learned import Learned
+    from spark_jobs.pipeline.costs.measurements import last_groups, machine
+    from spark_jobs.pipeline.run.break_even import price_of_a_day
 
     opened = opened_warehouse(warehouse)
     learned = Learned(Fit(SHIPPED), [], machine()) if opened is None else Learned.of(opened)
@@ -534,8 +534,8 @@ def _what_if(
     warehouse: str | None,
 ) -> tuple[WhatIf, bool]:
     """The plan as it is and as it would be, and whether something in the files to add was not usable."""
-    from spark_jobs.planning.requested import model_of
-    from spark_jobs.planning.what_if import what_if as plan_again
+    from spark_jobs.pipeline.planning.requested import model_of
+    from spark_jobs.pipeline.planning.what_if import what_if as plan_again
 
     extra, rates, wrong = _additional(base, add, streams, changes)
     model = None
@@ -563,8 +563,8 @@ def _additional(
     from optimizer.language.files import workload_files
     from optimizer.language.parser import load_workload
     from optimizer.workload.values import Workload
-    from spark_jobs.planning.requested import load_inputs, rates_of
-    from spark_jobs.settings import settings
+    from spark_jobs.pipeline.planning.requested import load_inputs, rates_of
+    from spark_jobs.store.settings import settings
 
     known = {stream.name: stream for stream in base.workload.streams}
     diagnostics: list[Diagnostic] = []
@@ -595,7 +595,7 @@ def rollback(
     """Make an earlier plan the plan in force, queries and all, as a new version: runs that started keep theirs, stored
     partial aggregates of its synopses are used again. Queries that are paused stay so; queries that came since are
     removed, once somebody has agreed. The next refresh plans anew from the registered files."""
-    from spark_jobs.planning.versions import roll_back
+    from spark_jobs.pipeline.planning.versions import roll_back
 
     def confirm(removed: Sequence[str]) -> None:
         changes.confirm_removal(removed, yes)

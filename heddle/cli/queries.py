@@ -30,10 +30,10 @@ from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     from spark_jobs.operations.queries import QueryListing
-    from spark_jobs.planning.removal import Removal
+    from spark_jobs.pipeline.planning.removal import Removal
     from spark_jobs.results.deletion import Deleted
-    from spark_jobs.sources.ledger import Arrival
-    from spark_jobs.warehouse.quarantine import LeftOut
+    from spark_jobs.store.warehouse.quarantine import LeftOut
+    from spark_jobs.streams.sources.ledger import Arrival
 
 STATES = ("running", "paused", "expired", "removed")
 """Of queries, in the order in which they are counted."""
@@ -52,8 +52,8 @@ def quarantine(
     """The files with events that are left out of what is published: those that came later than their stream's
     allowed_lateness, which --release takes in (`heddle repair` then publishes what they change), and those without a
     usable time. Needs no JVM."""
-    from spark_jobs.sources.refusals import refusals, release
-    from spark_jobs.sources.untimed import standing_without_time, without_time_json
+    from spark_jobs.streams.sources.refusals import refusals, release
+    from spark_jobs.streams.sources.untimed import standing_without_time, without_time_json
 
     with telling_errors():
         opened = existing_warehouse(warehouse)
@@ -111,7 +111,7 @@ def resume(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_jso
 def _pause_or_resume(
     names: Sequence[str], warehouse: str, event: Literal["paused", "resumed"], reason: str, as_json: bool
 ) -> None:
-    from spark_jobs.planning.changes import pause_or_resume
+    from spark_jobs.pipeline.planning.changes import pause_or_resume
 
     with telling_errors():
         found = pause_or_resume(existing_warehouse(warehouse), event, names, reason)
@@ -158,7 +158,7 @@ def remove(
 ) -> None:
     """Unregister queries, by a new plan version that moves no other. Their published answers stay, unless they are to
     go too: how many, and of when, is shown first. Needs no JVM."""
-    from spark_jobs.planning.removal import remove as remove_registered
+    from spark_jobs.pipeline.planning.removal import remove as remove_registered
 
     def agree(answers: Sequence[Deleted]) -> bool:
         return _have_agreed(answers, yes, as_json, dry_run)
@@ -177,7 +177,7 @@ def remove(
 
 def _have_agreed(answers: Sequence[Deleted], yes: bool, as_json: bool, dry_run: bool) -> bool:
     """Show which published answers go, and have somebody agree; whether that was so."""
-    from spark_jobs.planning.removal import deleted_json
+    from spark_jobs.pipeline.planning.removal import deleted_json
 
     if not answers or yes:
         return True
@@ -235,7 +235,7 @@ def queries(
     """Every query that was ever registered: whose it is, whether it is running, paused, expired or removed, since when
     and until when, and the newest plan that has it. Needs no JVM."""
     from spark_jobs.operations.queries import history_of, list_queries
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     with telling_errors():
         clock = parse_instant(at) if at is not None else time.time_ns() // 1000

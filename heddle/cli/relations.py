@@ -17,7 +17,7 @@ from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @app.command(

@@ -22,7 +22,7 @@ from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
 from heddle.cli.progress import Form, choose
 from optimizer.errors.crashes import crash, interrupted, interrupted_code, is_failure
-from spark_jobs.light_imports import arrow_alone, numba_alone, set_aside
+from spark_jobs.engine.light_imports import arrow_alone, numba_alone, set_aside
 
 
 class _App(typer.Typer):

@@ -55,14 +55,14 @@ from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
-    from spark_jobs.costs.fit import Fit
-    from spark_jobs.planning.requested import PlanningRequest
-    from spark_jobs.run.break_even import BreakEven
-    from spark_jobs.run.estimate import RunEstimate
-    from spark_jobs.run.history import Outdated
-    from spark_jobs.unshared.comparison import Comparison
-    from spark_jobs.warehouse.publish_log import LogRow
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.audit.unshared.comparison import Comparison
+    from spark_jobs.pipeline.costs.fit import Fit
+    from spark_jobs.pipeline.planning.requested import PlanningRequest
+    from spark_jobs.pipeline.run.break_even import BreakEven
+    from spark_jobs.pipeline.run.estimate import RunEstimate
+    from spark_jobs.pipeline.run.history import Outdated
+    from spark_jobs.store.warehouse.publish_log import LogRow
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @app.command(
@@ -126,15 +126,15 @@ class _StoredRequest(NamedTuple):
 def _stored_request(request: PlanningRequest, folder: str, yes: bool) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first. If
     nothing that decides the plan has changed, nothing is read or stored."""
-    from spark_jobs.planning.kept_plan import fingerprint, note_plan, unchanged_plan
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.kept_plan import fingerprint, note_plan, unchanged_plan
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     existing = Warehouse.existing(folder)
     unchanged = None if existing is None else unchanged_plan(existing, request)
     if existing is not None and unchanged is not None:
         plan, version = unchanged
         return _StoredRequest(existing, plan, version, False, [], False, True)
-    from spark_jobs.planning.publication import publish_plan
+    from spark_jobs.pipeline.planning.publication import publish_plan
 
     agreed: set[str] = set()
     for attempt in range(1, ATTEMPTS + 1):
@@ -209,7 +209,7 @@ def tick(
 
 
 def _instant(text: str | None) -> int | None:
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     with telling_errors():
         return parse_instant(text) if text else None
@@ -219,7 +219,7 @@ def _tick(
     warehouse: str, at: int | None, begin: int | None, checks: str | None, engine: str | None, as_json: bool
 ) -> int:
     """Answer what is due at a clock; the exit code."""
-    from spark_jobs.planning.live_runs import due
+    from spark_jobs.pipeline.planning.live_runs import due
 
     with telling_errors():
         clock = at if at is not None else time.time_ns() // 1000
@@ -302,8 +302,8 @@ def _backfill_runs(
 ) -> Sequence[RunEstimate]:
     """The runs of a backfill in order, with what each is about to cost."""
     from optimizer.workload.instants import parse_duration
-    from spark_jobs.run.history import prices
-    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.pipeline.run.history import prices
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     size = parse_duration(every)
     if size <= 0:
@@ -350,7 +350,7 @@ def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | Non
     """What a run is about to cost, for somebody who watches it."""
     if not terminal.errors.is_terminal:
         return
-    from spark_jobs.run.history import prices
+    from spark_jobs.pipeline.run.history import prices
 
     with stages("listing sources"):
         found = prices(stored.warehouse, stored.version, first, last, time.time_ns() // 1000, abs(last), checks)
@@ -367,8 +367,8 @@ def repair(
 ) -> None:
     """Find the published intervals whose source has changed since (late events, files that came or went) and publish
     them again, as new revisions, by the stored plan. Needs no JVM to find them."""
-    from spark_jobs.run.history import outdated
-    from spark_jobs.warehouse.publish_log import lost_publications
+    from spark_jobs.pipeline.run.history import outdated
+    from spark_jobs.store.warehouse.publish_log import lost_publications
 
     with telling_errors():
         opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
@@ -397,7 +397,7 @@ def _repaired(
     engine: str | None,
 ) -> list[dict[str, Any]]:
     """The records of the runs that publish lost and outdated intervals again."""
-    from spark_jobs.warehouse.publish_log import lost_commits
+    from spark_jobs.store.warehouse.publish_log import lost_commits
 
     if lost:
         print_diagnostics([lost_commits(lost).diagnostic])
@@ -567,17 +567,17 @@ def compare(
 
 def _break_even(warehouse: str, comparison: Comparison) -> BreakEven:
     """From how many queries on sharing wins, by a comparison."""
-    from spark_jobs.costs.learned import known_costs
-    from spark_jobs.run.break_even import of_comparison
+    from spark_jobs.pipeline.costs.learned import known_costs
+    from spark_jobs.pipeline.run.break_even import of_comparison
 
     costs, shared = known_costs(existing_warehouse(warehouse)), comparison.shared
     return of_comparison(costs, shared.features, comparison.shared_cpu, comparison.queries, comparison.samples)
 
 
 def _compared(warehouse: str, begin: str, end: str, sample: int) -> Comparison:
-    from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.unshared.comparison import Comparison, keep_comparison, measured_run
-    from spark_jobs.unshared.measure import measure
+    from spark_jobs.audit.unshared.comparison import Comparison, keep_comparison, measured_run
+    from spark_jobs.audit.unshared.measure import measure
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     opened, (plan, _) = existing_warehouse(warehouse), stored_plan(warehouse)
     first, last = parse_instant(begin), parse_instant(end)
@@ -643,7 +643,7 @@ def calibrate(
 
 def _fitted(warehouse: str) -> Fit:
     """The costs that explain the runs of a warehouse, stored there."""
-    from spark_jobs.costs.fit import FILE, fit, observations_of, store
+    from spark_jobs.pipeline.costs.fit import FILE, fit, observations_of, store
 
     opened = existing_warehouse(warehouse)
     seen = observations_of(opened)
@@ -658,14 +658,14 @@ def _measured(quick: bool) -> Fit:
     """The costs of this machine, measured now."""
     import tempfile
 
-    from spark_jobs.run.calibrate import calibrate
+    from spark_jobs.pipeline.run.calibrate import calibrate
 
     with tempfile.TemporaryDirectory() as place, spark_session("heddle calibrate") as (spark, report):
         return calibrate(spark, Path(place), quick, report=report)
 
 
 def _show_costs(fit: Fit) -> None:
-    from spark_jobs.costs.measurements import FEATURES
+    from spark_jobs.pipeline.costs.measurements import FEATURES
 
     table = Table(title=f"CPU time a unit, from {number_of(len(fit.residuals), 'run')}", title_justify="left")
     for name, justify in (("", "left"), ("CPU-s", "right"), ("a unit is", "left")):

@@ -31,7 +31,7 @@ def serve(
     ] = False,
 ) -> None:
     """The pages in a browser, without Airflow: answers, streams, the plan, its runs. They only read. Ctrl-C stops."""
-    from spark_jobs.settings import settings
+    from spark_jobs.store.settings import settings
 
     with telling_errors():
         check_host(host, expose)
@@ -44,7 +44,7 @@ def serve(
 
 def placed(warehouse: str) -> str:
     """A warehouse as it is known wherever the server works. Raises HDL-574 or HDL-575 for a URL that is none."""
-    from spark_jobs.storage import Place
+    from spark_jobs.store.storage import Place
 
     place = Place.of(warehouse)
     return str(place.local().absolute()) if place.is_local else str(place)

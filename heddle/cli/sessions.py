@@ -12,8 +12,8 @@ from heddle.cli.progress import Stages, stages, watched
 
 if TYPE_CHECKING:
     from spark_jobs.engine.choice import Engine
-    from spark_jobs.run.live import LiveSession
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.run.live import LiveSession
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @contextmanager
@@ -51,14 +51,14 @@ def live_session(
 ) -> Iterator[LiveSession]:
     """A session that answers each refresh as it falls due. Ctrl-C and SIGTERM end it when the refresh that is being
     answered is; a second one at once."""
-    from spark_jobs.checks import suite
-    from spark_jobs.light_imports import numba_alone
+    from spark_jobs.audit.checks import suite
+    from spark_jobs.engine.light_imports import numba_alone
 
     # what is begun early is there early
     suite.begin(checks)
     numba_alone()
     from spark_jobs.operations.maintenance import merge_logs
-    from spark_jobs.run.live import LiveSession
+    from spark_jobs.pipeline.run.live import LiveSession
 
     with engine_of_command("heddle tick", requested=engine, quick=False) as (computing, report):
         session = LiveSession(
@@ -92,7 +92,7 @@ def publish_intervals(
     engine: str | None = None,
 ) -> list[dict[str, Any]]:
     """Several intervals in one session; what was published stays if one fails."""
-    from spark_jobs.run.interval import run as run_interval
+    from spark_jobs.pipeline.run.interval import run as run_interval
 
     records: list[dict[str, Any]] = []
     if not spans:
@@ -121,9 +121,9 @@ def publish_interval(
     allow_empty: bool = True,
 ) -> dict[str, Any]:
     """One interval in a session of its own; ``live_at``: the clock of a live run. Raises what
-    :func:`spark_jobs.run.interval.run` raises."""
+    :func:`spark_jobs.pipeline.run.interval.run` raises."""
     from optimizer.workload.instants import format_instant
-    from spark_jobs.run.interval import run as run_interval
+    from spark_jobs.pipeline.run.interval import run as run_interval
 
     run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
     with engine_of_command("heddle run", requested=engine) as (computing, report):

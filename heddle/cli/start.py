@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from spark_jobs.operations.project import Project
     from spark_jobs.operations.query_tests import Outcome
     from spark_jobs.operations.stream_profiles import StreamProfile
-    from spark_jobs.run.values import Report
-    from spark_jobs.sources.proposals import Data, TimeCandidate
+    from spark_jobs.pipeline.run.values import Report
+    from spark_jobs.streams.sources.proposals import Data, TimeCandidate
 
 PATIENCE = 1.0
 """Seconds after which it is shown what goes on."""
@@ -91,7 +91,7 @@ def init(
 
 def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate, str]:
     """Have somebody choose the time column, where there are several, and the name of a stream."""
-    from spark_jobs.sources.proposals import time_of
+    from spark_jobs.streams.sources.proposals import time_of
 
     terminal.errors.print(f"{data.path}: {data.format}", highlight=False, markup=False)
     chosen = likeliest
@@ -148,7 +148,7 @@ def streams(
 
 def _show_profile(profile: StreamProfile) -> None:
     from optimizer.workload.instants import duration_text, format_instant
-    from spark_jobs.copies.readers import reason, unseen
+    from spark_jobs.streams.copies.readers import reason, unseen
 
     stream = profile.stream
     print_diagnostics(profile.diagnostics)
@@ -210,7 +210,7 @@ def preview(
     is registered or published; needs no JVM and no warehouse."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.operations.preview import preview as previewed
-    from spark_jobs.planning.requested import load_inputs
+    from spark_jobs.pipeline.planning.requested import load_inputs
 
     with telling_errors(), showing_progress() as report:
         inputs = load_inputs(files, streams)

@@ -16,7 +16,7 @@ from optimizer.errors.diagnostics import HeddleError
 
 if TYPE_CHECKING:
     from spark_jobs.results.table_upkeep import TableListing
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @app.command(

@@ -28,7 +28,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from spark_jobs.operations.maintenance import Maintained
     from spark_jobs.operations.status import QueryLateness, WarehouseStatus
-    from spark_jobs.warehouse.publish_log import LogRow, RunRecord
+    from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 
 
 @app.command(
@@ -114,8 +114,8 @@ def status(
 
 def show_status(state: WarehouseStatus) -> None:
     """The state of a warehouse for people."""
-    from spark_jobs.planning.query_files import missing_warnings
-    from spark_jobs.run.declarations import warnings_of
+    from spark_jobs.pipeline.planning.query_files import missing_warnings
+    from spark_jobs.pipeline.run.declarations import warnings_of
 
     plan, checks = state.plan, state.checks
     terminal.console.print(
@@ -135,8 +135,8 @@ def show_status(state: WarehouseStatus) -> None:
     if state.refreshes:
         _show_refreshes(state.refreshes)
     print_diagnostics([*missing_warnings(state.missing), *state.problems, *warnings_of(state.older)])
-    from spark_jobs.sources.untimed import warnings
-    from spark_jobs.warehouse.quarantine import WITHOUT_TIME
+    from spark_jobs.store.warehouse.quarantine import WITHOUT_TIME
+    from spark_jobs.streams.sources.untimed import warnings
 
     # what runs said of events without a time may have been corrected since
     said = [Diagnostic(**stored) for row in state.runs for stored in row.record.diagnostics]

@@ -26,7 +26,7 @@ from heddle.local.airflow_api import AirflowApi, AirflowApiError
 from heddle.local.object_store import ObjectStore
 from heddle.local.servers import Place, Server, airflow_environment, down, up
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.settings import Settings, project_file
+from spark_jobs.store.settings import Settings, project_file
 
 FIRST_DAY = date(2013, 7, 1)
 SHOWN = ("network_delay_5h", "shuttle_boston_3", "watch_day")
@@ -147,8 +147,8 @@ def backfill_days(api: AirflowApi, first: date, days: int) -> None:
 
 def show_applications(warehouse: str) -> None:
     """What Spark did for each interval, as the records of the runs have it."""
-    from spark_jobs.warehouse import publish_log
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse import publish_log
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     rows = publish_log.newest_rows(Warehouse.open(warehouse, create=False), "at", publish_log.PUBLISHED, 100)
     for row in sorted(rows, key=lambda row: row.begin):

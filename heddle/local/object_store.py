@@ -21,7 +21,7 @@ import pyarrow.fs as fs
 from heddle.local.servers import LOOPBACK, free_port
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.session import fetch_package
-from spark_jobs.settings import settings
+from spark_jobs.store.settings import settings
 
 PACKAGE = "org.gaul:s3proxy:4.1.0"
 

@@ -43,7 +43,7 @@ from rich.console import Console
 
 from heddle.local.airflow_api import AirflowApi
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.settings import said, settings
+from spark_jobs.store.settings import said, settings
 
 LOOPBACK = "127.0.0.1"
 DATABASE = "airflow"
@@ -67,7 +67,7 @@ class Place:
 
     @classmethod
     def of_environment(cls) -> Place:
-        """The project of :class:`spark_jobs.settings.Settings`."""
+        """The project of :class:`spark_jobs.store.settings.Settings`."""
         return cls(settings().home.resolve())
 
     @property

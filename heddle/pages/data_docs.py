@@ -43,8 +43,8 @@ class Validation:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The page of a kept result (:func:`spark_jobs.checks.data_docs.document`). If it cannot be shown, the page says
-    so."""
+    """The page of a kept result (:func:`spark_jobs.audit.checks.data_docs.document`). If it cannot be shown, the page
+    says so."""
     facts = document.get("facts")
     problem, validation = document.get("problem"), None
     if problem is None:

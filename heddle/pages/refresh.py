@@ -42,7 +42,7 @@ ALLOW = "allow_removals"
 class Refresh:
     """A run of ``refresh_sharing_plan``: ``state`` as Airflow calls it, ``by`` whom (or by its schedule: "").
 
-    ``outcome``: the JSON data of its :class:`spark_jobs.planning.refresh.PlanOutcome`; None before it ended.
+    ``outcome``: the JSON data of its :class:`spark_jobs.pipeline.planning.refresh.PlanOutcome`; None before it ended.
     ``problem``: why it failed.
     """
 

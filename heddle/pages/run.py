@@ -20,7 +20,7 @@ from spark_jobs.engine.event_log import SeenApplication, SeenJob, SeenStage
 from spark_jobs.engine.workers import Job
 from spark_jobs.operations.read import diagnostic_of
 from spark_jobs.operations.seen import SeenRun
-from spark_jobs.warehouse.publish_log import LogRow, RunRecord
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 
 GROUPS_SHOWN = 20
 """Other runs of one application."""

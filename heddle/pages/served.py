@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from heddle.pages import answers, data_docs, history, operations, plan, query, run, streams, trends
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.checks.data_docs import FOLDER, document_file, read_document
+from spark_jobs.audit.checks.data_docs import FOLDER, document_file, read_document
 from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.read import change_of, opened, read_operations, read_radius, read_versions
 from spark_jobs.operations.seen import read_run
@@ -15,10 +15,10 @@ from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
 from spark_jobs.operations.snapshots import books_of, first_planned, newest_plan
 from spark_jobs.operations.trends import read_streams, read_trends
 from spark_jobs.operations.values import Operations
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.plans import PlannedQuery
-from spark_jobs.warehouse.schemas import moment
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.plans import PlannedQuery
+from spark_jobs.store.warehouse.schemas import moment
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 _looking = threading.Lock()
 """Only one look at all sources at a time."""

@@ -86,7 +86,8 @@ class State:
     - ``both``: tuples where neither ``argument`` nor ``by`` is null. Over these, of two exact types the exact sums
       ``pair_x``, ``pair_y``, ``pair_xx``, ``pair_yy``, ``pair_xy`` of both, of their squares and of their products; of
       other pairs the same as sums of doubles, ``exact_both_x``, …;
-    - rows that earlier versions stored have double-double sums (the form ``double-double``), whatever the types; they are
+    - rows that earlier versions stored have double-double sums (the form ``double-double``), whatever the types; they
+    are
       read as exact sums of doubles, and not stored again;
     - ``min``, ``max``, and other kinds of one number, as :data:`optimizer.aggregates.state_kinds.STATE_KINDS` says;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose

@@ -14,8 +14,8 @@ are over the fragments of many groups, one group after the other, by time within
 
 :func:`combine_runs` (two stacks) serves sums of doubles over the keys of event sequences. :func:`combine_pairs` (the
 structure that is cheapest by :data:`COSTS`) serves ``min_by``, ``max_by``, ``first`` and ``last``. For other states
-:mod:`spark_jobs.finals.structures` fixes a structure by kind. The paper's own structures, which take one element after
-the other, are in :mod:`optimizer.papers.reference.online_intervals`.
+:mod:`spark_jobs.windows.finals.structures` fixes a structure by kind. The paper's own structures, which take one
+element after the other, are in :mod:`optimizer.papers.reference.online_intervals`.
 
 Exact sums of doubles are integers here, in limbs. Double-doubles, which sums over event sequences still are, are never
 subtracted. Least and greatest doubles are compared as :func:`ordinals`, in Spark's order (NaN last), so one set of

@@ -562,7 +562,7 @@ CODES_OF_RUNS = (
     Code(
         "HDL-624",
         "Spark's catalogue does not take the views of HEDDLE_CATALOG_SCHEMA; answers are not concerned.",
-        "Make the schema, or permit it, and run `spark_jobs/create_views.py`.",
+        "Make the schema, or permit it, and run `spark_jobs/jobs/create_views.py`.",
     ),
     Code("HDL-625", "The jars that Spark reads Kafka with are not there.", "Run `make kafka`."),
     Code(

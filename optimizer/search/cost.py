@@ -51,7 +51,7 @@ class Coefficients:
     ----------
     per_tuple
         Per source tuple and tree. Measured as nothing: an event is lifted once, into cells from which the partial rows
-        of every tree are rolled up (:mod:`spark_jobs.partials.lifting`).
+        of every tree are rolled up (:mod:`spark_jobs.windows.partials.lifting`).
     per_family_tuple
         Per source tuple, tree and family of the tree: the rolling up of those cells, of which there are the fewer per
         tuple the higher the rate is; where they are too many, the family's own pass over the tuples.

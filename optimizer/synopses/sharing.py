@@ -10,7 +10,7 @@ sample of the stream's events.
 References: Weave Share (CIKM 2011) section 2 for shared data shards and unions of group-by attributes (after
 Krishnamurthy et al., "On-the-fly sharing for streamed aggregation", SIGMOD 2006, and Zhang et al., "Multiple
 aggregations over data streams", SIGMOD 2005, whose phantoms are the roll-ups inside a task,
-:mod:`spark_jobs.partials.lifting`).
+:mod:`spark_jobs.windows.partials.lifting`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ and lets everything else stay as it is. F1 puts windows' *ends* on the multiples
 
 Planning and windows of time take instants and edges from here. What numbers windows event by event follows the same
 convention with divisions of its own: the kernels of event sequences (:mod:`optimizer.sequences`), windows of rows, SQL
-and plain Python that recompute answers (:mod:`spark_jobs.unshared`), look-ups, and the tests' oracle.
+and plain Python that recompute answers (:mod:`spark_jobs.audit.unshared`), look-ups, and the tests' oracle.
 
 All instants are integer microseconds UTC, all spans half-open.
 

@@ -1,6 +1,7 @@
 """What each source format may declare in ``streams.yaml``: the parser and the JSON schema take it from here.
 
-How the events of a format are listed and decoded is the matter of its class below ``spark_jobs/sources/formats``.
+How the events of a format are listed and decoded is the matter of its class below
+``spark_jobs/streams/sources/formats``.
 """
 
 from __future__ import annotations

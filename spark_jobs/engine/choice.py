@@ -11,7 +11,7 @@ from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.configuration import has_java, is_here
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.workers import Job, Workers
-from spark_jobs.settings import ENGINES, settings
+from spark_jobs.store.settings import ENGINES, settings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,7 +37,7 @@ class Decision(NamedTuple):
 class Engine:
     """What the runs of one command or job compute with.
 
-    ``requested``: one of :data:`spark_jobs.settings.ENGINES`; None is what the setting says, and where that says
+    ``requested``: one of :data:`spark_jobs.store.settings.ENGINES`; None is what the setting says, and where that says
     nothing, ``default``. ``given``: workers that are used whatever there is to do, and not ended. ``starting`` is
     called before Spark starts, ``started`` with its context or session, ``finished`` with what Spark did for a stage,
     once it has ended. ``options``: of :func:`spark_jobs.engine.session.start_context`.

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.settings import DRIVER_MEMORY, EVENTS, PROJECT, Settings
-from spark_jobs.settings import settings as heddle_settings
+from spark_jobs.store.settings import DRIVER_MEMORY, EVENTS, PROJECT, Settings
+from spark_jobs.store.settings import settings as heddle_settings
 
 LOGGING = "spark_jobs/log4j2.properties"
 
@@ -74,7 +74,7 @@ def spark_settings(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.commitInfo.userMetadata": "heddle",
-        "spark.python.daemon.module": "spark_jobs.run.workers",
+        "spark.python.daemon.module": "spark_jobs.pipeline.run.workers",
         # a task of Python waits 46 ms for small answers over TCP
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.showConsoleProgress": "false",

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import redacted
-from spark_jobs.storage import Place
+from spark_jobs.store.storage import Place
 
 MOST_BYTES = 256 << 20
 """Of a log, unpacked, that are read: some ten thousand jobs."""

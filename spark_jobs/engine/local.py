@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of, shares
-from spark_jobs.settings import PROJECT
+from spark_jobs.store.settings import PROJECT
 
 
 class LocalWorkers:
@@ -72,7 +72,8 @@ class LocalWorkers:
 
 
 class _Processes:
-    """Workers forked from a process that has imported what tasks need (:mod:`spark_jobs.run.local_workers`)."""
+    """Workers forked from a process that has imported what tasks need
+    (:mod:`spark_jobs.pipeline.run.local_workers`)."""
 
     def __init__(self, count: int) -> None:
         self._idle: SimpleQueue[Any] = SimpleQueue()
@@ -83,7 +84,7 @@ class _Processes:
             theirs = [other.fileno() for _, other in pairs]
             paths = [str(PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "spark_jobs.run.local_workers", *map(str, theirs)],
+                [sys.executable, "-m", "spark_jobs.pipeline.run.local_workers", *map(str, theirs)],
                 stdin=subprocess.PIPE,
                 pass_fds=theirs,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},

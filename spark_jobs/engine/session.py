@@ -37,8 +37,8 @@ from spark_jobs.engine.configuration import (
     user_settings,
 )
 from spark_jobs.engine.shipping import archive
-from spark_jobs.settings import PROJECT
-from spark_jobs.settings import settings as heddle_settings
+from spark_jobs.store.settings import PROJECT
+from spark_jobs.store.settings import settings as heddle_settings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

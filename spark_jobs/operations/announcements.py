@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.workload.instants import DAY, format_instant
-from spark_jobs.warehouse import publish_log, registry
-from spark_jobs.warehouse.plans import planned
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.registry import QueryEvent
-from spark_jobs.warehouse.schemas import INSTANT
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import publish_log, registry
+from spark_jobs.store.warehouse.plans import planned
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.registry import QueryEvent
+from spark_jobs.store.warehouse.schemas import INSTANT
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 OTHER_RUNS = ("repair/", "cli/", "backfill/", "live/")
 """How the names of runs begin that are no run of the DAG ``aggregate_windows``."""

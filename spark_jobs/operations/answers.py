@@ -23,7 +23,7 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Output
-from spark_jobs.costs.money import CpuPrice, covered
+from spark_jobs.audit.unshared.comparison import stored_comparisons
 from spark_jobs.operations.series import (
     Choice,
     Compared,
@@ -51,14 +51,14 @@ from spark_jobs.operations.snapshots import (
     newest_runs,
     newest_version_with,
 )
+from spark_jobs.pipeline.costs.money import CpuPrice, covered
 from spark_jobs.results.read import typed_rows
 from spark_jobs.results.rows import places
-from spark_jobs.settings import settings
-from spark_jobs.unshared.comparison import stored_comparisons
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.registry import Registered
-from spark_jobs.warehouse.schemas import INSTANT, moment
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.registry import Registered
+from spark_jobs.store.warehouse.schemas import INSTANT, moment
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 SHOWN = 50
 """Queries on a page of the list."""

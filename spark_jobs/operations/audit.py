@@ -20,23 +20,23 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import format_instant
-from spark_jobs.checks.recompute import Difference, Drawn, EventsHeld, compared
-from spark_jobs.checks.row_windows import compared_rows
-from spark_jobs.checks.sampling import Past, Units, systematic
-from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.audit.checks.recompute import Difference, Drawn, EventsHeld, compared
+from spark_jobs.audit.checks.row_windows import compared_rows
+from spark_jobs.audit.checks.sampling import Past, Units, systematic
+from spark_jobs.audit.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.choice import Engine
-from spark_jobs.run.narrowing import changed_windows
-from spark_jobs.run.preparation import listed, plan_without, prepare
-from spark_jobs.run.values import PreparedRun, RunRequest
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.schemas import INSTANT
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.run.narrowing import changed_windows
+from spark_jobs.pipeline.run.preparation import listed, plan_without, prepare
+from spark_jobs.pipeline.run.values import PreparedRun, RunRequest
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.data_files import reading
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.schemas import INSTANT
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from spark_jobs.run.values import Report
+    from spark_jobs.pipeline.run.values import Report
 
 EVENTS_AT_ONCE = 500_000
 """Events, counted once for each window that holds them, that are recomputed at once."""

@@ -26,22 +26,22 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, synopses_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.checks.data_docs import FOLDER as DATA_DOCS
-from spark_jobs.checks.data_docs import read_document
-from spark_jobs.partials.stored_coverage import coverage, is_current
+from spark_jobs.audit.checks.data_docs import FOLDER as DATA_DOCS
+from spark_jobs.audit.checks.data_docs import read_document
+from spark_jobs.pipeline.run.history import outdated
+from spark_jobs.pipeline.run.preparation import listed
 from spark_jobs.results import own_table
 from spark_jobs.results.tables import table_requests
-from spark_jobs.run.history import outdated
-from spark_jobs.run.preparation import listed
-from spark_jobs.sources.repetitions import distinct
-from spark_jobs.sources.splits import Split
-from spark_jobs.storage import Place
-from spark_jobs.warehouse import registry
-from spark_jobs.warehouse.data_files import LOG, log_place, now_millis, read_file, reading, write_files
-from spark_jobs.warehouse.plans import current_version, load_plan, recent_plans
-from spark_jobs.warehouse.publish_log import interval_label
-from spark_jobs.warehouse.schemas import TABLES
-from spark_jobs.warehouse.warehouse import Warehouse, added
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse import registry
+from spark_jobs.store.warehouse.data_files import LOG, log_place, now_millis, read_file, reading, write_files
+from spark_jobs.store.warehouse.plans import current_version, load_plan, recent_plans
+from spark_jobs.store.warehouse.publish_log import interval_label
+from spark_jobs.store.warehouse.schemas import TABLES
+from spark_jobs.store.warehouse.warehouse import Warehouse, added
+from spark_jobs.streams.sources.repetitions import distinct
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.partials.stored_coverage import coverage, is_current
 
 ERASED = "erased by `heddle maintain --erase`"
 

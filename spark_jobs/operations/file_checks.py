@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.results import own_table
-from spark_jobs.warehouse.checksums import Checksums, check_content
-from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.schemas import TABLES
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.checksums import Checksums, check_content
+from spark_jobs.store.warehouse.data_files import reading
+from spark_jobs.store.warehouse.schemas import TABLES
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Answers of queries in this process, without a JVM and a warehouse: what a preview and a test of queries show.
 
-The stages are those of a run (:mod:`spark_jobs.run`), as far as the answers, over tables of their own in a temporary
-folder that is gone afterwards. So whatever a run does with a source, a window or an aggregate is done here.
+The stages are those of a run (:mod:`spark_jobs.pipeline.run`), as far as the answers, over tables of their own in a
+temporary folder that is gone afterwards. So whatever a run does with a source, a window or an aggregate is done here.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import pyarrow.dataset as ds
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import ACQ, Workload
-from spark_jobs.costs.measurements import FEATURES
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.pipeline.costs.measurements import FEATURES
+from spark_jobs.pipeline.run import finals_stage, partials_stage, preparation
+from spark_jobs.pipeline.run.values import Allocated, Report, Run, RunRequest
 from spark_jobs.results.read import typed_answers
-from spark_jobs.run import finals_stage, partials_stage, preparation
-from spark_jobs.run.values import Allocated, Report, Run, RunRequest
-from spark_jobs.warehouse.publish_log import RunRecord
-from spark_jobs.warehouse.schemas import RESULTS
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.schemas import RESULTS
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 SILENT = "HDL-413"
 """That there are no events is no news where nothing is published."""

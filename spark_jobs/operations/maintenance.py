@@ -32,10 +32,9 @@ from spark_jobs.operations import erasure
 from spark_jobs.operations.erasure import Holder
 from spark_jobs.operations.file_checks import check_files
 from spark_jobs.results import own_table
-from spark_jobs.sources.repetitions import forget
-from spark_jobs.storage import Place
-from spark_jobs.warehouse import checks_log, log_counts, publish_log, registry
-from spark_jobs.warehouse.data_files import (
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse import checks_log, log_counts, publish_log, registry
+from spark_jobs.store.warehouse.data_files import (
     UNREADABLE,
     is_awkward,
     linked,
@@ -44,9 +43,10 @@ from spark_jobs.warehouse.data_files import (
     unwritable,
     write_files,
 )
-from spark_jobs.warehouse.plans import current_version, last_with, load_plan, recent_plans
-from spark_jobs.warehouse.schemas import TABLES
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import current_version, last_with, load_plan, recent_plans
+from spark_jobs.store.warehouse.schemas import TABLES
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.repetitions import forget
 
 FEW = 8
 """Files of a day that are left as they are."""
@@ -160,7 +160,7 @@ def maintain(
     copied = _copied(warehouse)
     if copied:
         # what copies loads Spark
-        from spark_jobs.copies.copying import sweep
+        from spark_jobs.streams.copies.copying import sweep
     for stream in copied:
         report(f"removing what nothing refers to: the copy of {stream.name}")
         found.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)

@@ -13,19 +13,19 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY, FAR_APART
 from optimizer.workload.values import ACQ, Stream, Workload
-from spark_jobs.copies.readers import bring
 from spark_jobs.operations.agreement import Mismatch, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
 from spark_jobs.operations.stream_profiles import newest_near
+from spark_jobs.pipeline.run.values import Report
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import slotted
-from spark_jobs.run.values import Report
-from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.files import splits_of
-from spark_jobs.sources.formats import format_of
-from spark_jobs.sources.inspection import inspect
-from spark_jobs.sources.splits import FIRST, LAST
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.copies.readers import bring
+from spark_jobs.streams.sources.decoding import read_split
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.inspection import inspect
+from spark_jobs.streams.sources.splits import FIRST, LAST
 
 SCANNED = 16
 """Most splits without statistics whose times are read for the newest one."""

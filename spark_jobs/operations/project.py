@@ -21,10 +21,12 @@ from optimizer.workload.instants import DAY, duration_text, format_instant
 from optimizer.workload.streams import FILE_BYTES
 from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
-from spark_jobs.project_file import NAME
-from spark_jobs.settings import PROJECT
-from spark_jobs.sources.formats import FORMATS
-from spark_jobs.sources.proposals import (
+from spark_jobs.store.project_file import NAME
+from spark_jobs.store.settings import PROJECT
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.schemas import MARKER
+from spark_jobs.streams.sources.formats import FORMATS
+from spark_jobs.streams.sources.proposals import (
     LONE,
     Data,
     Proposal,
@@ -35,8 +37,6 @@ from spark_jobs.sources.proposals import (
     stream_name,
     time_of,
 )
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.schemas import MARKER
 
 STREAMS = "streams.yaml"
 QUERIES = "queries/first.sql"
@@ -402,7 +402,7 @@ _DAG_FILE = f'''\
 
 import runpy
 
-from spark_jobs.settings import PROJECT
+from spark_jobs.store.settings import PROJECT
 
 for name in ("refresh_sharing_plan", "aggregate_windows", "repair_results", "maintain_warehouse", "land_topics"):
     # while this file is parsed Airflow takes the DAGs that come up for its own

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from optimizer.workload.instants import format_instant
-from spark_jobs.warehouse.plans import newest_versions
-from spark_jobs.warehouse.registry import Registered, check_registered, events, registered
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import newest_versions
+from spark_jobs.store.warehouse.registry import Registered, check_registered, events, registered
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from optimizer.windows.alignment import instants_over
 from optimizer.workload.values import ACQ, Source, Stream, Type, Workload
 from spark_jobs.operations.agreement import TOLERANCE, Mismatch, Row, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
-from spark_jobs.planning.requested import Inputs, load_inputs
+from spark_jobs.pipeline.planning.requested import Inputs, load_inputs
 from spark_jobs.results.relations import RelationColumn, slotted
-from spark_jobs.settings import required
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.sources.splits import FIRST
+from spark_jobs.store.settings import required
+from spark_jobs.streams.sources.decoding import parse_instant
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.streams.sources.splits import FIRST
 
 BIGGEST = 1 << 20
 """Bytes of a file of tests that are read."""

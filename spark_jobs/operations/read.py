@@ -23,8 +23,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.values import SECOND, digest
-from spark_jobs.checks.data_docs import FOLDER, documents, page_name
-from spark_jobs.costs.money import CpuPrice, covered
+from spark_jobs.audit.checks.data_docs import FOLDER, documents, page_name
 from spark_jobs.engine.workers import Job
 from spark_jobs.operations.snapshots import Books, books_of, newest_plan
 from spark_jobs.operations.values import (
@@ -42,16 +41,17 @@ from spark_jobs.operations.values import (
     Touched,
     Version,
 )
-from spark_jobs.planning.publication import overtaken
-from spark_jobs.settings import settings
-from spark_jobs.warehouse import checks_log, publish_log, quarantine
-from spark_jobs.warehouse.checks_log import RECOMPUTED, CheckRow
-from spark_jobs.warehouse.data_files import log_place
-from spark_jobs.warehouse.plans import PlannedQuery, facts_of, planned
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import INSTANT, moment
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.costs.money import CpuPrice, covered
+from spark_jobs.pipeline.planning.publication import overtaken
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse import checks_log, publish_log, quarantine
+from spark_jobs.store.warehouse.checks_log import RECOMPUTED, CheckRow
+from spark_jobs.store.warehouse.data_files import log_place
+from spark_jobs.store.warehouse.plans import PlannedQuery, facts_of, planned
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.quarantine import LeftOut
+from spark_jobs.store.warehouse.schemas import INSTANT, moment
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 RUNS = 50
 """Runs that the operating view shows, the newest."""
@@ -318,7 +318,7 @@ def _are_declared_otherwise(before: LogRow, row: LogRow) -> bool:
 
 def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[tuple[Stale, ...], int]:
     """Which of the newest published intervals are outdated, and how many were looked at."""
-    from spark_jobs.run.history import outdated
+    from spark_jobs.pipeline.run.history import outdated
 
     newest = publish_log.newest_rows(warehouse, "interval_end", publish_log.PUBLISHED, LOGGED, records=False)
     ends = sorted({row.end for row in publish_log.standing(newest)}, reverse=True)[:LOOKED_AT]

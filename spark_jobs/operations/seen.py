@@ -9,10 +9,10 @@ import pyarrow.dataset as ds
 
 from spark_jobs.engine.event_log import SeenApplication, read_event_log
 from spark_jobs.operations.announcements import session_name
-from spark_jobs.settings import settings
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,8 @@ class Group:
 @dataclass(frozen=True)
 class QueryRun:
     """One run that answered a query, or was to. ``late``: by how much it was; ``part``: CPU seconds, the query's part
-    of what was measured of the run; ``checked``: how much of its answers was (:data:`spark_jobs.settings.CHECKS`)."""
+    of what was measured of the run; ``checked``: how much of its answers was
+    (:data:`spark_jobs.store.settings.CHECKS`)."""
 
     run_id: str
     status: str

@@ -18,13 +18,13 @@ from optimizer.plan.accounts import Account, accounts
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import SECOND
 from spark_jobs.operations.series import Span
-from spark_jobs.storage import Place
-from spark_jobs.warehouse import publish_log, registry
-from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.plans import PlannedQuery, load_plan, planned
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.registry import QueryEvent, Registered
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse import publish_log, registry
+from spark_jobs.store.warehouse.data_files import reading
+from spark_jobs.store.warehouse.plans import PlannedQuery, load_plan, planned
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.registry import QueryEvent, Registered
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 KEPT = 6
 """Plans and registries that are kept."""

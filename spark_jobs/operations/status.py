@@ -14,20 +14,20 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
-from spark_jobs.planning.query_files import MissingQuery, missing_queries
-from spark_jobs.run.declarations import OlderDeclaration, on_earlier_declarations
-from spark_jobs.sources.clusters import far_warnings
-from spark_jobs.sources.ledger import ledger
-from spark_jobs.sources.untimed import standing_without_time, without_time_json
-from spark_jobs.storage import Place
-from spark_jobs.warehouse import checks_log, publish_log, registry
-from spark_jobs.warehouse.checks_log import CheckCounts
-from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import moment
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.query_files import MissingQuery, missing_queries
+from spark_jobs.pipeline.run.declarations import OlderDeclaration, on_earlier_declarations
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse import checks_log, publish_log, registry
+from spark_jobs.store.warehouse.checks_log import CheckCounts
+from spark_jobs.store.warehouse.data_files import reading
+from spark_jobs.store.warehouse.plans import current_version, load_plan
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.quarantine import LeftOut
+from spark_jobs.store.warehouse.schemas import moment
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.clusters import far_warnings
+from spark_jobs.streams.sources.ledger import ledger
+from spark_jobs.streams.sources.untimed import standing_without_time, without_time_json
 
 LOOKED_AT = 300
 """Runs, the newest, of which is told how late they were: a day of refreshes every five minutes."""

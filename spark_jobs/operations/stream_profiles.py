@@ -22,15 +22,15 @@ from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.nested import Path, leaf_names, read_path
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import SECOND, Stream, Type
-from spark_jobs.copies.readers import StrPath, discovered, read_by, reason, unseen
 from spark_jobs.operations.agreement import text_of
-from spark_jobs.settings import settings
-from spark_jobs.sources.clusters import Cluster, far_groups, far_warnings, grouped_clusters, of_times
-from spark_jobs.sources.decoding import first_rows, read_split
-from spark_jobs.sources.files import splits_of
-from spark_jobs.sources.inspection import as_warned, inspect
-from spark_jobs.sources.splits import Split
-from spark_jobs.sources.untimed import file_name, warning
+from spark_jobs.store.settings import settings
+from spark_jobs.streams.copies.readers import StrPath, discovered, read_by, reason, unseen
+from spark_jobs.streams.sources.clusters import Cluster, far_groups, far_warnings, grouped_clusters, of_times
+from spark_jobs.streams.sources.decoding import first_rows, read_split
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.streams.sources.inspection import as_warned, inspect
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.untimed import file_name, warning
 
 MOST_ROWS = 4_000_000
 """Events whose times are read; the files of the others are spread evenly over the span that their statistics tell."""

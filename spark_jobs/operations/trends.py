@@ -16,7 +16,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND
-from spark_jobs.costs.measurements import COUNTS, NO_STREAM
+from spark_jobs.audit.unshared.comparison import stored_comparisons
 from spark_jobs.operations.read import read_versions
 from spark_jobs.operations.series import (
     ComparedRun,
@@ -30,15 +30,15 @@ from spark_jobs.operations.series import (
     Trends,
 )
 from spark_jobs.operations.snapshots import first_planned, limited, newest_plan
-from spark_jobs.sources.event_counts import HOUR, LONG, EventCounts, combined
-from spark_jobs.sources.replacements import FAR
-from spark_jobs.unshared.comparison import stored_comparisons
-from spark_jobs.warehouse import publish_log, quarantine
-from spark_jobs.warehouse.plans import facts_of, planned
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import INSTANT
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.costs.measurements import COUNTS, NO_STREAM
+from spark_jobs.store.warehouse import publish_log, quarantine
+from spark_jobs.store.warehouse.plans import facts_of, planned
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.quarantine import LeftOut
+from spark_jobs.store.warehouse.schemas import INSTANT
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.event_counts import HOUR, LONG, EventCounts, combined
+from spark_jobs.streams.sources.replacements import FAR
 
 GAPS_SHOWN = 12
 

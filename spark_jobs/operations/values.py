@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from optimizer.errors.diagnostics import Diagnostic
-from spark_jobs.costs.money import CpuPrice
+from spark_jobs.pipeline.costs.money import CpuPrice
 
 Status = Literal["published", "failed", "no end"]
 
@@ -24,7 +24,7 @@ class Run:
     ``status``: ``"no end"`` is a run that was given a revision and neither published nor failed: it runs, or it died.
     ``problems`` are errors. ``fewer``: queries that have fewer answers in the interval by this run, with how many they
     had and have; ``empty``: those that have none. ``docs``: name of its Data Docs page, "" if there is none.
-    ``checked``: how much of the answers was (:data:`spark_jobs.settings.CHECKS`). ``engine``: what computed;
+    ``checked``: how much of the answers was (:data:`spark_jobs.store.settings.CHECKS`). ``engine``: what computed;
     ``application``, ``jobs``: of Spark, its id and a line a job.
     """
 

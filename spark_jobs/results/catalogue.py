@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from spark_jobs.results.relations import relations
 from spark_jobs.results.views import chosen_names, created, results_of, select, table_named, view_names
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from sqlglot import exp
 from optimizer.errors.diagnostics import HeddleError, meant
 from spark_jobs.results.relations import Relations, relations
 from spark_jobs.results.views import chosen_names, created, select, view_names
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 RESULTS = "heddle results"
 """What the stored rows are called in a connection; no query can be."""

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.data_files import now_millis, opened, read_file, reading, write_files
-from spark_jobs.warehouse.plans import current_version
-from spark_jobs.warehouse.schemas import DELETED, INSTANT, micros
-from spark_jobs.warehouse.warehouse import Warehouse, added
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.data_files import now_millis, opened, read_file, reading, write_files
+from spark_jobs.store.warehouse.plans import current_version
+from spark_jobs.store.warehouse.schemas import DELETED, INSTANT, micros
+from spark_jobs.store.warehouse.warehouse import Warehouse, added
 
 
 @dataclass(frozen=True)

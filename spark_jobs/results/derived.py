@@ -1,7 +1,7 @@
 """Values made of aggregates: an expression over what was lowered, exactly, with what does not fit told.
 
-Null, NaN and divisions by zero are as everywhere in the language (:mod:`spark_jobs.sources.expressions`). What is not
-proven to fit 64 bits or 38 digits (:mod:`optimizer.workload.derived`) is computed in integers of any size first.
+Null, NaN and divisions by zero are as everywhere in the language (:mod:`spark_jobs.streams.sources.expressions`). What
+is not proven to fit 64 bits or 38 digits (:mod:`optimizer.workload.derived`) is computed in integers of any size first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optimizer.aggregates.states import Lowered, carrier_of
 from optimizer.workload.derived import derived_call_type, derived_type, may_overflow
 from optimizer.workload.values import Call, Column, Expression, Output, Type
 from spark_jobs.results.rows import typed
-from spark_jobs.sources.expressions import arrow_type, evaluate
+from spark_jobs.streams.sources.expressions import arrow_type, evaluate
 
 
 def derived(output: Output, parts: Sequence[Lowered]) -> Lowered:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Type
 from spark_jobs.results.relations import Arrangement, Relation, Slot, relation
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     import polars as pl

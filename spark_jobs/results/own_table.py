@@ -21,10 +21,18 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import AnswerTable
 from spark_jobs.results.table_rows import Span, instants_of, unmatched_rows
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import LOG, is_awkward, now_millis, opened, read_file, reading, write_day_files
-from spark_jobs.warehouse.schemas import INSTANT, micros
-from spark_jobs.warehouse.warehouse import Warehouse, added
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.data_files import (
+    LOG,
+    is_awkward,
+    now_millis,
+    opened,
+    read_file,
+    reading,
+    write_day_files,
+)
+from spark_jobs.store.warehouse.schemas import INSTANT, micros
+from spark_jobs.store.warehouse.warehouse import Warehouse, added
 
 FOLDER = "tables"
 """The folder of the warehouse that holds them."""

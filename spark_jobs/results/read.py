@@ -16,12 +16,12 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ
 from spark_jobs.results.relations import RelationColumn, Slot, relation, slotted
 from spark_jobs.results.rows import group_values, typed
-from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.plans import planned
-from spark_jobs.warehouse.schemas import INSTANT
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.data_files import reading
+from spark_jobs.store.warehouse.plans import planned
+from spark_jobs.store.warehouse.schemas import INSTANT
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.expressions import arrow_type
 
 
 def read(

@@ -18,9 +18,9 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import longest_pause
 from optimizer.workload.values import ACQ, LONG, STRING, TIMESTAMP, Output, Type
 from spark_jobs.results.rows import places
-from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse.plans import PlannedDefinition, definitions
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import PlannedDefinition, definitions
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.expressions import arrow_type
 
 Role = Literal["time", "position", "group", "output", "revision", "error"]
 

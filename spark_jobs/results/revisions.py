@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from spark_jobs.arrays.numbering import distinct_of, numbered_tuples
-from spark_jobs.storage import WHOLE, Place
-from spark_jobs.warehouse.data_files import opened, reading
+from spark_jobs.store.arrays.numbering import distinct_of, numbered_tuples
+from spark_jobs.store.storage import WHOLE, Place
+from spark_jobs.store.warehouse.data_files import opened, reading
 
 Hashes = NDArray[np.uint64]
 

@@ -23,8 +23,8 @@ from optimizer.synopses.synopsis import CARRIERS
 from optimizer.windows.alignment import day_label, starts_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, Type, Window
-from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse.schemas import ANSWERS, INSTANT, RESULTS
+from spark_jobs.store.warehouse.schemas import ANSWERS, INSTANT, RESULTS
+from spark_jobs.streams.sources.expressions import arrow_type
 
 Longs = NDArray[np.int64]
 
@@ -164,7 +164,7 @@ class ResultColumns:
                 texts.append(keys.slice(least, most - least))
             else:
                 # compiled, which reading answers need not wait for
-                from spark_jobs.arrays.numbering import numbered
+                from spark_jobs.store.arrays.numbering import numbered
 
                 used, groups = numbered(groups, most - least)
                 texts.append(keys.take(pa.array(used + least)))
@@ -219,7 +219,7 @@ def stamped(
     """Rows of :data:`ANSWERS` of one stream as rows of :data:`RESULTS`; ``stamp``: the columns that say which run wrote
     them, ``definitions``: the fingerprint of each query."""
     # compiled, which reading answers need not wait for
-    from spark_jobs.arrays.numbering import distinct_of
+    from spark_jobs.store.arrays.numbering import distinct_of
 
     days, number = distinct_of((batch.column("instant").cast(pa.int64()).to_numpy() - 1) // DAY)
     labels = pa.array([day_label(day * DAY) for day in days.tolist()], pa.string())

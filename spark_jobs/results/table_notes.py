@@ -9,8 +9,8 @@ from typing import Any
 
 from optimizer.workload.values import digest
 from spark_jobs.results.own_table import TableRequest
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import LOG
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.data_files import LOG
 
 
 class TableNotes:

@@ -19,10 +19,10 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, Output
 from spark_jobs.results.read import shaped
 from spark_jobs.results.relations import slotted
-from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.plans import load_plan, newest_versions
-from spark_jobs.warehouse.schemas import INSTANT, RESULTS
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.data_files import reading
+from spark_jobs.store.warehouse.plans import load_plan, newest_versions
+from spark_jobs.store.warehouse.schemas import INSTANT, RESULTS
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 Span = tuple[int, int]
 """Instants in (begin, end], microseconds."""

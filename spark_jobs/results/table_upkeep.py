@@ -11,7 +11,7 @@ from spark_jobs.results import own_table
 from spark_jobs.results.own_table import FOLDER, TableRequest
 from spark_jobs.results.table_rows import Definitions, columns_of, published_rows, rows_of
 from spark_jobs.results.tables import table_requests
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from spark_jobs.results import own_table
 from spark_jobs.results.own_table import FOLLOWED, TableRequest
 from spark_jobs.results.table_notes import TableNotes
 from spark_jobs.results.table_rows import Definitions, Span, columns_of, published_rows, rows_of
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse import publish_log, registry
-from spark_jobs.warehouse.schemas import DELETED
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import publish_log, registry
+from spark_jobs.store.warehouse.schemas import DELETED
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 
 TOGETHER = 8_000_000
 """Rows of ``results``, about, that are read at once for tables that follow the same publications."""

@@ -18,7 +18,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.values import DOUBLE, LONG, STRING, Type, digest
 from spark_jobs.results.relations import Arrangement, Relation, Relations, Slot, unknown
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 UNUSABLE = "HDL-623"
 

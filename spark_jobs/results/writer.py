@@ -15,10 +15,10 @@ from optimizer.synopses.synopsis import CARRIERS
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.values import ACQ
 from spark_jobs.results.rows import AnswerRows, ResultColumns, places
-from spark_jobs.settings import TASK_MEMORY
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import DataFile, NewFile
-from spark_jobs.warehouse.schemas import RESULTS
+from spark_jobs.store.settings import TASK_MEMORY
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.data_files import DataFile, NewFile
+from spark_jobs.store.warehouse.schemas import RESULTS
 
 ROW_GROUP = 1 << 17
 """Rows at which a row group is written."""

@@ -206,11 +206,11 @@ class Played:
 
 def play(events: Path, house: Path, apply: Callable[[], None], seed: int, runs: int) -> Played:
     """Play the runs; what the audit refuses is noted, and published all the same."""
-    from spark_jobs.planning.publication import publish_plan
+    from spark_jobs.pipeline.planning.publication import publish_plan
+    from spark_jobs.pipeline.run import checks_stage
+    from spark_jobs.pipeline.run.interval import run
     from spark_jobs.results.read import read
-    from spark_jobs.run import checks_stage
-    from spark_jobs.run.interval import run
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.warehouse import Warehouse
     from tests.chaos.orders import in_process
 
     refused: list[tuple[int, str]] = []
@@ -352,8 +352,8 @@ def measure(
 ) -> list[Outcome]:
     """Play the runs without a fault, then with each of the ``faults``, or if there are none with each that is drawn."""
     # loaded once, for all processes
-    from spark_jobs.run import checks_stage, finals_stage, interval, partials_stage, publication
-    from spark_jobs.unshared import duckdb_files, duckdb_windows
+    from spark_jobs.audit.unshared import duckdb_files, duckdb_windows
+    from spark_jobs.pipeline.run import checks_stage, finals_stage, interval, partials_stage, publication
 
     _ = checks_stage, finals_stage, interval, partials_stage, publication, duckdb_files, duckdb_windows
     with tempfile.TemporaryDirectory() as name:

@@ -25,11 +25,11 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.engine.session import CpuSeconds
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.history import outdated
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.publish_log import RunRecord
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.history import outdated
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process
 from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, QUERIES, SCHEMA
 

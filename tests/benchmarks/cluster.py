@@ -37,16 +37,16 @@ from rich.table import Table
 
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
-from spark_jobs.checks import recompute, suite
-from spark_jobs.checks.staged_answers import ANSWERS_A_TASK
+from spark_jobs.audit.checks import recompute, suite
+from spark_jobs.audit.checks.staged_answers import ANSWERS_A_TASK
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run import partials_stage, preparation
-from spark_jobs.warehouse.data_files import BUCKETS
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run import partials_stage, preparation
+from spark_jobs.store.warehouse.data_files import BUCKETS
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import INTERVAL, plan_of, shared_run
 from tests.benchmarks.trades import generate, workload_of
 
@@ -103,7 +103,7 @@ def split_up(made: Stream, folder: Path, files: int) -> Stream:
 
 
 def _loads(number: int) -> int:
-    import spark_jobs.run.partials_task as task
+    import spark_jobs.pipeline.run.partials_task as task
 
     return number + len(task.__name__)
 
@@ -124,7 +124,7 @@ def workers(events: int, rounds: int, queries: int, console: Console) -> None:
                 version, _ = publish_plan(house, plan)
                 # the workers start, and load what they need
                 spark.sparkContext.parallelize(range(8), 8).map(
-                    lambda n: __import__("spark_jobs.run.partials_task")
+                    lambda n: __import__("spark_jobs.pipeline.run.partials_task")
                 ).count()
                 begun = time.perf_counter()
                 record = shared_run(spark, house, version)

@@ -18,15 +18,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from spark_jobs.planning.refresh import refresh_plan
-from spark_jobs.settings import PROJECT
+from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.store.settings import PROJECT
 from tests.connect_server import connect_server
 
 RUNNER = """
 import json, sys, time
-from spark_jobs.run.interval import run
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.engine.session import CpuSeconds, start_session
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 begun = time.perf_counter()
 spark = start_session("connect", None if sys.argv[2] == "connect" else "local[2]")
 print(json.dumps({"session": time.perf_counter() - begun}), flush=True)

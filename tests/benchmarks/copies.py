@@ -20,10 +20,10 @@ from rich.table import Table
 
 from optimizer.workload.streams import with_copy
 from optimizer.workload.values import Origin
-from spark_jobs.copies.copying import bring_up_to_date
 from spark_jobs.engine.session import CpuSeconds, start_session
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.copies.copying import bring_up_to_date
 from tests.benchmarks.peers import plan_of, shared_run
 from tests.benchmarks.trades import generate, workload_of
 

@@ -1,4 +1,4 @@
-"""What each import hook of :mod:`spark_jobs.light_imports` saves: CPU seconds of processes that import and end.
+"""What each import hook of :mod:`spark_jobs.engine.light_imports` saves: CPU seconds of processes that import and end.
 
 python -m tests.benchmarks.imports [--rounds N]
 """
@@ -14,11 +14,11 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-SUITE = "from spark_jobs.checks import suite; suite.great_expectations()"
+SUITE = "from spark_jobs.audit.checks import suite; suite.great_expectations()"
 
 WITHOUT = """
 from contextlib import nullcontext
-from spark_jobs import light_imports
+from spark_jobs.engine import light_imports
 for name in {names!r}:
     setattr(light_imports, name, lambda *given: nullcontext())
 """
@@ -29,9 +29,9 @@ CODES = {
     "Great Expectations, all hooks": SUITE,
     **{f"Great Expectations without {name}": WITHOUT.format(names=(name,)) + SUITE for name in HOOKS},
     "Great Expectations, none": WITHOUT.format(names=HOOKS) + SUITE,
-    "Arrow alone": "from spark_jobs.light_imports import arrow_alone; arrow_alone()",
+    "Arrow alone": "from spark_jobs.engine.light_imports import arrow_alone; arrow_alone()",
     "Arrow": "import pyarrow; pyarrow.array([0])",
-    "Numba alone": "from spark_jobs.light_imports import numba_alone; numba_alone()",
+    "Numba alone": "from spark_jobs.engine.light_imports import numba_alone; numba_alone()",
     "Numba": "from numba.np import arraymath",
 }
 

@@ -44,7 +44,7 @@ from optimizer.workload.values import SECOND
 from tests.benchmarks.trades import DAY_START, OUTPUTS, REGULAR
 
 SESSION = """
-from spark_jobs.light_imports import arrow_alone
+from spark_jobs.engine.light_imports import arrow_alone
 arrow_alone()
 from tests.benchmarks.latency import main
 main()
@@ -124,7 +124,7 @@ class Place:
 
     def plan(self, changed: int = 0) -> None:
         """The plan of all queries, of which one is another each time."""
-        from spark_jobs.planning.refresh import refresh_plan
+        from spark_jobs.pipeline.planning.refresh import refresh_plan
 
         queries = texts()
         queries[1] = queries[1].replace("SELECT symbol, ", f"SELECT symbol, max(volume) + {changed} AS changed, ")
@@ -136,8 +136,8 @@ class Place:
     def prepare(self) -> None:
         """History behind the clock, answered, so that live runs go on from where it ends."""
         from spark_jobs.engine.choice import Engine
-        from spark_jobs.run.interval import run
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.pipeline.run.interval import run
+        from spark_jobs.store.warehouse.warehouse import Warehouse
 
         first = BEGIN - 600 * MINUTE
         self.events("history", first, BEGIN, 600 * self.rate, 0)
@@ -151,16 +151,16 @@ class Place:
 def session(place: Path, begun: float, period: float) -> int:
     """The process that is measured: a live session by the clock that goes ``60 / period`` times as fast; a line for
     each refresh, with the second in which it was done."""
-    from spark_jobs.checks import suite
-    from spark_jobs.light_imports import numba_alone
+    from spark_jobs.audit.checks import suite
+    from spark_jobs.engine.light_imports import numba_alone
 
     suite.begin(None)
     numba_alone()
     from spark_jobs.engine.choice import Engine
     from spark_jobs.operations.maintenance import merge_logs
-    from spark_jobs.run import live
-    from spark_jobs.warehouse.publish_log import RunRecord
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.run import live
+    from spark_jobs.store.warehouse.publish_log import RunRecord
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     faster = 60 / period
     # what it waits between two looks is as long as it is without us
@@ -216,8 +216,8 @@ class Measured:
 
     def disturb(self, number: int, what: str) -> None:
         """Something happens beside the refresh of a minute."""
-        from spark_jobs.planning.changes import pause_or_resume
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.pipeline.planning.changes import pause_or_resume
+        from spark_jobs.store.warehouse.warehouse import Warehouse
 
         if what == "late file":
             end = BEGIN + (number - 20) * MINUTE
@@ -268,9 +268,9 @@ class Measured:
 
     def judge(self) -> list[str]:
         """Each minute is a refresh of the plan's, and the publications follow on one another."""
-        from spark_jobs.planning.live_runs import in_force
-        from spark_jobs.warehouse.publish_log import publications
-        from spark_jobs.warehouse.warehouse import Warehouse
+        from spark_jobs.pipeline.planning.live_runs import in_force
+        from spark_jobs.store.warehouse.publish_log import publications
+        from spark_jobs.store.warehouse.warehouse import Warehouse
 
         house = Warehouse.open(self.place.house)
         active, end = in_force(house), BEGIN + self.refreshes * MINUTE
@@ -296,9 +296,9 @@ def quantile(values: list[float], share: float) -> float:
 def profile(place: Place, refreshes: int, console: Console) -> None:
     """What warm refreshes of this process call, by their own seconds, and each stage's."""
     from spark_jobs.engine.choice import Engine
-    from spark_jobs.run import live
-    from spark_jobs.warehouse.publish_log import RunRecord
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.run import live
+    from spark_jobs.store.warehouse.publish_log import RunRecord
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
     now = [BEGIN]
 

@@ -1,5 +1,5 @@
-"""Measures answers on demand (:mod:`spark_jobs.lookups.lookups`) from a warehouse, the published structures beside
-them.
+"""Measures answers on demand (:mod:`spark_jobs.windows.lookups.lookups`) from a warehouse, the published structures
+beside them.
 
     python -m tests.benchmarks.lookups [--groups N] [--fragments N] [--answers N] [--rounds N] [--json FILE]
 
@@ -37,11 +37,11 @@ from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
 from optimizer.papers.reference.online_intervals import BaseIntervals, LandmarkIntervals, RunningIntervals, SearchTree
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.lookups.loading import QueryLookups, Reader
-from spark_jobs.lookups.lookups import Lookups
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.lookups.loading import QueryLookups, Reader
+from spark_jobs.windows.lookups.lookups import Lookups
 from tests.benchmarks.intervals import filled, look_up, nanoseconds, online_median
-from tests.spark_jobs.test_lookup import stored
+from tests.spark_jobs.windows.test_lookup import stored
 
 Array = np.ndarray[Any, Any]
 

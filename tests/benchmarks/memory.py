@@ -44,17 +44,17 @@ from optimizer.plan.builder import build_plan
 from optimizer.synopses.synopsis import synopsis_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.finals.passes import TooLarge
-from spark_jobs.finals.stage import finals_task
-from spark_jobs.partials.fill_request import FillRequest
-from spark_jobs.partials.synopsis_work import SynopsisWork
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.interval import run
-from spark_jobs.run.partials_task import lift_task
-from spark_jobs.settings import Settings, TaskMemory
-from spark_jobs.sources.files import splits_of
-from spark_jobs.warehouse.data_files import BUCKETS, DataFile
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.pipeline.run.partials_task import lift_task
+from spark_jobs.store.settings import Settings, TaskMemory
+from spark_jobs.store.warehouse.data_files import BUCKETS, DataFile
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.windows.finals.passes import TooLarge
+from spark_jobs.windows.finals.stage import finals_task
+from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 from tests.chaos.orders import in_process
 
 SPARSE = "sparse"

@@ -21,28 +21,40 @@ from numba.core.dispatcher import Dispatcher
 
 PLACES: dict[str, tuple[str, ...]] = {
     "lifting": (
-        "spark_jobs.partials.lifting",
-        "spark_jobs.partials.kernels",
-        "spark_jobs.partials.values",
-        "spark_jobs.row_windows.lifting",
-        "spark_jobs.sequences.lifting",
+        "spark_jobs.windows.partials.lifting",
+        "spark_jobs.windows.partials.kernels",
+        "spark_jobs.windows.partials.values",
+        "spark_jobs.windows.row_windows.lifting",
+        "spark_jobs.windows.sequences.lifting",
     ),
     "combining": (
-        "spark_jobs.partials.combining",
-        "spark_jobs.partials.states",
-        "spark_jobs.finals.passes",
+        "spark_jobs.windows.partials.combining",
+        "spark_jobs.windows.partials.states",
+        "spark_jobs.windows.finals.passes",
     ),
-    "lowering": ("spark_jobs.finals.answers", "optimizer.aggregates.lowering", "spark_jobs.sequences.answers"),
-    "sharding": ("spark_jobs.partials.families", "spark_jobs.partials.cells", "spark_jobs.partials.batches"),
-    "numbering": ("spark_jobs.arrays.numbering", "spark_jobs.row_windows.numbering"),
-    "counting": ("spark_jobs.finals.structures", "spark_jobs.finals.window_query", "spark_jobs.row_windows.answers"),
+    "lowering": (
+        "spark_jobs.windows.finals.answers",
+        "optimizer.aggregates.lowering",
+        "spark_jobs.windows.sequences.answers",
+    ),
+    "sharding": (
+        "spark_jobs.windows.partials.families",
+        "spark_jobs.windows.partials.cells",
+        "spark_jobs.windows.partials.batches",
+    ),
+    "numbering": ("spark_jobs.store.arrays.numbering", "spark_jobs.windows.row_windows.numbering"),
+    "counting": (
+        "spark_jobs.windows.finals.structures",
+        "spark_jobs.windows.finals.window_query",
+        "spark_jobs.windows.row_windows.answers",
+    ),
     "decoding": (
-        "spark_jobs.sources.decoding",
-        "spark_jobs.sources.csv_source",
-        "spark_jobs.sources.formats.parquet",
+        "spark_jobs.streams.sources.decoding",
+        "spark_jobs.streams.sources.csv_source",
+        "spark_jobs.streams.sources.formats.parquet",
     ),
-    "casts": ("spark_jobs.sources.conversions", "spark_jobs.sources.casts"),
-    "filters and expressions": ("spark_jobs.sources.expressions", "spark_jobs.sources.scalars"),
+    "casts": ("spark_jobs.streams.sources.conversions", "spark_jobs.streams.sources.casts"),
+    "filters and expressions": ("spark_jobs.streams.sources.expressions", "spark_jobs.streams.sources.scalars"),
 }
 """Where faults are put, with the modules of each place."""
 

@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from spark_jobs.pipeline.run import interval
 from spark_jobs.results import tables
-from spark_jobs.run import interval
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import Laboratory, steady

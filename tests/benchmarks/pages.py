@@ -35,12 +35,12 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse.data_files import write_files
-from spark_jobs.warehouse.publish_log import LogRow, RunRecord
-from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import INSTANT, RESULTS, moment
-from spark_jobs.warehouse.warehouse import Warehouse, added
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.data_files import write_files
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
+from spark_jobs.store.warehouse.quarantine import LeftOut
+from spark_jobs.store.warehouse.schemas import INSTANT, RESULTS, moment
+from spark_jobs.store.warehouse.warehouse import Warehouse, added
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

@@ -30,14 +30,14 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Stream, Workload
+from spark_jobs.audit.unshared.measure import native_frame
+from spark_jobs.audit.unshared.windows import unshared
 from spark_jobs.engine.choice import Engine
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.requested import model_of, profiles_of
-from spark_jobs.run.interval import run
-from spark_jobs.unshared.measure import native_frame
-from spark_jobs.unshared.windows import unshared
-from spark_jobs.warehouse.publish_log import RunRecord
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.requested import model_of, profiles_of
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.counting import Counting
 from tests.benchmarks.query_sql import groups_of, sql, states_of
 from tests.benchmarks.trades import DAY_START

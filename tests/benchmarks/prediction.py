@@ -30,10 +30,10 @@ from rich.table import Table
 from optimizer.language.parser import parse
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Stream, Workload
-from spark_jobs.costs.fit import SHIPPED, Fit
-from spark_jobs.costs.learned import ENOUGH, REMEMBERED, Learned
-from spark_jobs.costs.measurements import Recorded, newest_costs
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.costs.fit import SHIPPED, Fit
+from spark_jobs.pipeline.costs.learned import ENOUGH, REMEMBERED, Learned
+from spark_jobs.pipeline.costs.measurements import Recorded, newest_costs
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.ranking import SHAPES
 from tests.benchmarks.small import ROOT
 from tests.benchmarks.trades import DAY_START, generate
@@ -111,8 +111,8 @@ def workload_of(shape: str, stream: Stream) -> Workload:
 def planned(house: Warehouse, shape: str, events: int, data: Path) -> int:
     """Publish the plan of a shape; its version."""
     from optimizer.plan.builder import build_plan
-    from spark_jobs.planning.publication import publish_plan
-    from spark_jobs.planning.refresh import refresh_plan
+    from spark_jobs.pipeline.planning.publication import publish_plan
+    from spark_jobs.pipeline.planning.refresh import refresh_plan
 
     if shape == "demo":
         folder = ROOT / "dags" / "workload"
@@ -126,7 +126,7 @@ def planned(house: Warehouse, shape: str, events: int, data: Path) -> int:
 def play(name: str, part: int, folder: Path, events: int, data: Path) -> None:
     """The runs of one process of a series, in this process."""
     from spark_jobs.engine.choice import Engine
-    from spark_jobs.run.interval import run
+    from spark_jobs.pipeline.run.interval import run
 
     series, house, spark = SERIES[name], Warehouse.open(folder), Engine("prediction")
     done = sum(map(len, series.processes[:part]))

@@ -37,12 +37,12 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.search.cost import PAPER, CostModel, measured
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Stream, Workload
-from spark_jobs.costs.measurements import groups_per_fragment
 from spark_jobs.engine.session import start_session
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.requested import profiles_of
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.costs.measurements import groups_per_fragment
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.requested import profiles_of
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.trades import (
     DAY_START,
     FILTERS,

@@ -30,12 +30,12 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.operations.maintenance import maintain
-from spark_jobs.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.results.rows import AnswerRows, CarrierColumn
 from spark_jobs.results.writer import ResultsFiles
-from spark_jobs.warehouse.data_files import DataFile, now_millis
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.data_files import DataFile, now_millis
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 START = 1_372_636_800_000_000
 """2013-07-01T00:00:00Z."""

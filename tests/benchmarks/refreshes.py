@@ -47,9 +47,9 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.schedule.groups import Group
 from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.engine.session import start_session
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ class Clocked(ABC):
         """One run that answers some queries at an instant."""
         begun = time.perf_counter()
         wanted = [(instant, tuple(names))]
-        with patch("spark_jobs.run.refreshes.ticks", lambda *given: wanted):
+        with patch("spark_jobs.pipeline.run.refreshes.ticks", lambda *given: wanted):
             run(spark, self.warehouse, self.version, self.reached, instant, f"run {self.runs}", as_of=instant)
         taken = time.perf_counter() - begun
         self.spent.append(taken)

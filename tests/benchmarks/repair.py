@@ -24,9 +24,9 @@ from rich.table import Table
 
 from optimizer.workload.values import SECOND
 from spark_jobs.engine.choice import Engine
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import INTERVAL, plan_of, shared_run
 from tests.benchmarks.trades import DAY_START, generate, workload_of
 

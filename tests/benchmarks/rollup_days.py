@@ -37,11 +37,11 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import ACQ, Source, Stream
 from spark_jobs.engine import choice
-from spark_jobs.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import Interval, Measured, difference, noted, plan_of, spent_by
 from tests.benchmarks.rollup import ROLLUPS, TYPES, Day, Family, Rollup, Tuning, Unit, Way, families_of, units_of
 from tests.benchmarks.small import ROOT

@@ -42,10 +42,10 @@ from rich.table import Table
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.engine import choice
-from spark_jobs.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.engines import PEERS, Engine
 from tests.benchmarks.peers import Setting, difference, plan_of, spent_by
 from tests.benchmarks.sharing import machine

@@ -40,11 +40,11 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Stream, Workload
 from spark_jobs.engine.choice import Engine
-from spark_jobs.partials import fill_request
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.requested import model_of, profiles_of
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.requested import model_of, profiles_of
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.partials import fill_request
 from tests.benchmarks.trades import DAY_START, generate
 
 GOAL, NOISE = 1.1, 0.05

@@ -74,7 +74,7 @@ from tests.benchmarks.workers import versions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 Answers = dict[str, dict[str, pa.Table]]

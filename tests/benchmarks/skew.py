@@ -45,12 +45,12 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run import division, finals_stage
-from spark_jobs.run.interval import run
-from spark_jobs.settings import settings
-from spark_jobs.warehouse import data_files
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run import division, finals_stage
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse import data_files
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.cluster import Timing, makespan
 from tests.benchmarks.peers import plan_of
 from tests.benchmarks.trades import DAY_START

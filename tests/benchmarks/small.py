@@ -40,7 +40,7 @@ GOALS = {
 
 COMMAND = "import sys; from heddle.cli.app import app; sys.exit(app(sys.argv[1:]))"
 
-JOB = "import sys; from spark_jobs.aggregate_windows import main; sys.exit(main(sys.argv[1:]))"
+JOB = "import sys; from spark_jobs.jobs.aggregate_windows import main; sys.exit(main(sys.argv[1:]))"
 
 FIRST = date(2013, 7, 1)
 
@@ -132,7 +132,7 @@ def command(rounds: int, other: Path | None, console: Console) -> dict[str, list
 
 def planned(house: Path) -> None:
     """A warehouse with the demo's plan."""
-    from spark_jobs.planning.refresh import refresh_plan
+    from spark_jobs.pipeline.planning.refresh import refresh_plan
 
     workload = ROOT / "dags" / "workload"
     refresh_plan(str(house), sorted(workload.glob("*.sql")), workload / "streams.yaml", reason="small")
@@ -148,9 +148,9 @@ def spent_by(step: Callable[..., Any], *given: Any) -> tuple[float, Any]:
 def warm(house: Path, days: range) -> list[tuple[float, float]]:
     """CPU seconds of each day in this process, and the audit's share of them."""
     from spark_jobs.engine.choice import Engine
-    from spark_jobs.run.interval import run
-    from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.run.interval import run
+    from spark_jobs.store.warehouse.warehouse import Warehouse
+    from spark_jobs.streams.sources.decoding import parse_instant
 
     spark, found = Engine("small"), []
     for number in days:
@@ -164,8 +164,8 @@ def warm(house: Path, days: range) -> list[tuple[float, float]]:
 def regular(folder: Path, rounds: int) -> list[float]:
     """CPU seconds of 100 queries over 10,000 events, each round into a new warehouse."""
     from spark_jobs.engine.choice import Engine
-    from spark_jobs.planning.publication import publish_plan
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.pipeline.planning.publication import publish_plan
+    from spark_jobs.store.warehouse.warehouse import Warehouse
     from tests.benchmarks.peers import plan_of, shared_run
     from tests.benchmarks.trades import generate, workload_of
 
@@ -182,9 +182,9 @@ def regular(folder: Path, rounds: int) -> list[float]:
 PROFILE = """
 import json, sys, time
 begun = time.process_time()
-from spark_jobs.aggregate_windows import main
-from spark_jobs.run import interval
-from spark_jobs.checks import suite
+from spark_jobs.jobs.aggregate_windows import main
+from spark_jobs.pipeline.run import interval
+from spark_jobs.audit.checks import suite
 imported = time.process_time()
 run, expectations = interval.run, suite.expectations
 found = {}

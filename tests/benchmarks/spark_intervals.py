@@ -37,9 +37,9 @@ import json, sys, time
 from pathlib import Path
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.session import CpuSeconds
-from spark_jobs.run.interval import run
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.streams.sources.decoding import parse_instant
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.small import day
 from tests.benchmarks.spark_intervals import nothing
 house, name, days = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -96,13 +96,13 @@ def submitted(home: Path, arguments: Sequence[str]) -> list[str]:
 
     settings = [part for key, value in spark_settings().items() for part in ("--conf", f"{key}={value}")]
     submit = str(Path(sys.executable).parent / "spark-submit")
-    job = str(home / "spark_jobs" / "aggregate_windows.py")
+    job = str(home / "spark_jobs" / "jobs" / "aggregate_windows.py")
     return [submit, "--master", "local[*]", *settings, "--name", "heddle", job, *arguments]
 
 
 def measure(way: str, home: Path, house: Path) -> dict[str, list[tuple[float, float]]]:
     """CPU and wall seconds of one way, by what is measured."""
-    job = [sys.executable, str(home / "spark_jobs" / "aggregate_windows.py"), *arguments_of(house, 0)]
+    job = [sys.executable, str(home / "spark_jobs" / "jobs" / "aggregate_windows.py"), *arguments_of(house, 0)]
     if way.startswith("warm"):
         name = way.removeprefix("warm ")
         *_, said = spent([sys.executable, "-c", WARM, str(house), name, "5"], home, {})

@@ -28,12 +28,12 @@ from rich.table import Table
 
 from heddle.local.object_store import ObjectStore
 from spark_jobs.engine.session import start_session
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.refresh import refresh_plan
-from spark_jobs.run.interval import run
-from spark_jobs.settings import PROJECT
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.settings import PROJECT
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import plan_of, shared_run
 from tests.benchmarks.trades import generate, workload_of
 from tests.stores.proxy import StoreProxy

@@ -43,16 +43,16 @@ from spark_jobs.operations.answers import Choice, list_answers
 from spark_jobs.operations.maintenance import maintain, merge_logs
 from spark_jobs.operations.read import read_operations
 from spark_jobs.operations.status import read_status
-from spark_jobs.planning.live_runs import due
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.refresh import refresh_plan
-from spark_jobs.run.history import outdated
-from spark_jobs.run.interval import run
-from spark_jobs.sources import looks
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.schemas import HOUR, moment
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.live_runs import due
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.pipeline.run.history import outdated
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.schemas import HOUR, moment
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources import looks
 from tests.spark_jobs.laboratory import ARROW, SCHEMA
 
 GOAL = 1.3

@@ -25,12 +25,12 @@ from optimizer.plan.builder import build_plan
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.operations import maintenance
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse import warehouse
-from spark_jobs.warehouse.data_files import write_files
-from spark_jobs.warehouse.publish_log import RunRecord, interval_label, log_event, revision_of
-from spark_jobs.warehouse.schemas import INSTANT, RESULTS, TABLES
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse import warehouse
+from spark_jobs.store.warehouse.data_files import write_files
+from spark_jobs.store.warehouse.publish_log import RunRecord, interval_label, log_event, revision_of
+from spark_jobs.store.warehouse.schemas import INSTANT, RESULTS, TABLES
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA
 
 EVERY = 50

@@ -24,8 +24,8 @@ import yaml
 from deltalake import write_deltalake
 
 from optimizer.workload.instants import format_instant
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 from tests.in_process import Clock, Said, heddle
 
 MINUTE = 60_000_000

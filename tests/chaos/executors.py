@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from spark_jobs.checks import suite
-from spark_jobs.run import partials_stage
-from spark_jobs.warehouse.data_files import BUCKETS
+from spark_jobs.audit.checks import suite
+from spark_jobs.pipeline.run import partials_stage
+from spark_jobs.store.warehouse.data_files import BUCKETS
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from spark_jobs.operations import maintenance as maintenance_module
-from spark_jobs.partials import stored_coverage
+from spark_jobs.pipeline.run import checks_stage, finals_stage, partials_stage, preparation, publication
 from spark_jobs.results import own_table, tables
 from spark_jobs.results.read import read
-from spark_jobs.run import checks_stage, finals_stage, partials_stage, preparation, publication
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse import warehouse as warehouse_module
-from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse import warehouse as warehouse_module
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.windows.partials import stored_coverage
 from tests import oracle
 from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of

@@ -25,15 +25,15 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from spark_jobs.operations import file_checks
 from spark_jobs.operations import maintenance as maintenance_module
-from spark_jobs.partials import stored_coverage
-from spark_jobs.planning import publication as publication_module
+from spark_jobs.pipeline.planning import publication as publication_module
+from spark_jobs.pipeline.run import finals_stage, narrowing, partials_stage, preparation, publication
+from spark_jobs.pipeline.run import values as values_module
 from spark_jobs.results import own_table, tables
-from spark_jobs.run import finals_stage, narrowing, partials_stage, preparation, publication
-from spark_jobs.run import values as values_module
-from spark_jobs.warehouse import data_files, held_tables, plans, publish_log, schemas
-from spark_jobs.warehouse import lease as lease_module
-from spark_jobs.warehouse import warehouse as warehouse_module
-from spark_jobs.warehouse.plans import current_version
+from spark_jobs.store.warehouse import data_files, held_tables, plans, publish_log, schemas
+from spark_jobs.store.warehouse import lease as lease_module
+from spark_jobs.store.warehouse import warehouse as warehouse_module
+from spark_jobs.store.warehouse.plans import current_version
+from spark_jobs.windows.partials import stored_coverage
 from tests.chaos.commits import answer
 from tests.chaos.world import PLANS, Died, Race, copied, die, interrupted, judged, race
 from tests.spark_jobs.laboratory import DAY, MINUTE

@@ -22,10 +22,10 @@ from deltalake import DeltaTable
 
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
-from spark_jobs.partials import stored_coverage
 from spark_jobs.results import own_table
-from spark_jobs.warehouse import lease as lease_module
-from spark_jobs.warehouse import warehouse
+from spark_jobs.store.warehouse import lease as lease_module
+from spark_jobs.store.warehouse import warehouse
+from spark_jobs.windows.partials import stored_coverage
 
 
 def in_process(point: Callable[[str], None] = lambda name: None) -> Engine:

@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from spark_jobs.checks import suite
-from spark_jobs.partials import stored_coverage
-from spark_jobs.run import preparation
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse import warehouse as warehouse_module
+from spark_jobs.audit.checks import suite
+from spark_jobs.pipeline.run import preparation
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse import warehouse as warehouse_module
+from spark_jobs.windows.partials import stored_coverage
 from tests.chaos.conftest import Counted
 from tests.chaos.harness import FAILPOINTS, PLANS, History, play
 from tests.spark_jobs.laboratory import Laboratory

@@ -55,13 +55,13 @@ from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import ACQ
 from spark_jobs.engine import session as session_module
-from spark_jobs.planning.live_runs import refreshed_at
+from spark_jobs.pipeline.planning.live_runs import refreshed_at
+from spark_jobs.pipeline.run import interval as interval_module
 from spark_jobs.results.read import read
 from spark_jobs.results.rows import group_values, typed
-from spark_jobs.run import interval as interval_module
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import current_version, load_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
 from tests.chaos.conftest import Counted
 from tests.chaos.orders import in_process

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.operations.maintenance import maintain
-from spark_jobs.run import preparation, publication
+from spark_jobs.pipeline.run import preparation, publication
 from tests.chaos.world import World, without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, steady, table_of
 

@@ -20,10 +20,10 @@ import pytest
 
 from optimizer.workload.streams_schema import streams_schema
 from spark_jobs.results.read import read
-from spark_jobs.settings import DECLARED
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.settings import DECLARED
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
 from tests.chaos.declarations import (
     ELSEWHERE,

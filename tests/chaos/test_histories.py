@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.schemas import micros
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.warehouse.plans import current_version, load_plan
+from spark_jobs.store.warehouse.schemas import micros
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos.conftest import Counted
 from tests.chaos.orders import in_process
 from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit

@@ -15,16 +15,16 @@ import pytest
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
-from spark_jobs.run.live import COMES_SECOND, LiveSession
-from spark_jobs.warehouse.publish_log import RunRecord, publications
+from spark_jobs.pipeline.run.live import COMES_SECOND, LiveSession
+from spark_jobs.store.warehouse.publish_log import RunRecord, publications
 from tests.chaos.conftest import Counted
 from tests.chaos.harness import FAILPOINTS, Died, Failpoint
 from tests.chaos.orders import Orders, in_process, in_turns
 from tests.chaos.world import REFUSED, without_audit
 from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.test_live_sessions import Clock
-from tests.spark_jobs.test_refreshes import BOUND, scheduled
+from tests.spark_jobs.pipeline.test_live_sessions import Clock
+from tests.spark_jobs.pipeline.test_refreshes import BOUND, scheduled
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))

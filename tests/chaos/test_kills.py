@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.checks import suite
+from spark_jobs.audit.checks import suite
 from spark_jobs.operations import maintenance as maintenance_module
-from spark_jobs.warehouse.plans import current_version
+from spark_jobs.store.warehouse.plans import current_version
 from tests.chaos.conftest import Counted
 from tests.chaos.driver import ROOT, UNTRACEABLE, Drivers, Order, drivers
 from tests.chaos.executors import killed_in, this_worker

@@ -25,8 +25,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.warehouse import warehouse
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos import commits
 from tests.chaos.conftest import Counted
 from tests.chaos.world import INTRUDERS, STEPS, interrupted, race, template

@@ -27,13 +27,13 @@ from deltalake import DeltaTable
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
 from spark_jobs.operations import maintenance as maintenance_module
-from spark_jobs.partials import stored_coverage
+from spark_jobs.pipeline.run import checks_stage, finals_stage, preparation, publication
 from spark_jobs.results import tables
 from spark_jobs.results.read import typed_rows
-from spark_jobs.run import checks_stage, finals_stage, preparation, publication
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.plans import RECENT, current_version, load_plan
-from spark_jobs.warehouse.schemas import TABLES, micros
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.plans import RECENT, current_version, load_plan
+from spark_jobs.store.warehouse.schemas import TABLES, micros
+from spark_jobs.windows.partials import stored_coverage
 from tests import oracle
 from tests.chaos.orders import Orders, in_process, in_turns
 from tests.spark_jobs import followed

@@ -17,7 +17,7 @@ IMPORTED = (
     "airflow.utils.db",
     "heddle_airflow",
     "heddle.pages.served",
-    "spark_jobs.planning.refresh",
+    "spark_jobs.pipeline.planning.refresh",
 )
 
 

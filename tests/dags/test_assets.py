@@ -79,7 +79,7 @@ def consumed():
 found = {name: state_of(bag.dags["repair_results"].test()) | {"events": events()} for name in ("first", "again")}
 tasks = bag.dags["repair_results"].task_dict
 tasks["repair"].retries, tasks["repair"].execute = 0, lambda context: 1 / 0
-from spark_jobs.run import history
+from spark_jobs.pipeline.run import history
 history.outdated = lambda *given: ["an interval"]
 found["failed"] = state_of(bag.dags["repair_results"].test())
 found["misspelled"] = state_of(bag.dags["repair_results"].test(run_conf={"dayz": 3}))

@@ -14,11 +14,11 @@ import pytest
 
 from optimizer.plan import instants_due
 from optimizer.workload.instants import format_instant
-from spark_jobs.planning.refresh import refresh_plan
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.publish_log import publications, rows
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.publish_log import publications, rows
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 from tests.dags.conftest import RunScript
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +45,8 @@ JOB = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
-from spark_jobs import live_session
-from spark_jobs.run import live, publication
+from spark_jobs.jobs import live_session
+from spark_jobs.pipeline.run import live, publication
 place = Path(os.environ["PLACE"])
 clock = lambda: int((place / "clock").read_text())
 def wait(seconds):
@@ -174,7 +174,7 @@ def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> 
     dags = place / "dags"
     dags.mkdir()
     shutil.copy(ROOT / "dags" / "aggregate_windows.py", dags)
-    jobs = place / "home" / "spark_jobs"
+    jobs = place / "home" / "spark_jobs" / "jobs"
     jobs.mkdir(parents=True)
     (jobs / "live_session.py").write_text(JOB)
     refresh_plan(str(place / "warehouse"), [place / "workload.sql"], place / "streams.yaml", reason="test")

@@ -22,8 +22,8 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
 import sharing_plan_page as page
 from heddle.pages import served
 client = TestClient(page.build_app())
@@ -89,7 +89,7 @@ from pathlib import Path
 import heddle_airflow
 from heddle.pages import served
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 Warehouse.open(os.environ["HEDDLE_WAREHOUSE"])
 found = []
 for call in (
@@ -115,9 +115,9 @@ import json, os
 from types import SimpleNamespace
 from heddle_airflow import AggregateOperator, SparkLink
 from heddle.pages import served
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.publish_log import RunRecord
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
 task = AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned={})
 (link,) = (link for link in task.operator_extra_links if isinstance(link, SparkLink))
 key = SimpleNamespace(run_id="backfill__2013-07-01T00:00:00+00:00")

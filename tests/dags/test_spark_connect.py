@@ -45,8 +45,8 @@ def executed(
     engine: str = "",
 ) -> tuple[str, str]:
     """How a task ends, by a connection, whose job ends with an exit code; and all that it says."""
-    (folder / "spark_jobs").mkdir()
-    (folder / "spark_jobs" / "aggregate_windows.py").write_text(JOB.format(code=code))
+    (folder / "spark_jobs" / "jobs").mkdir(parents=True)
+    (folder / "spark_jobs" / "jobs" / "aggregate_windows.py").write_text(JOB.format(code=code))
     variables = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
         "HEDDLE_HOME": str(folder),

@@ -19,9 +19,9 @@ from optimizer.plan import instants_due
 from optimizer.plan.builder import build_plan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
 
 ROOT = Path(__file__).resolve().parents[2]
 SECOND = 1_000_000
@@ -48,7 +48,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 import pendulum
 from heddle_airflow import pinned_run
 from heddle_timetable import NextRefresh, RefreshTimetable
-from spark_jobs.settings import settings
+from spark_jobs.store.settings import settings
 folder = Path(sys.argv[1])
 bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
 assert not bag.import_errors, bag.import_errors

@@ -22,7 +22,7 @@ from heddle.cli.config import Schema, schema_text
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.streams import SOURCE_KEYS, TYPES, load_streams
 from optimizer.workload.streams_schema import streams_schema
-from spark_jobs.settings import Settings, project_file, schema
+from spark_jobs.store.settings import Settings, project_file, schema
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAMS = Draft202012Validator(streams_schema())

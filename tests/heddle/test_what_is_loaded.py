@@ -90,7 +90,7 @@ def test_a_lookup_loads_numba_without_the_rest(place: Path) -> None:
 CHECKS = """
 import sys
 import pandas as pd
-from spark_jobs.checks.suite import FINDINGS, expectations
+from spark_jobs.audit.checks.suite import FINDINGS, expectations
 summary = pd.DataFrame([["q", 5, *([0] * len(FINDINGS)), ""]], columns=["query", "answers", *FINDINGS, "examples"])
 assert all(check["success"] for check in expectations(summary, lambda result: result.to_json_dict()))
 summary.loc[0, "repeated"] = 1

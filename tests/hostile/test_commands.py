@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from heddle.cli.app import app
 from spark_jobs.engine import session
-from spark_jobs.warehouse.schemas import MARKER, TABLES
+from spark_jobs.store.warehouse.schemas import MARKER, TABLES
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples

@@ -247,8 +247,8 @@ from fractions import Fraction
 from fastapi.testclient import TestClient
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
 import sharing_plan_page as page
 given = json.loads(sys.argv[1])
 stream = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")

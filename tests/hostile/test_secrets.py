@@ -23,9 +23,9 @@ from optimizer.errors import redaction
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from spark_jobs.engine.configuration import spark_settings
-from spark_jobs.planning.refresh import refresh_plan
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.hostile.attacks import STREAM
 from tests.hostile.guard import WINDOW
 
@@ -213,11 +213,11 @@ def test_the_log_of_runs_holds_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
 CRASH = """
 import sys
 from pathlib import Path
-import spark_jobs.warehouse.warehouse
+import spark_jobs.store.warehouse.warehouse
 def broken(*given, **named):
     import psycopg2
     raise psycopg2.OperationalError("connection failed: FATAL: {secret} is no password of postgresql://me:{other}@db")
-spark_jobs.warehouse.warehouse.Warehouse.open = broken
+spark_jobs.store.warehouse.warehouse.Warehouse.open = broken
 sys.argv = ["heddle", "status", "--warehouse", "house"]
 from heddle.cli.app import app
 app()

@@ -12,11 +12,11 @@ import pytest
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import parse_duration
 from optimizer.workload.streams import NODES, load_streams
-from spark_jobs.lookups.loading import parse_group, parse_having
-from spark_jobs.planning.refresh import refresh_plan
-from spark_jobs.planning.requested import load_inputs, parse_rate, parse_rates
-from spark_jobs.planning.what_if import RateChange
-from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.pipeline.planning.requested import load_inputs, parse_rate, parse_rates
+from spark_jobs.pipeline.planning.what_if import RateChange
+from spark_jobs.streams.sources.decoding import parse_instant
+from spark_jobs.windows.lookups.loading import parse_group, parse_having
 from tests.hostile import attacks
 from tests.hostile.attacks import expanded
 from tests.hostile.guard import SECRET_NAME, WINDOW, Canary, bounded, check_findings, parsed, told

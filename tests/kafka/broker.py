@@ -16,7 +16,7 @@ from pathlib import Path
 
 from heddle.local.servers import LOOPBACK, free_port
 from spark_jobs.engine.session import fetch_package
-from spark_jobs.settings import settings
+from spark_jobs.store.settings import settings
 
 PACKAGE = "org.apache.kafka:kafka_2.13:4.4.0"
 

@@ -14,12 +14,12 @@ from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
 from spark_jobs.engine.configuration import spark_settings
-from spark_jobs.landing import kafka
-from spark_jobs.landing.land import topic_of
-from spark_jobs.landing.places import landing
-from spark_jobs.landing.records import Records
-from spark_jobs.landing.topics import jobs
-from spark_jobs.settings import settings
+from spark_jobs.store.settings import settings
+from spark_jobs.streams.landing import kafka
+from spark_jobs.streams.landing.land import topic_of
+from spark_jobs.streams.landing.places import landing
+from spark_jobs.streams.landing.records import Records
+from spark_jobs.streams.landing.topics import jobs
 
 STREAMS = """
 streams:

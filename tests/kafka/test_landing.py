@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.engine.session import start_session  # noqa: F401 - of the process that is killed
-from spark_jobs.landing import kafka
-from spark_jobs.landing import land as landing_module
-from spark_jobs.landing.land import Topic, land
+from spark_jobs.streams.landing import kafka
+from spark_jobs.streams.landing import land as landing_module
+from spark_jobs.streams.landing.land import Topic, land
 from tests.kafka.broker import Broker, is_there
 from tests.spark_jobs.laboratory import DAY, MINUTE
 
@@ -228,11 +228,11 @@ def test_answers_over_a_landed_topic_are_the_oracles(session: Any, topic: Topic,
     from optimizer.language.parser import parse
     from optimizer.plan.builder import build_plan
     from optimizer.workload.values import Workload
-    from spark_jobs.planning.publication import publish_plan
+    from spark_jobs.pipeline.planning.publication import publish_plan
+    from spark_jobs.pipeline.run.interval import run
     from spark_jobs.results.read import read
-    from spark_jobs.run.interval import run
-    from spark_jobs.warehouse.plans import load_plan
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.store.warehouse.plans import load_plan
+    from spark_jobs.store.warehouse.warehouse import Warehouse
     from tests import oracle
 
     stream = replace(topic.stream, schema=(*COLUMNS[:3], ("id", LONG)), event_id="id")

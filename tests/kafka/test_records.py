@@ -27,8 +27,8 @@ from optimizer.workload.values import (
     Type,
     decimal,
 )
-from spark_jobs.landing.avro import AvroSchema
-from spark_jobs.landing.records import BROKER_COLUMNS, KEPT, Records
+from spark_jobs.streams.landing.avro import AvroSchema
+from spark_jobs.streams.landing.records import BROKER_COLUMNS, KEPT, Records
 
 COLUMNS: tuple[tuple[str, Type], ...] = (
     ("ts", TIMESTAMP),

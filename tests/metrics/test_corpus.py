@@ -14,7 +14,7 @@ import pytest
 
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Stream, Type, Workload
-from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.streams.sources.expressions import arrow_type
 from tests.metrics.corpus import PAGE, Metric, expressed, metrics, page, read, streams
 from tests.oracle import answers
 from tests.sizes import examples

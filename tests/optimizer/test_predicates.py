@@ -38,7 +38,7 @@ from optimizer.workload.values import (
     from_json,
     to_json,
 )
-from spark_jobs.sources.expressions import arrow_type, evaluate
+from spark_jobs.streams.sources.expressions import arrow_type, evaluate
 from tests.sizes import examples
 from tests.workloads import TYPES, events, filters
 

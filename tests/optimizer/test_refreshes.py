@@ -244,7 +244,7 @@ def test_bounds_must_be_multiples_of_the_slide() -> None:
 @given(bounds, st.lists(st.integers(1, 300), min_size=1, max_size=12))
 def test_overload_passes_and_loses_nothing(asked: dict[str, tuple[int, int]], durations: list[int]) -> None:
     """Live runs that take as long as they please, in tenths of a minute, then little: as
-    :func:`spark_jobs.planning.live_runs.due` drives them. None is dropped, and once load falls all keep their
+    :func:`spark_jobs.pipeline.planning.live_runs.due` drives them. None is dropped, and once load falls all keep their
     bounds."""
     schedules = planned(text(asked)).schedules
     clock = reached = DAY

@@ -45,13 +45,13 @@ from rich.table import Table
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ
 from spark_jobs.operations.maintenance import maintain
-from spark_jobs.planning.changes import pause_or_resume
-from spark_jobs.planning.live_runs import frontier
-from spark_jobs.planning.refresh import refresh_plan
+from spark_jobs.pipeline.planning.changes import pause_or_resume
+from spark_jobs.pipeline.planning.live_runs import frontier
+from spark_jobs.pipeline.planning.refresh import refresh_plan
 from spark_jobs.results.read import read
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.schemas import TABLES, micros
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.schemas import TABLES, micros
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY as START
 from tests.spark_jobs.laboratory import MINUTE, Event, table_of

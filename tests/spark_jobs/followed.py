@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from spark_jobs.results import own_table, tables
 from spark_jobs.results.read import read
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 def counted(rows: pa.Table, names: list[str]) -> Counter[str]:

@@ -17,14 +17,14 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.engine.choice import Engine
-from spark_jobs.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run import history
+from spark_jobs.pipeline.run.history import Outdated
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
-from spark_jobs.run import history
-from spark_jobs.run.history import Outdated
-from spark_jobs.run.interval import run
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.publish_log import RunRecord
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests import oracle
 
 if TYPE_CHECKING:

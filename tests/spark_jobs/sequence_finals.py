@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import ACQ
-from spark_jobs.sequences.answers import answered, lowered
-from spark_jobs.sequences.encoding import decoded
+from spark_jobs.windows.sequences.answers import answered, lowered
+from spark_jobs.windows.sequences.encoding import decoded
 
 
 def finals_of_sequences(

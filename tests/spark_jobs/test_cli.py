@@ -18,9 +18,9 @@ from heddle.cli.app import app
 from heddle.cli.root import MODULES
 from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report
 from optimizer.plan.builder import build_plan
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.requested import load_inputs
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.requested import load_inputs
+from spark_jobs.store.warehouse.warehouse import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 

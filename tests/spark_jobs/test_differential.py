@@ -28,19 +28,19 @@ from optimizer.workload.predicates import normal
 from optimizer.workload.values import ACQ, Source, Workload
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
-from spark_jobs.finals.stage import finals_of
-from spark_jobs.partials.fill_request import FillRequest
-from spark_jobs.partials.lifting import partials_of
-from spark_jobs.partials.synopsis_work import SynopsisWork, merged
-from spark_jobs.planning.publication import publish_plan
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run import finals_stage
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
 from spark_jobs.results.rows import group_values, places, typed
-from spark_jobs.run import finals_stage
-from spark_jobs.run.interval import run
-from spark_jobs.sequences.lifting import SequenceLifting
-from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.schemas import ANSWERS, PARTIALS
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.windows.finals.stage import finals_of
+from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.lifting import partials_of
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged
+from spark_jobs.windows.sequences.lifting import SequenceLifting
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.oracle import answers, column_names, compare

@@ -12,7 +12,7 @@ import pyarrow.fs as fs
 
 from heddle.local.object_store import PATIENCE_SECONDS, ObjectStore
 from heddle.local.servers import LOOPBACK
-from spark_jobs.settings import PROJECT
+from spark_jobs.store.settings import PROJECT
 
 SCRIPT = PROJECT / ".cache" / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 

@@ -13,8 +13,8 @@ import pytest
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
-from spark_jobs.azure import Endpoint, container_filesystem, endpoint_of
-from spark_jobs.storage import Place
+from spark_jobs.store.azure import Endpoint, container_filesystem, endpoint_of
+from spark_jobs.store.storage import Place
 
 ROOT = "abfss://box@account.dfs.core.windows.net"
 KEY = b64encode(b"a key of an account").decode()

@@ -11,10 +11,10 @@ import pyarrow.orc as po
 import pytest
 
 from optimizer.workload.streams import load_streams
-from spark_jobs.copies.copying import sweep
-from spark_jobs.settings import PROJECT
-from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.files import splits_of
+from spark_jobs.store.settings import PROJECT
+from spark_jobs.streams.copies.copying import sweep
+from spark_jobs.streams.sources.decoding import read_split
+from spark_jobs.streams.sources.files import splits_of
 from tests.spark_jobs.laboratory import steady, table_of
 from tests.stores.proxy import Fate, Rule, StoreProxy
 

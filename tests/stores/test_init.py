@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
 from heddle.cli.app import app
-from spark_jobs.storage import Place
+from spark_jobs.store.storage import Place
 from tests.spark_jobs.laboratory import steady, table_of
 from tests.stores.test_storage import WRONG
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.settings import PROJECT
+from spark_jobs.store.settings import PROJECT
 from tests.stores import azurite, versitygw
 
 WHICH = "HEDDLE_TEST_STORE"

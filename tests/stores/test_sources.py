@@ -26,26 +26,26 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import LONG, Source, Stream, Workload
-from spark_jobs.planning.publication import publish_plan
+from spark_jobs.audit.unshared.measure import native_frame
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.history import outdated
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
-from spark_jobs.run.history import outdated
-from spark_jobs.run.interval import run
-from spark_jobs.sources import csv_source
-from spark_jobs.sources.decoding import discover_schema, first_rows, missing_columns, read_split
-from spark_jobs.sources.files import splits_of
-from spark_jobs.sources.inspection import inspect
-from spark_jobs.sources.ledger import ledger
-from spark_jobs.storage import Place
-from spark_jobs.unshared.measure import native_frame
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.publish_log import RunRecord
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources import csv_source
+from spark_jobs.streams.sources.decoding import discover_schema, first_rows, missing_columns, read_split
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.streams.sources.inspection import inspect
+from spark_jobs.streams.sources.ledger import ledger
 from tests import oracle
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Event, steady, table_of
-from tests.spark_jobs.test_arrivals import LATER
+from tests.spark_jobs.streams.test_arrivals import LATER
 from tests.stores.proxy import Fate, Rule, StoreProxy
 from tests.stores.test_storage import WRONG
 

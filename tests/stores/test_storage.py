@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from heddle.local.object_store import ObjectStore
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.sizes import examples
 from tests.stores.proxy import Fate, Rule, StoreProxy
 

@@ -15,9 +15,9 @@ import pytest
 from heddle.local.object_store import ObjectStore
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.operations.maintenance import maintain
-from spark_jobs.run.history import outdated
-from spark_jobs.storage import Place
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.run.history import outdated
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import Laboratory, steady
 from tests.stores.proxy import Fate, Rule, StoreProxy
 
@@ -74,7 +74,7 @@ def test_a_commit_of_another_is_not_ours(place: str, proxy: StoreProxy) -> None:
 APPENDS = """
 import datetime as dt, sys
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse.warehouse import Warehouse
 house, made, at = Warehouse.open(sys.argv[1]), 0, dt.datetime(2013, 7, 1, tzinfo=dt.UTC)
 row = {"run_id": sys.argv[2], "stream": "s", "code": "c", "rows": 1, "detail": "", "at": at}
 while made < int(sys.argv[3]):

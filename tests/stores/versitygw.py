@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heddle.local.object_store import PATIENCE_SECONDS, REGION, ObjectStore
 from heddle.local.servers import LOOPBACK
-from spark_jobs.settings import PROJECT
+from spark_jobs.store.settings import PROJECT
 
 BINARY = PROJECT / ".cache" / "versitygw" / "versitygw"
 

@@ -61,8 +61,8 @@ from spark_jobs.operations.series import (
     TrendDay,
     Trends,
 )
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.heddle.pages.test_operations import NOW, read
 
 HOSTILE = "</title><script>alert(1)</script>\u202e\x1b[31m"

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.pages.data_docs import page
-from spark_jobs.checks import data_docs
-from spark_jobs.checks.data_docs import document, document_file, page_name, read_document, write_document
-from spark_jobs.checks.suite import FINDINGS, expectations
-from spark_jobs.storage import Place
+from spark_jobs.audit.checks import data_docs
+from spark_jobs.audit.checks.data_docs import document, document_file, page_name, read_document, write_document
+from spark_jobs.audit.checks.suite import FINDINGS, expectations
+from spark_jobs.store.storage import Place
 from tests.sizes import examples
 
 FACTS = {"answers of": "2013-07-01 .. 2013-07-02"}

@@ -17,9 +17,9 @@ from optimizer.workload.instants import DAY
 from spark_jobs.engine.event_log import SeenApplication, SeenJob, SeenStage
 from spark_jobs.engine.workers import Job
 from spark_jobs.operations.seen import SeenRun, newest_row_of
-from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.publish_log import LogRow, RunRecord
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.heddle.pages.test_operations import HOSTILE
 
 UI = "http://127.0.0.1:4040"

@@ -36,11 +36,11 @@ from optimizer.workload.values import (
     Workload,
     decimal,
 )
-from spark_jobs.planning.publication import publish_plan
-from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse.data_files import write_files
-from spark_jobs.warehouse.schemas import RESULTS
-from spark_jobs.warehouse.warehouse import Warehouse, added
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.data_files import write_files
+from spark_jobs.store.warehouse.schemas import RESULTS
+from spark_jobs.store.warehouse.warehouse import Warehouse, added
+from spark_jobs.streams.sources.expressions import arrow_type
 
 HOUR = 3_600_000_000
 NOON = 1_372_680_000_000_000

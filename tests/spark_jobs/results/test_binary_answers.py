@@ -28,12 +28,12 @@ from optimizer.workload.values import (
     Window,
     Workload,
 )
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.connect import connect
 from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import relation
 from spark_jobs.results.views import DIALECTS, select, sql_type, table_named
-from spark_jobs.run.interval import run
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.test_differential import planned

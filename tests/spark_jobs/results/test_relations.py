@@ -15,7 +15,7 @@ import yaml
 from hypothesis import Phase, given, settings
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs import create_views as job
+from spark_jobs.jobs import create_views as job
 from spark_jobs.results.catalogue import create_views, register
 from spark_jobs.results.connect import connect
 from spark_jobs.results.dbt import sources

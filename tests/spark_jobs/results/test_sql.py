@@ -22,9 +22,9 @@ from spark_jobs.results.connect import ask, connect
 from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import relations
-from spark_jobs.warehouse import plans
-from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.store.warehouse import plans
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.in_process import Clock, heddle, without_spark
 from tests.spark_jobs.results.stored import HOUR, NOON, Stored, same, store
 

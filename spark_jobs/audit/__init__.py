@@ -1,0 +1,1 @@
+"""Judges answers before they are published, without any code that answers."""

@@ -1,0 +1,641 @@
+"""Recomputes sampled answers of sampled queries unshared, from raw events, and compares."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import count as number_of
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import Choice, starts_of
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ, Stream
+from spark_jobs.audit.checks.inspection import json_value
+from spark_jobs.audit.checks.sampling import (
+    Past,
+    Units,
+    bucket_count,
+    drawn_windows,
+    kinds_of,
+    query_chances,
+    query_weight,
+    stratum_chances,
+    systematic,
+)
+from spark_jobs.audit.checks.staged_answers import Staged, units_of
+from spark_jobs.audit.unshared.values import spark_name
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.workers import EVENTS, Count
+from spark_jobs.results.rows import places
+from spark_jobs.store.arrays.numbering import distinct_rows
+from spark_jobs.store.arrays.texts import as_texts, key_texts
+from spark_jobs.store.warehouse.data_files import BUCKETS, bucket_of
+from spark_jobs.store.warehouse.publish_log import coded_error
+from spark_jobs.store.warehouse.schemas import micros, moment
+from spark_jobs.streams.sources.decoding import read_splits
+from spark_jobs.streams.sources.expressions import arrow_type, evaluate
+from spark_jobs.streams.sources.formats.source_format import ReadByRun
+from spark_jobs.streams.sources.replacements import disjoint
+from spark_jobs.streams.sources.splits import Split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRAWS = 2
+"""Windows of a sampled query that are drawn among all that have answers, of large runs one; one more is drawn in a
+stratum."""
+
+SAMPLED_EVENTS = 20_000
+"""Of windows that hold more events than this, only the groups of some buckets of keys are recomputed."""
+
+SHARE = 0.18
+"""What recomputing samples may cost, as a share of what the run costs by :data:`SECONDS`; inspecting the answers and
+what is inexact about the estimate make it up to a quarter."""
+
+SECONDS = {
+    **{"run": 0.25, "answered": 6e-3, "scanned": 1.2e-7, "published": 1.3e-7},
+    **{"query": 7e-3, "looked": 5e-8, "listed": 2e-7, "recomputed": 2.5e-6},
+}
+"""CPU time of a run: of a run at all, of a query, an event and an answer in it. Then of a sample: of each query, of an
+answer that is looked at for its window, of an event in a sampled window, and of one in a group that is recomputed.
+Measured."""
+
+FEW_EVENTS = 1_000_000
+"""Runs over no more events than this read the windows of each query wherever they lie; larger ones at one place."""
+
+TASKS_A_CORE = 4
+"""Most tasks a core that read raw events."""
+
+LOCAL_EVENTS = 4_000_000
+"""Events of the windows of a query that the driver reads itself. If there are more, tasks read them, each some files,
+and hand back the events of the groups that are recomputed."""
+
+LARGEST_FILE = 20_000_000
+"""Events in sampled windows of a file up to which a task reads them: it holds them at once."""
+
+LEAST_EVENTS = 100_000
+"""Events of the groups that are recomputed that a task may hand back of a file; all files together
+:data:`LOCAL_EVENTS`, if that is more."""
+
+WITHOUT_ANSWERS = 0.25
+"""How much less a query weighs that has no answers in the run."""
+
+
+class Drawn(NamedTuple):
+    """A sampled query: its windows, the numbers of those that are drawn, and ``buckets`` of the groups' keys (if it
+    counts rows, of the keys by which it does), None: all groups are recomputed."""
+
+    units: Units
+    numbers: tuple[int, ...]
+    buckets: tuple[int, ...] | None
+
+    @property
+    def labels(self) -> list[str]:
+        """What is audited by it, as later runs remember it."""
+        query = self.units.query
+        strata = dict.fromkeys(label for number in self.numbers for label in self.units.labels(number))
+        kinds = [f"kind {kind}" for kind in kinds_of(query)]
+        return [f"query {query.name}", *kinds, *(f"stratum {query.name} {name}" for name in strata)]
+
+
+def drawn(
+    staged: Staged,
+    queries: Sequence[ACQ],
+    sources: Mapping[str, Sequence[Split]],
+    begin: int,
+    ends: Mapping[str, int],
+    seed: str,
+    past: Past,
+    of_all: int | None = None,
+) -> list[Drawn]:
+    """The sample of a run's answers (:mod:`spark_jobs.audit.checks.sampling`); the same for one seed and past.
+    ``of_all``: the number of queries of the run, if these are some of them."""
+    if not queries:
+        return []
+    chance = random.Random(seed)
+    counts = staged.counts()
+    held = {name: EventsHeld(sources[name]) for name in ends}
+    events = sum(held[name].events([(begin, end)]) for name, end in ends.items())
+    draws = DRAWS if events <= FEW_EVENTS else 1
+    costs = costs_of(queries, held, begin, ends, draws)
+    weights = [query_weight(query, past) * (1.0 if counts[query.name] else WITHOUT_ANSWERS) for query in queries]
+    part = len(queries) / (of_all or len(queries))
+    answers = sum(counts[query.name] for query in queries)
+    budget = budget_of(events, len(queries), answers, part)
+    # what is alike lies together: systematic sampling spreads the draws over it
+    order = sorted(range(len(queries)), key=lambda at: (kinds_of(queries[at])[0], chance.random()))
+    chances = query_chances([weights[at] for at in order], [costs[at].seconds for at in order], budget)
+    chosen = [order[at] for at in systematic(chances, chance.random())]
+    at = chance.random()
+    due = {
+        queries[one].name: held[queries[one].stream].instants(queries[one], begin, ends[queries[one].stream])
+        for one in chosen
+    }
+    units = units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past, due, chance.random())
+    found = []
+    for one in chosen:
+        query, own = queries[one], random.Random(f"{seed}/{queries[one].name}")
+        mine = units[query.name]
+        place = own.random() if events <= FEW_EVENTS else at
+        numbers = drawn_windows(mine, stratum_chances(mine, past), draws, place, own.random())
+        if numbers:
+            found.append(Drawn(mine, tuple(numbers), costs[one].buckets(own)))
+    return found
+
+
+def budget_of(events: float, queries: int, answers: int, part: float = 1.0) -> float:
+    """What recomputing a sample may cost, in CPU seconds, of a run that scans some events and answers some queries.
+    ``part``: which part of the run's queries those are."""
+    whole = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * queries
+    return SHARE * (whole + SECONDS["published"] * answers) - SECONDS["looked"] * answers
+
+
+class Cost(NamedTuple):
+    """What recomputing the drawn windows of a query costs: ``events`` in them, and whether they can be ``restricted``
+    to some of the groups."""
+
+    events: float
+    restricted: bool
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds, about."""
+        closely = min(self.events, SAMPLED_EVENTS) if self.restricted else self.events
+        return SECONDS["query"] + SECONDS["listed"] * self.events + SECONDS["recomputed"] * closely
+
+    def buckets(self, chance: random.Random) -> tuple[int, ...] | None:
+        """The buckets whose groups are recomputed; None: all."""
+        count = bucket_count(self.events, SAMPLED_EVENTS, BUCKETS) if self.restricted else BUCKETS
+        return None if count == BUCKETS else tuple(sorted(chance.sample(range(BUCKETS), count)))
+
+
+def costs_of(
+    queries: Sequence[ACQ], by_stream: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int], draws: int
+) -> list[Cost]:
+    """What recomputing each query costs, by windows that lie evenly over the interval; ``draws``: as of
+    :data:`DRAWS`."""
+    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in by_stream}
+    places: list[slice] = []
+    for query in queries:
+        mine = spans[query.stream]
+        if not query.window.is_rows:
+            due = by_stream[query.stream].instants(query, begin, ends[query.stream])
+            some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64).tolist()]
+            windows = zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True)
+            places.append(slice(len(mine), len(mine) + len(some)))
+            mine += windows
+        else:
+            places.append(slice(0, 0))
+    events = {name: by_stream[name].of_spans(spans[name]) for name in by_stream}
+    found = []
+    for query, place in zip(queries, places, strict=True):
+        those = events[query.stream][place]
+        count = (draws + 1) * float(those.mean()) if len(those) else 0.0
+        if query.window.is_rows:
+            count = min(SAMPLED_EVENTS, float(by_stream[query.stream].rows.sum()))
+        found.append(Cost(count, query.window.is_rows or (bool(query.group_by) and query.top is None)))
+    return found
+
+
+class EventsHeld:
+    """What the splits of a source hold, as far as they say."""
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        unknown = [split.begin is None or split.end is None for split in splits]
+        known = [
+            (begin, end) for split in splits for begin, end in split.spans if begin is not None and end is not None
+        ]
+        self.spans = disjoint(known)
+        self.has_unknown = any(unknown)
+        self.begins = np.array([split.begin or 0 for split in splits], dtype=np.int64)
+        self.ends = np.array([split.end or 0 for split in splits], dtype=np.int64)
+        self.rows = np.where(unknown, 0, np.array([split.rows or 0 for split in splits], dtype=np.float64))
+
+    def instants(self, query: ACQ, begin: int, end: int) -> Choice:
+        """The instants of a query in (begin, end] whose windows may hold an event; all of them if none may."""
+        window = query.window
+        if self.has_unknown:
+            return Choice(window, ((begin, end),))
+        met = disjoint(
+            (max(first + window.ago, begin), min(last - 1 + window.reach, end)) for first, last in self.spans
+        )
+        return Choice(window, met or ((begin, end),))
+
+    def of_spans(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+        """About how many events lie in each of some spans [start, end), spread evenly over each split; of splits that
+        do not say none."""
+        if not len(spans) or not len(self.rows):
+            return np.zeros(len(spans))
+        times, place = np.unique(np.array(spans, dtype=np.int64), return_inverse=True)
+        before = np.zeros(len(times))
+        for begin, end, rows in zip(self.begins.tolist(), self.ends.tolist(), self.rows.tolist(), strict=True):
+            if rows:
+                before += rows * np.clip((times - begin) / max(end - begin, 1), 0.0, 1.0)
+        reached = before[place.reshape(len(spans), 2)]
+        return np.asarray(reached[:, 1] - reached[:, 0])
+
+    def events(self, spans: Sequence[tuple[int, int]]) -> float:
+        """About how many events lie in some spans together."""
+        return float(self.of_spans(spans).sum())
+
+
+# ------------------------------------------------------------------------------------------------ recomputing
+def recomputed(
+    engine: Engine,
+    staged: Staged,
+    plan: SharingPlan,
+    sources: dict[str, list[Split]],
+    begin: int,
+    ends: dict[str, int],
+    seed: str,
+    past: Past | None = None,
+) -> list[dict[str, Any]]:
+    """Recompute sampled windows of time from raw events and compare: one check a query."""
+    queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
+    sample = drawn(staged, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
+    return [recorded(check) for check in compared(engine, staged, plan, sources, sample)]
+
+
+def recorded(check: Mapping[str, Any]) -> dict[str, Any]:
+    """A check as a run records it."""
+    return {name: value for name, value in check.items() if name not in ("differences", "noted")}
+
+
+def compared(
+    engine: Engine,
+    staged: Staged,
+    plan: SharingPlan,
+    sources: Mapping[str, Sequence[Split]],
+    sample: Sequence[Drawn],
+) -> list[dict[str, Any]]:
+    """Recompute the drawn windows of time and compare: one check a query, with its ``differences`` and what is
+    ``noted`` of how it was made."""
+    by_name = {each.units.query.name: each for each in sample}
+    wanted = [RecomputedQuery.of(each) for each in sample]
+    stored: dict[str, list[dict[str, Any]]] = {}
+    ends = {one.query.name: [end for _, end in one.windows] for one in wanted}
+    for row in staged.rows(ends) if wanted else ():
+        stored.setdefault(row["query"], []).append(row)
+    found = []
+    for events in raw_events(engine, plan, sources, wanted):
+        one = events.wanted
+        ours = stored.get(one.query.name, [])
+        read = [row for row in ours if one.has(row["key"])]
+
+        def differences(
+            judge: Judge,
+            query: ACQ = one.query,
+            ours: list[dict[str, Any]] = ours,
+            read: list[dict[str, Any]] = read,
+        ) -> list[Difference]:
+            return compare(query, ours if judge.lists_all else read, judge.rows(query))
+
+        check = events.check(engine, differences)
+        check["detail"] = "; ".join(
+            filter(None, (check["detail"], "" if not check["success"] else one.described(len(read))))
+        )
+        found.append(check | {"audited": by_name[one.query.name].labels, "events": events.rows})
+    return found
+
+
+class RecomputedQuery(NamedTuple):
+    """A query with the windows that are recomputed; ``buckets``: of the groups' keys, if just some are (if it counts
+    rows, of the keys by which it does)."""
+
+    query: ACQ
+    windows: tuple[tuple[int, int], ...]
+    buckets: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, drawn: Drawn) -> RecomputedQuery:
+        """A sampled query with the spans of its windows."""
+        units = drawn.units
+        spans = dict.fromkeys((int(units.starts[number]), int(units.ends[number])) for number in drawn.numbers)
+        return cls(units.query, tuple(spans), drawn.buckets)
+
+    def described(self, answers: int) -> str:
+        """What is compared, for people."""
+        some = "" if self.buckets is None else f", the groups of {len(self.buckets)} of {BUCKETS} buckets"
+        return f"{answers} answers of {len(self.windows)} windows, e.g. from {format_instant(self.windows[0][0])}{some}"
+
+    def has(self, key: str) -> bool:
+        """Whether a group's key is recomputed."""
+        return self.buckets is None or int(bucket_of([key])[0]) in self.buckets
+
+    def has_group(self, query: ACQ, row: dict[str, Any]) -> bool:
+        """Whether the group of a row is recomputed; ``query``: whose row it is, this one or one over the same keys."""
+        from spark_jobs.audit.unshared.agreement import grain
+
+        per, (_, key) = query.window.per, grain(query, row)
+        if per is not None:
+            key = tuple(value for value, (name, _) in zip(key, query.group_by, strict=True) if name in per)
+        return self.has(json_value(key))
+
+    def columns(self, stream: Stream) -> list[str]:
+        """The columns of the stream that the query reads, its time first."""
+        return list(dict.fromkeys([stream.time, *self.query.columns()]))
+
+    def of_batch(self, events: pa.RecordBatch, stream: Stream) -> pa.RecordBatch:
+        """The events of a batch that have to be recomputed, with the columns that this takes."""
+        chosen = events.filter(_inside(events.column(stream.time), self.windows)).select(self.columns(stream))
+        if self.buckets is None or chosen.num_rows == 0:
+            return chosen
+        per = self.query.window.per
+        names = [name for name, _ in self.query.group_by if per is None or name in per]
+        computed, schema = dict(self.query.derived), stream.types
+        grouped = [
+            evaluate(computed[name], chosen, schema) if name in computed else chosen.column(name) for name in names
+        ]
+        values, number, groups = distinct_rows(grouped, chosen.num_rows)
+        keys = key_texts([as_texts(column) for column in values], groups).to_pylist()
+        return chosen.filter(pa.array(np.isin(bucket_of(keys), self.buckets)[number]))
+
+
+def _inside(times: pa.Array, windows: Sequence[tuple[int, int]]) -> pa.Array:
+    moments = times.cast(pa.int64())
+    tests = [pc.and_(pc.greater_equal(moments, start), pc.less(moments, end)) for start, end in merged_spans(windows)]
+    return pc.fill_null(reduce(pc.or_, tests), False)
+
+
+def merged_spans(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans that some windows cover together, ascending."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+class Judge(NamedTuple):
+    """What recomputes answers: ``rows`` of a query over the raw events at hand. ``lists_all``: also the groups that are
+    not recomputed have rows, without values."""
+
+    rows: Callable[[ACQ], list[dict[str, Any]]]
+    lists_all: bool
+
+
+@dataclass(frozen=True)
+class RawEvents:
+    """The raw events that a query is recomputed from, of the splits of its stream.
+
+    ``table``: those that count, with the source's own columns; None if they are too many to be held here. ``noted``:
+    what is particular about them; ``rows``: the query's part of those that were read, for what they cost;
+    ``has_others``: whether events of groups that are not recomputed are in the table.
+    """
+
+    wanted: RecomputedQuery
+    stream: Stream
+    splits: Sequence[Split]
+    table: pa.Table | None
+    noted: str = ""
+    rows: int = 0
+    has_others: bool = True
+
+    def check(self, engine: Engine, differences: Callable[[Judge], list[Difference]]) -> dict[str, Any]:
+        """A check of what differs from the answers, as its dict.
+
+        DuckDB judges, and what it finds wrong is wrong. What it cannot express, and what is too much to be read here,
+        Spark recomputes; the check says so.
+        """
+        from spark_jobs.audit.unshared.duckdb_expressions import CannotTell
+
+        noted = self.noted
+        try:
+            if self.table is None:
+                raise CannotTell("there is too much to read")
+            found = differences(Judge(self._by_duckdb, self.has_others))
+        except CannotTell as error:
+            session = engine.session()
+            if session is None:
+                raise
+            noted = f"recomputed by Spark: {error}"
+            frame = self.frame(session)
+            found = differences(Judge(lambda query: self._by_spark(frame, query), False))
+        check = {"check": f"shared=unshared({self.wanted.query.name})", "success": not found}
+        return check | {"detail": "; ".join(map(str, found[:3])) or noted, "differences": found, "noted": noted}
+
+    def _by_duckdb(self, query: ACQ) -> list[dict[str, Any]]:
+        from spark_jobs.audit.unshared.duckdb_windows import recompute_here
+
+        is_whole = self.wanted.buckets is None or not self.has_others
+        chosen = None if is_whole else partial(self.wanted.has_group, query)
+        assert self.table is not None
+        return recompute_here(self.table, query, self.stream.time, self.wanted.windows, chosen)
+
+    def _by_spark(self, frame: DataFrame, query: ACQ) -> list[dict[str, Any]]:
+        from spark_jobs.audit.unshared.windows import recompute
+
+        rows: list[dict[str, Any]] = (
+            recompute(frame, query, self.stream.time, self.wanted.windows).toArrow().to_pylist()
+        )
+        return rows
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        """The events as Spark has them, of the groups that are recomputed."""
+        if self.table is None:
+            return _distributed(session, self.stream, self.wanted, self.splits)
+        batches = [self.wanted.of_batch(batch, self.stream) for batch in self.table.to_batches()]
+        # Spark 4.2 loses the rows of a table with empty batches before them
+        held = pa.Table.from_batches([batch for batch in batches if batch.num_rows], _schema(self.wanted, self.stream))
+        held = held.rename_columns([spark_name(name) for name in held.column_names])
+        # one partition: nothing has to be exchanged
+        return session.createDataFrame(held.combine_chunks()).coalesce(1)
+
+
+def raw_events(
+    engine: Engine, plan: SharingPlan, sources: Mapping[str, Sequence[Split]], wanted: Sequence[RecomputedQuery]
+) -> Iterator[RawEvents]:
+    """The raw events that are to be recomputed, query by query.
+
+    The driver reads those of each stream once for all its queries, unless the windows of a query hold too many.
+    """
+    for name in dict.fromkeys(one.query.stream for one in wanted):
+        stream, splits = plan.workload.stream(name), sources[name]
+        mine = [one for one in wanted if one.query.stream == name]
+        held = EventsHeld(splits)
+        large = [one for one in mine if held.events(merged_spans(one.windows)) > LOCAL_EVENTS]
+        yield from _read_elsewhere(engine, stream, splits, large)
+        here = [one for one in mine if one not in large]
+        if here:
+            table, noted = _events(stream, splits, _columns(stream, here), _spans(here))
+            yield from (RawEvents(one, stream, splits, table, noted, len(table) // len(here)) for one in here)
+
+
+def _columns(stream: Stream, wanted: Sequence[RecomputedQuery]) -> list[str]:
+    return list(dict.fromkeys(column for one in wanted for column in one.columns(stream)))
+
+
+def _spans(wanted: Sequence[RecomputedQuery]) -> list[tuple[int, int]]:
+    return merged_spans([span for one in wanted for span in one.windows])
+
+
+def _read_elsewhere(
+    engine: Engine, stream: Stream, splits: Sequence[Split], wanted: Sequence[RecomputedQuery]
+) -> Iterator[RawEvents]:
+    """Raw events of queries whose windows hold too many for the driver: tasks read those of some groups, file by file.
+    A plan of Spark's own reads all groups, and what is too much for a task or for the driver."""
+    some = [one for one in wanted if one.buckets is not None]
+    spans, columns = _spans(some), _columns(stream, some)
+    files: dict[str, list[Split]] = {}
+    for split in splits:
+        if any(split.may_hold(*span) for span in spans):
+            files.setdefault(split.path, []).append(split)
+    of_files = list(files.values())
+    if any(EventsHeld(of_file).events(spans) > LARGEST_FILE for of_file in of_files):
+        of_files, some = [], []
+    most = max(LEAST_EVENTS, LOCAL_EVENTS // max(len(of_files), 1))
+
+    def task(numbers: Iterable[int], count: Count) -> Iterator[tuple[int, pa.Table | None, str]]:
+        for number in numbers:
+            events, noted = _events(stream, of_files[number], columns, spans)
+            count(EVENTS, len(events))
+            for at, one in enumerate(some):
+                batches = [one.of_batch(batch, stream) for batch in events.to_batches()]
+                chosen = pa.Table.from_batches(batches, _schema(one, stream)).combine_chunks()
+                yield at, chosen if len(chosen) <= most else None, noted
+
+    description = f"sample of {number_of(len(some), 'query')} of {stream.name}"
+    try:
+        outcome = engine.workers.run(task, len(of_files), TASKS_A_CORE * engine.workers.width, description)
+    except Exception as error:
+        raise coded_error(error) from error
+    read = {id(one): [each[1:] for each in outcome.results if each[0] == at] for at, one in enumerate(some)}
+    for one in wanted:
+        parts = read.get(id(one))
+        if parts is None or any(table is None for table, _ in parts):
+            yield RawEvents(one, stream, splits, None)
+            continue
+        chosen = pa.concat_tables([_schema(one, stream).empty_table(), *(table for table, _ in parts)])
+        notes = "; ".join(dict.fromkeys(noted for _, noted in parts if noted))
+        rows = outcome.counts[EVENTS] // len(some)
+        yield RawEvents(one, stream, splits, chosen.combine_chunks(), notes, rows, has_others=False)
+
+
+def _events(
+    stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Sequence[tuple[int, int]]
+) -> tuple[pa.Table, str]:
+    """The events of some spans, and how they are read if not in the audit's own way."""
+    try:
+        # an executor may lack it
+        from spark_jobs.audit.unshared.duckdb_files import events_of
+    except ModuleNotFoundError as error:
+        noted = f"its events as the run reads them: {error}"
+    else:
+        try:
+            return events_of(stream, splits, columns, spans), ""
+        except ReadByRun as reason:
+            noted = f"its events as the run reads them: {reason}"
+    needed = [split for split in splits if any(split.may_hold(*span) for span in spans)]
+    batches = [
+        batch.filter(_inside(batch.column(stream.time), spans)) for batch in read_splits(stream, needed, list(columns))
+    ]
+    schema = pa.schema([(column, arrow_type(stream.types[column])) for column in columns])
+    return pa.Table.from_batches([batch.select(list(columns)) for batch in batches], schema).combine_chunks(), noted
+
+
+def _schema(query: RecomputedQuery, stream: Stream) -> pa.Schema:
+    return pa.schema([(column, arrow_type(stream.types[column])) for column in query.columns(stream)])
+
+
+def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, splits: Sequence[Split]) -> DataFrame:
+    columns, types = query.columns(stream), stream.types
+    quoted = {name: "`" + spark_name(name).replace("`", "``") + "`" for name in columns}
+    ddl = ", ".join(f"{quoted[name]} {'bigint' if types[name].name == 'long' else types[name]}" for name in columns)
+    needed = [split for split in splits if any(split.may_hold(*window) for window in query.windows)]
+    if not needed:
+        return spark.createDataFrame([], ddl)
+
+    def task(batches: Any) -> Any:
+        for batch in batches:
+            numbers = batch.column("id").to_pylist()
+            for events in read_splits(stream, (needed[number] for number in numbers), columns):
+                rows = query.of_batch(events, stream)
+                yield rows.rename_columns([spark_name(name) for name in rows.schema.names])
+
+    return spark.range(0, len(needed), 1, len(needed)).mapInArrow(task, ddl)
+
+
+# ------------------------------------------------------------------------------------------------ comparing
+@dataclass(frozen=True)
+class Difference:
+    """What differs of one answer: of the window that ends at ``end`` (microseconds) and a group, the ``output`` with
+    what is published and what is recomputed; or without an output ``what`` is wrong with the answer."""
+
+    query: str
+    end: int
+    group: tuple[str | None, ...]
+    what: str = ""
+    output: str | None = None
+    published: Any = None
+    recomputed: Any = None
+
+    def __str__(self) -> str:
+        of = f"window that ends at {moment(self.end)}, group {list(self.group)}"
+        if self.output is None:
+            return f"{of} {self.what}"
+        return f"{of}: {self.output} is {self.published}, recomputed {self.recomputed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``heddle audit --json`` prints it."""
+        found: dict[str, Any] = {"query": self.query, "window_end": format_instant(self.end), "group": list(self.group)}
+        if self.output is None:
+            return found | {"what": self.what}
+        values = {"published": self.published, "recomputed": self.recomputed}
+        return found | {"output": self.output} | {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    plain = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))
+    return value if plain else str(value)
+
+
+def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[Difference]:
+    """Differences between staged rows and recomputed ones; empty when they agree. Of recomputed rows without values
+    only their existence counts."""
+    from spark_jobs.audit.unshared.agreement import agrees, among_first, grain, qualifies
+    from spark_jobs.audit.unshared.values import recomputed_parts
+
+    mine = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
+    theirs = {grain(query, row): row for row in expected}
+    bare = {name for name, _ in query.group_by} | {*query.select, "window_start", "window_end"}
+    listed = {key for key, row in theirs.items() if row.keys() <= bare}
+    # whether a group satisfies a condition, or has a sequence, its values say
+    exists = None if query.compared or query.pattern is not None else True
+    verdicts = {key: exists if key in listed else qualifies(query, row) for key, row in theirs.items()}
+    among_first(query, theirs, verdicts)
+
+    def difference(key: Any, what: str = "", *values: Any) -> Difference:
+        return Difference(query.name, micros(key[0]), key[1], what, *values)
+
+    missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]
+    extra = [key for key in mine if verdicts.get(key, False) is False]
+    differences = [difference(key, "is missing") for key in sorted(missing, key=str)]
+    differences += [difference(key, "should not exist") for key in sorted(extra, key=str)]
+    for key in sorted((mine.keys() & theirs.keys()) - listed, key=str):
+        starts = [row.get("window_start") for row in (mine[key], theirs[key])]
+        if starts[0] != starts[1] and None not in starts and not query.window.is_rows:
+            differences.append(difference(key, f"starts at {starts[0]}, recomputed {starts[1]}"))
+        for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
+            value = mine[key][carrier][index]
+            if mine[key]["error"] and value is None:
+                continue
+            if not agrees(output, value, theirs[key]):
+                told = {part.name: theirs[key][part.name] for part in recomputed_parts(output)}
+                wanted = told if output.parts else theirs[key][output.name]
+                differences.append(difference(key, "", output.name, value, wanted))
+    return differences

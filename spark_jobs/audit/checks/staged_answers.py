@@ -1,0 +1,247 @@
+"""What the audit reads of staged answers: which windows they are of, and the answers of some windows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from optimizer.errors.diagnostics import count as number_of
+from optimizer.synopses.synopsis import CARRIERS
+from optimizer.windows.alignment import Choice, instants, starts_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ
+from spark_jobs.audit.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
+from spark_jobs.audit.checks.sampling import EMPTY, Mask, Past, Units
+from spark_jobs.engine.workers import Count, Workers
+from spark_jobs.store.storage import WHOLE, Place
+from spark_jobs.store.warehouse.publish_log import coded_error
+from spark_jobs.streams.sources.splits import Split
+
+_FRAME = ["query", "window_start", "window_end", "instant", "key", "position"]
+
+_ANSWERS = ["query", "window_start", "window_end", "key", "position", *CARRIERS, "error"]
+
+MOST_DUE = 10_000
+"""Instants of a query that are looked at for windows without answers, about: a long interval may have many more."""
+
+KEPT_ROWS = 2_000_000
+"""Answers up to which this process reads the files of a run, and keeps the windows that they are of."""
+
+ANSWERS_A_TASK = 500_000
+"""Answers that are worth a task: it reads two columns of most of them."""
+
+
+Columns = dict[str, pa.Array]
+"""Columns (n,) of some answers, by name."""
+
+
+class Staged:
+    """The files of a run's staged answers. ``counts``: the number of answers of each query, where it is known;
+    ``workers``: who reads the files if there are many answers; None: this process."""
+
+    def __init__(
+        self, paths: Sequence[str], counts: Counter[str] | None = None, workers: Workers | None = None
+    ) -> None:
+        self._paths, self._counts, self._workers = list(paths), counts, workers
+        self._frames: list[Columns] | None = None
+        self._open: list[pq.ParquetFile] = []
+
+    def _files(self) -> list[pq.ParquetFile]:
+        """The files, which stay open: in a store opening one again reads it again."""
+        self._open = self._open or list(map(_opened, self._paths))
+        return self._open
+
+    def counts(self) -> Counter[str]:
+        """The number of answers of each query."""
+        if self._counts is None:
+            files = self._files()
+            if sum(file.metadata.num_rows for file in files) <= KEPT_ROWS:
+                self._frames = [rows for file in files for rows in _rows_of(file, None, _FRAME)]
+            found: Counter[str] = Counter()
+            for table in self._frames or (rows for file in files for rows in _rows_of(file, None, ["query"])):
+                column = table["query"]
+                counts = np.bincount(dictionary_codes(column), minlength=len(column.dictionary) + 1).tolist()
+                found.update(dict(zip(column.dictionary.to_pylist(), counts, strict=False)))
+            self._counts = +found
+        return self._counts
+
+    def frames(self, wanted: Set[str]) -> Iterator[Columns]:
+        """Of which windows the answers of some queries are; answers of others may be among them."""
+        if self._frames is not None:
+            yield from self._frames
+        else:
+            yield from (rows for file in self._files() for rows in _frames_of(file, wanted))
+
+    def rows(self, windows: Mapping[str, Collection[int]]) -> list[dict[str, Any]]:
+        """The answers of some windows: by query the ends of their content."""
+        ends = {name: np.array(sorted(each), dtype=np.int64) for name, each in windows.items()}
+        paths = self._paths
+        if self._workers is None or self.counts().total() <= KEPT_ROWS:
+            return [row for file in self._files() for row in _answers_of(file, ends)]
+
+        def task(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+            for number in numbers:
+                yield from _answers_of(_opened(paths[number]), ends)
+
+        most = min(self._workers.width, -(-self.counts().total() // ANSWERS_A_TASK))
+        description = f"sample of {number_of(len(paths), 'file')}"
+        try:
+            return self._workers.run(task, len(paths), most, description).results
+        except Exception as error:
+            raise coded_error(error) from error
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(Place.of(path).open_unchanging(True, WHOLE), read_dictionary=DICTIONARIES)
+
+
+def _frames_of(file: pq.ParquetFile, wanted: Set[str]) -> Iterator[Columns]:
+    """The windows that answers of some queries in a file are of."""
+    for table in _rows_of(file, wanted, _FRAME):
+        names = table["query"].dictionary.to_pylist()
+        chosen = np.array([*(name in wanted for name in names), False])[dictionary_codes(table["query"])]
+        yield {name: column.filter(pa.array(chosen)) for name, column in table.items()}
+
+
+def _answers_of(file: pq.ParquetFile, ends: Mapping[str, Longs]) -> Iterator[dict[str, Any]]:
+    """The answers of some windows in a file: by query the ends of their content."""
+    for table in _rows_of(file, ends.keys(), _ANSWERS):
+        codes, moments = dictionary_codes(table["query"]), instants_as_numbers(table["window_end"])
+        chosen = np.zeros(len(codes), dtype=bool)
+        for code, name in enumerate(table["query"].dictionary.to_pylist()):
+            if name in ends:
+                chosen |= (codes == code) & np.isin(moments, ends[name])
+        if chosen.any():
+            mask = pa.array(chosen)
+            columns = {name: column.filter(mask).to_pylist() for name, column in table.items()}
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def _rows_of(file: pq.ParquetFile, wanted: Set[str] | None, columns: Sequence[str]) -> Iterator[Columns]:
+    """Columns of the row groups that have answers of some queries, as far as the file has them; None: of all."""
+    present = [name for name in columns if name in file.schema_arrow.names]
+    for number in range(file.metadata.num_row_groups):
+        named = file.read_row_group(number, columns=["query"], use_threads=False)
+        if wanted is None or not wanted.isdisjoint(single_chunk(named["query"]).dictionary.to_pylist()):
+            rows = named if present == ["query"] else file.read_row_group(number, present, use_threads=False)
+            yield {name: single_chunk(rows[name]) for name in rows.schema.names}
+
+
+def units_of(
+    staged: Staged,
+    queries: Sequence[ACQ],
+    sources: Mapping[str, Sequence[Split]],
+    begin: int,
+    ends: Mapping[str, int],
+    past: Past,
+    due: Mapping[str, Choice] | None = None,
+    place: float = 0.0,
+) -> dict[str, Units]:
+    """The windows of some queries, by the names of the queries: those that have staged answers, and those that are due
+    without. ``due``: the instants that are looked at for the latter, about :data:`MOST_DUE` of them, spread evenly from
+    a ``place`` in [0, 1); None: all."""
+    pieces: dict[str, list[_Piece]] = {query.name: [] for query in queries}
+    rows = {query.name for query in queries if query.window.is_rows}
+    for table in staged.frames(pieces.keys()):
+        codes, names = dictionary_codes(table["query"]), table["query"].dictionary.to_pylist()
+        keys = table["key"].dictionary.to_pylist()
+        is_null = np.array([*map(_has_null, keys), False])[dictionary_codes(table["key"])]
+        starts, moments, at = (instants_as_numbers(table[name]) for name in ("window_start", "window_end", "instant"))
+        position = instants_as_numbers(table["position"]) if "position" in table else np.zeros_like(at)
+        for code, name in enumerate(names):
+            if name not in pieces:
+                continue
+            chosen = codes == code
+            texts = table["key"].filter(pa.array(chosen)).to_pylist() if name in rows else []
+            columns = (column[chosen] for column in (starts, moments, at, position, is_null))
+            pieces[name].append(_Piece._make((*columns, texts)))
+    found = {}
+    for query in queries:
+        edges = _edges(sources[query.stream])
+        until = ends[query.stream] if query.until is None else min(ends[query.stream], query.until)
+        piece = _Piece.of(pieces[query.name])
+        if query.window.is_rows:
+            found[query.name] = _row_units(query, piece, edges, begin, past)
+            continue
+        expected = instants(query.window, begin, until) if due is None else _some(due[query.name], until, place)
+        found[query.name] = _time_units(query, piece, edges, begin, expected, past)
+    return found
+
+
+def _has_null(key: str) -> bool:
+    try:
+        return "null" in key and None in json.loads(key)
+    except (ValueError, TypeError):  # it is no key: to say so is the inspection's
+        return False
+
+
+class _Piece(NamedTuple):
+    """Columns of some answers of a query: of their windows, and whether their groups have a null. ``keys``: of windows
+    of rows."""
+
+    starts: Longs
+    ends: Longs
+    instants: Longs
+    positions: Longs
+    nulls: Mask
+    keys: list[str]
+
+    @classmethod
+    def of(cls, pieces: Sequence[_Piece]) -> _Piece:
+        """All of them as one."""
+        nothing = (np.zeros(0, np.int64),) * 4
+        whole = [cls(*nothing, np.zeros(0, bool), []), *pieces]
+        columns = (np.concatenate([piece[at] for piece in whole]) for at in range(5))
+        return cls._make((*columns, [key for piece in whole for key in piece.keys]))
+
+
+def _some(due: Choice, until: int, place: float) -> Longs:
+    step = max(1, len(due) // MOST_DUE)
+    found = due[range(int(place * step), len(due), step)]
+    return found[found <= until]
+
+
+def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, expected: Longs, past: Past) -> Units:
+    answered, place, counts = np.unique(piece.instants, return_inverse=True, return_counts=True)
+    with_null = np.bincount(place, piece.nulls, len(answered)) > 0
+    due = np.setdiff1d(expected, answered)
+    moments = np.concatenate([answered, due])
+    starts, ends = starts_of(query.window, moments), moments - query.window.ago
+    is_due = np.arange(len(moments)) >= len(answered)
+    answers = np.concatenate([counts, np.zeros(len(due), np.int64)])
+    strata = _strata(starts, ends, edges, begin, past, ~is_due)
+    strata |= {"null": np.concatenate([with_null, np.zeros(len(due), bool)]), EMPTY: is_due}
+    return Units(query, starts, ends, answers, strata)
+
+
+def _row_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, past: Past) -> Units:
+    order = np.argsort(piece.instants, kind="stable")
+    starts, ends, positions = (column[order] for column in (piece.starts, piece.ends, piece.positions))
+    nulls = piece.nulls[order]
+    answers = np.ones(len(order), np.int64)
+    strata = _strata(starts, ends, edges, begin, past, answers > 0) | {"null": nulls}
+    return Units(query, starts, ends, answers, strata, positions, tuple(piece.keys[at] for at in order.tolist()))
+
+
+def _strata(starts: Longs, ends: Longs, edges: Longs, begin: int, past: Past, answered: Mask) -> dict[str, Mask]:
+    """Which windows are in the strata that follow from their spans. Those without answers are in a stratum of their
+    own."""
+    across = np.searchsorted(edges, ends, "left") > np.searchsorted(edges, starts, "right")
+    return {
+        "day": answered & (starts // DAY != (ends - 1) // DAY),
+        "file": answered & across,
+        "interval": answered & (starts < begin),
+        "repaired": answered & past.repaired,
+    }
+
+
+def _edges(splits: Sequence[Split]) -> Longs:
+    """Where the event times of splits begin or end, as far as they are known, ascending."""
+    known = {at for split in splits for at in (split.begin, split.end) if at is not None}
+    return np.array(sorted(known), dtype=np.int64)

@@ -1,0 +1,198 @@
+"""Great Expectations judges what one pass over all answers counted, in a process of its own where one has begun.
+
+Its import takes a second and is Python throughout, so in this process nothing else that is Python goes on beside it. A
+live session begins the other process before anything else (:func:`begin`); it has loaded what it needs once there are
+answers to check, and judges those of all refreshes. Where it cannot, or has ended, this process does the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":  # this file's folder is first; the project root is above it
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+
+import atexit
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from subprocess import DEVNULL, PIPE, Popen
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.engine.light_imports import Absent, Deferred, Uncollected, set_aside
+from spark_jobs.store.settings import settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+FINDINGS = (
+    "wrong_schema",
+    "null_keys",
+    "repeated",
+    "wrong_window",
+    "wrong_shape",
+    "negative_counts",
+    "disordered",
+    "impossible",
+)
+"""What is counted of each query's staged answers; every count must be zero:
+
+a file without the columns of the results table, or with others; missing query, window or group; a (query, window,
+group) that stands twice; a window that is not the query's or not of this interval; a key or lists of another length
+than the query has group columns or outputs, or a query or stream that nobody asked for; counts below zero; a mean,
+quantile or mode below the least value or above the greatest; what no events can give (a null count, an infinite mean
+of integers, a negative variance, a truth that is neither 0 nor 1).
+"""
+
+COLUMNS = ("query", "answers", *FINDINGS, "examples")
+"""Of what is judged."""
+
+Judgement = tuple[list[dict[str, Any]], dict[str, Any] | None]
+"""The checks, and what is kept of them for their page (:func:`spark_jobs.audit.checks.data_docs.document`)."""
+
+_idle: list[Popen[str]] = []
+"""The other process, while nobody asks it anything."""
+
+
+def begin(level: str | None) -> None:
+    """Have another process load Great Expectations, to judge for this one from now on, if all answers are checked;
+    ``level``: None is what the setting says."""
+    if (settings().checks if level is None else level) == "all" and not _idle:
+        # what it says of itself, this process says too if it has to judge instead
+        with suppress(OSError):
+            _idle.append(Popen([sys.executable, __file__], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True))
+
+
+@atexit.register
+def end() -> None:
+    """End the other process."""
+    while _idle:
+        _end(_idle.pop())
+
+
+def _end(process: Popen[str]) -> None:
+    # it ends once there is nothing to read, or nobody to answer: killed, it would leave its files behind
+    with suppress(OSError), process:
+        pass
+
+
+@contextmanager
+def judging(summary: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> Iterator[Callable[[], Judgement]]:
+    """Judge a summary (rows of :data:`COLUMNS`) beside what is done within; the judgement is waited for where it is
+    asked for, once. ``facts``: lines for the head of its page."""
+    process = _idle.pop() if _idle else None
+    if process is None:
+        found = _judged(summary, facts)
+        yield lambda: found
+        return
+
+    def answer() -> Judgement:
+        try:
+            assert process.stdout is not None
+            checks, kept = json.loads(process.stdout.readline())
+        except (OSError, ValueError):
+            return _judged(summary, facts)
+        # only who has answered may be asked again: what is read next is the answer to that
+        _idle.append(process)
+        return checks, kept
+
+    try:
+        # it is not there any more: nothing is to be read either
+        with suppress(OSError):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([list(summary), dict(facts)]) + "\n")
+            process.stdin.flush()
+        yield answer
+    finally:
+        if process not in _idle:
+            _end(process)
+
+
+def _judged(summary: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> Judgement:
+    import pandas as pd
+
+    from spark_jobs.audit.checks.data_docs import document
+
+    kept: list[dict[str, Any]] = []
+    found = pd.DataFrame(summary, columns=list(COLUMNS))
+    with Uncollected():
+        checks = expectations(found, lambda result: kept.append(document(result, facts)))
+    return checks, kept[0] if kept else None
+
+
+def _serve() -> None:
+    """Judge what is asked by the standard input, a line each, until it ends."""
+    # only a session that has ended, however, ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    # the first takes longer than those that follow, which say what is right in its words
+    with Uncollected():
+        _judged([dict.fromkeys(COLUMNS, 0) | {"query": "", "examples": ""}], {})
+    for line in sys.stdin:
+        print(json.dumps(_judged(*json.loads(line))), file=answers, flush=True)
+
+
+def great_expectations() -> Any:
+    """Great Expectations, whose import takes seconds: less than half without Spark and SQL, of which nothing here gives
+    it any data, and without distributions, charts, schemas of JSON and Markdown, which no expectation here is about."""
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    is_new = "great_expectations" not in sys.modules
+    with (
+        Uncollected(),
+        Absent("pyspark"),
+        Absent("sqlalchemy"),
+        Deferred("scipy.stats", "altair", "jsonschema", "mistune"),
+    ):
+        import great_expectations
+    if is_new:
+        set_aside()
+    return great_expectations
+
+
+def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None = None) -> list[dict[str, Any]]:
+    """The Great Expectations suite over what :func:`spark_jobs.audit.checks.inspection.inspected` found: one check an
+    expectation. ``document`` is given Great Expectations' result, for its Data Docs."""
+    gx = great_expectations()
+    expect = gx.expectations
+    suite_of = [
+        expect.ExpectTableColumnsToMatchSet(column_set=list(summary.columns), exact_match=True),
+        expect.ExpectColumnValuesToNotBeNull(column="query"),
+        expect.ExpectColumnValuesToBeUnique(column="query"),
+        expect.ExpectColumnValuesToBeBetween(column="answers", min_value=0),
+        # of counts, and quicker than to ask that each is zero
+        *(expect.ExpectColumnSumToBeBetween(column=finding, max_value=0) for finding in FINDINGS),
+    ]
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_pandas("staged").add_dataframe_asset("answers")
+    batch = asset.add_batch_definition_whole_dataframe("all")
+    suite = context.suites.add(gx.ExpectationSuite("answers", expectations=suite_of))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="answers", data=batch, suite=suite))
+    result = validation.run(batch_parameters={"dataframe": summary})
+    if document is not None:
+        document(result)
+    found = []
+    for one in result.results:
+        column = one.expectation_config.kwargs.get("column", "table")
+        detail = ""
+        if not one.success:
+            # either of the whole expectation, or one a metric
+            told = one.exception_info or {}
+            each = [told] if "raised_exception" in told else list(told.values())
+            raised = "; ".join(str(info["exception_message"]) for info in each if info["raised_exception"])
+            rows = summary[summary[column] != 0] if column in FINDINGS else summary
+            lines = [f"{row['query']}: {row[column]} ({row['examples']})" for _, row in rows.head(3).iterrows()]
+            detail = raised[:300] or "; ".join(lines)
+        found.append(
+            {"check": f"gx:{one.expectation_config.type}({column})", "success": bool(one.success), "detail": detail}
+        )
+    return found
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,232 @@
+"""A handful of windows of one query from raw events, by DuckDB and plain Python: what the audit compares with where
+there is little to read.
+
+DuckDB evaluates expressions and filters, puts events into windows and groups them; over the values of each group Python
+says what the definition says (:data:`spark_jobs.audit.unshared.audited.AUDITED`). It shares nothing with the shared
+execution but the language, and needs no JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal, localcontext
+from functools import cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.workload.values import ACQ, Column, Expression, Output
+from spark_jobs.audit.unshared import sequences
+from spark_jobs.audit.unshared.audited import audit_of, evidence
+from spark_jobs.audit.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
+from spark_jobs.audit.unshared.values import EPOCH, compared_outputs, recomputed_parts
+from spark_jobs.streams.sources.expressions import arrow_type
+
+Chosen = Callable[[dict[str, Any]], bool]
+"""Whether a group is recomputed, of a row with its window and the values of its group columns."""
+
+
+def recompute_here(
+    events: pa.Table,
+    query: ACQ,
+    time_column: str,
+    windows: Sequence[tuple[int, int]],
+    chosen: Chosen | None = None,
+) -> list[dict[str, Any]]:
+    """Answers for the given windows (start, end), microseconds: rows as those of
+    :func:`spark_jobs.audit.unshared.windows.recompute`.
+
+    ``events`` have at least the columns that the query reads. Groups that are not ``chosen`` have rows without any
+    value: they exist, and cost little. Raises CannotTell.
+    """
+    try:
+        return _recomputed(events, query, time_column, windows, chosen)
+    except (duckdb.Error, OverflowError) as error:
+        raise CannotTell(f"{type(error).__name__}: {error}") from error
+
+
+class _Arguments:
+    """What is read of every event: expressions, each once, with the values that they have."""
+
+    def __init__(self, translate: Translator) -> None:
+        self.translate = translate
+        self.columns: dict[str, tuple[int, str]] = {}
+
+    def at(self, expression: Expression) -> tuple[int, str]:
+        """The number of an expression, and the kind of its values."""
+        sql, kind = self.translate(expression)
+        return self.columns.setdefault(sql, (len(self.columns), kind))
+
+    def values(self, columns: Sequence[list[Any]], at: tuple[int, str]) -> list[Any]:
+        """The values of an expression, of what :attr:`listed` gives."""
+        values = columns[at[0]]
+        return [None if value is None else _moment(value) for value in values] if at[1] == "timestamp" else values
+
+    @property
+    def listed(self) -> list[str]:
+        """SQL of all of them, in order: a value an event each."""
+        return list(self.columns) or ["0"]
+
+
+def _recomputed(
+    events: pa.Table,
+    query: ACQ,
+    time_column: str,
+    windows: Sequence[tuple[int, int]],
+    chosen: Chosen | None,
+) -> list[dict[str, Any]]:
+    read_columns = {time_column, *query.columns()}
+    events = events.select([name for name in events.column_names if name in read_columns])
+    names = {name: f"c{number}" for number, name in enumerate(events.column_names)}
+    translate = Translator(events.schema, names)
+    computed = dict(query.derived)
+    groups = [_group(*translate(computed.get(name, Column(name)))) for name, _ in query.group_by]
+    told = query.select or tuple(name for name, _ in query.group_by)
+    where = "TRUE" if query.filter is None else translate(query.filter)[0]
+    arguments = _Arguments(translate)
+    outputs = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
+    places = [_places(arguments, output) for output in outputs]
+    read = arguments.listed
+    time, values = names[time_column], len(read)
+    if query.pattern is not None:
+        on = f"{names[query.pattern.on]}::VARCHAR"
+        # events of other types are in no sequence
+        where = f"({where}) AND {on} IN ({', '.join(map(text_literal, query.pattern.events))})"
+        read = [*read, time, on, *(f"{names[name]}::VARCHAR" for name in query.pattern.per)]
+    keys = ['"since"', '"until"', *groups]
+    # one list a column, all in one order: an object an event would take longer than everything else
+    lists = [f"list({sql})" for sql in read]
+    connection = _database()
+    # to register a table takes longer than to read a few constants
+    connection.register("events", _plain(events, names))
+    spans = ", ".join(f"({since}::BIGINT, {until}::BIGINT)" for since, until in windows)
+    inside = f"events JOIN (VALUES {spans}) windows(since, until) ON {time} >= since AND {time} < until"
+    rows, others = list[dict[str, Any]](), ""
+    try:
+        if chosen is not None:
+            rows, others = _unchosen(connection, f"FROM {inside} WHERE {where}", groups, told, chosen)
+        found = connection.execute(
+            f"SELECT {', '.join(keys + lists)} FROM {inside} {others} WHERE {where} GROUP BY {', '.join(keys)}"
+        ).fetchall()
+    finally:
+        connection.unregister("events")
+    for since, until, *columns in found:
+        group, columns = columns[: len(groups)], columns[len(groups) :]
+        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
+        if query.pattern is None:
+            for output, place in zip(outputs, places, strict=True):
+                row |= _named(output, evidence(output, *_values(arguments, output, place, columns)))
+            rows.append(row)
+        elif (matched := _matched(query, outputs, arguments, places, columns, values)) is not None:
+            rows.append(row | matched)
+    return rows
+
+
+def _unchosen(
+    connection: duckdb.DuckDBPyConnection, events: str, groups: Sequence[str], names: Sequence[str], chosen: Chosen
+) -> tuple[list[dict[str, Any]], str]:
+    """Rows of the groups that are not chosen, and the join that keeps the others."""
+    named = [f"{sql} AS g{number}" for number, sql in enumerate(groups)]
+    columns = ["since", "until", *(f"g{number}" for number in range(len(groups)))]
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE cells AS SELECT * FROM "
+        f"(SELECT DISTINCT {', '.join(['since', 'until', *named])} {events})"
+    )
+    rows, numbers = list[dict[str, Any]](), list[int]()
+    for number, since, until, *group in connection.execute(f"SELECT rowid, {', '.join(columns)} FROM cells").fetchall():
+        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(names, group, strict=True))}
+        if chosen(row):
+            numbers.append(number)
+        else:
+            rows.append(row)
+    picked = ", ".join(map(str, numbers))
+    connection.execute(f"DELETE FROM cells WHERE rowid NOT IN ({picked})" if numbers else "DELETE FROM cells")
+    same = [f"cells.g{number} IS NOT DISTINCT FROM {sql}" for number, sql in enumerate(groups)]
+    join = " AND ".join(["cells.since = windows.since", "cells.until = windows.until", *same])
+    return rows, f"SEMI JOIN cells ON {join}"
+
+
+def _group(sql: str, kind: str) -> str:
+    # one zero, whatever its sign
+    return f"(CASE WHEN {sql} = 0 THEN 0.0 ELSE {sql} END)" if kind == "double" else f"({sql})"
+
+
+def _places(arguments: _Arguments, output: Output) -> list[tuple[int, str]]:
+    """Where the argument of an output is read, and what goes beside it."""
+    return [arguments.at(one) for one in (output.argument, output.by) if one is not None]
+
+
+def _values(
+    arguments: _Arguments, output: Output, places: Sequence[tuple[int, str]], read: Sequence[list[Any]]
+) -> tuple[list[Any], list[Any]]:
+    """The values of an output's arguments that count."""
+    if not places:
+        return read[0], []
+    columns = [arguments.values(read, place) for place in places]
+    if output.argument_type is not None and output.argument_type.name == "decimal":
+        # integers whose arithmetic needs more than 64 bits are decimals in answers
+        unit = Decimal(1).scaleb(-output.argument_type.scale)
+        with localcontext(prec=100):
+            columns[0] = [None if value is None else Decimal(value).quantize(unit) for value in columns[0]]
+    if len(columns) == 1:
+        return [value for value in columns[0] if value is not None], []
+    nulls = audit_of(output).keeps_nulls
+    pairs = [pair for pair in zip(*columns, strict=True) if pair[1] is not None and (nulls or pair[0] is not None)]
+    return [value for value, _ in pairs], [other for _, other in pairs]
+
+
+def _named(output: Output, evidence: dict[str, Any]) -> dict[str, Any]:
+    return {f"{output.name} {what}" if what else output.name: value for what, value in evidence.items()}
+
+
+def _matched(
+    query: ACQ,
+    outputs: Sequence[Output],
+    arguments: _Arguments,
+    places: Sequence[Sequence[tuple[int, str]]],
+    read: Sequence[list[Any]],
+    values: int,
+) -> dict[str, Any] | None:
+    """What is said of the sequences of the events of one window and group; None if there is none. ``read``: of each
+    event its ``values``, its time, its type and its key."""
+    moments, types, *per = read[values:]
+    nothing = [None] * len(moments)
+    columns = [arguments.values(read, place[0]) if place else nothing for place in places]
+    each = list(zip(*columns, strict=True)) if columns else [()] * len(moments)
+    by_key: dict[Hashable, list[sequences.Event]] = {}
+    for key, *event in zip(zip(*per, strict=True) if per else nothing, moments, types, each, strict=True):
+        by_key.setdefault(key, []).append(tuple(event))
+    found = sequences.answer(query, outputs, by_key.values())
+    if found is None:
+        return None
+    row: dict[str, Any] = {}
+    for output, told in zip(outputs, found, strict=True):
+        kinds = sequences.evidence_of(output)
+        row |= _named(output, {what: pa.scalar(told[what], arrow_type(type)).as_py() for what, type in kinds.items()})
+    return row
+
+
+def _moment(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def _plain(events: pa.Table, names: dict[str, str]) -> pa.Table:
+    """The events with timestamps as integer microseconds, so that DuckDB meets no time zone."""
+    columns = []
+    for column in events.columns:
+        if pa.types.is_timestamp(column.type):
+            column = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
+        columns.append(column)
+    return pa.table(columns, names=list(names.values()))
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """The one database of this process, which reaches nothing else."""
+    connection = duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(FLOOR_DIV)
+    return connection

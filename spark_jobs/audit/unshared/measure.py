@@ -1,0 +1,171 @@
+"""What the unshared queries cost, one Spark job each: the baseline of ``heddle compare``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import history_start
+from optimizer.workload.streams import TIME_UNITS
+from optimizer.workload.values import ACQ, LONG, STRING, Stream
+from spark_jobs.audit.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
+from spark_jobs.audit.unshared.windows import unshared
+from spark_jobs.engine.session import CpuSeconds
+from spark_jobs.store.storage import Place
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.formats.source_format import unreadable_by_spark
+
+JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
+"""What Spark calls the directives of a ``timestamp_format``; digits of one-letter ones may be two."""
+
+
+def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
+    """A stream as people read it today: Spark's own reader, the time column as a timestamp.
+
+    Raises HDL-425 for what that reader cannot be told.
+    """
+    source = stream.source
+    if not Place.of(source.path).is_local and not _reads_stores(spark, source.path):
+        raise unreadable_by_spark(stream, "that its source is in a store, without Hadoop's connector")
+    # every file lies where streams may be read from
+    reading = format_of(stream).spark_reading(stream, splits_of(stream))
+    if reading.nanoseconds:
+        spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    reader = spark.read.format(reading.format).options(**reading.options)
+    if source.timestamp_format is not None:
+        reader = reader.option("timestampFormat", _java_format(stream, source.timestamp_format))
+    if reading.columns is not None:
+        reader = reader.schema(_columns(stream, reading.columns))
+    paths = [_literally(path) for path in reading.paths]
+    return _with_instants(reader.load(paths or _literally(source.path)), stream, reading.nanoseconds)
+
+
+def _columns(stream: Stream, names: Sequence[str]) -> str:
+    """The columns of files that declare none, as Spark's DDL."""
+    types = dict(stream.schema)
+    if stream.source.time_unit is not None:
+        types[stream.time] = LONG
+    return ", ".join(
+        "`" + (name if name in types else f"column {place}").replace("`", "``") + f"` {ddl_of(types.get(name, STRING))}"
+        for place, name in enumerate(names)
+    )
+
+
+def _literally(path: str) -> str:
+    """A path, or URL as Hadoop knows it, in which Spark sees no pattern of names."""
+    return re.sub(r"[\[\]{}*?\\]", r"\\\g<0>", re.sub("^s3://", "s3a://", path))
+
+
+def _reads_stores(spark: SparkSession, url: str) -> bool:
+    """Whether Spark has Hadoop's connector for S3."""
+    java: Any = spark
+    try:
+        loader = java._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass("org.apache.hadoop.fs.s3a.S3AFileSystem")
+    except Exception:
+        return False
+    return url.startswith("s3://")
+
+
+def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: frozenset[str]) -> DataFrame:
+    """A frame whose times are timestamps, where they are integers or texts in the files."""
+    columns = []
+    frame = frame.toDF(*map(spark_name, frame.columns))
+    for found in frame.schema.fields:
+        column, unit = quoted_column(from_spark(found.name)), "ns" if found.name in nanoseconds else None
+        if found.name == stream.time and isinstance(found.dataType, T.IntegralType):
+            unit = stream.source.time_unit or unit
+        if unit is not None:
+            above, below = TIME_UNITS[unit]
+            number = column.cast("bigint") * above
+            whole = (number - F.pmod(number, F.lit(below))).cast("decimal(20,0)") / F.lit(Decimal(below))
+            column = F.timestamp_micros(whole.cast("bigint")).alias(found.name)
+        elif found.name == stream.time and isinstance(found.dataType, T.StringType):
+            column = column.cast("timestamp").alias(found.name)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def _java_format(stream: Stream, pattern: str) -> str:
+    """A ``timestamp_format`` as Spark writes it."""
+    parts = re.split(r"%(.)", pattern)
+    crowded = any(not text for text in parts[2:-1:2])
+    found = ""
+    for place, part in enumerate(parts):
+        if place % 2 == 0 or part == "%":
+            text = part.replace("'", "''")
+            found += f"'{text}'" if text else ""
+        elif part == "f":
+            found += "".join(f"[{'S' * digits}]" for digits in range(6, 0, -1))
+        elif part not in JAVA:
+            raise unreadable_by_spark(stream, f"%{part} in its timestamp_format")
+        else:
+            found += JAVA[part] * (2 if crowded and part in "mdHIMS" else 1)
+    return found
+
+
+def sample_of(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
+    """``sample`` of the queries, each once, spread evenly over them; all of them if there are no more."""
+    count = min(sample, len(queries))
+    return [queries[index * len(queries) // count] for index in range(count)]
+
+
+def measure(
+    spark: SparkSession,
+    plan: SharingPlan,
+    begin: int,
+    end: int,
+    sample: int,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[dict[str, Any]]:
+    """Run some of a plan's queries unshared, one plain Spark job each, for the windows that end in (begin,
+    end].
+
+    The sample is spread evenly over the workload. Answers are computed and dropped (Spark's ``noop`` sink).
+    Returns ``query``, ``rows_scanned`` (events in the history that its windows cover), ``cpu_seconds`` and
+    ``wall_seconds``. A first run of the first query, to warm the JVM up, is not counted.
+    """
+    # Spark 4.2 generates Java that does not compile for a filter above its sliding window, and then
+    # interprets: without this elimination the same jobs take about half the time
+    spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+    queries = plan.workload.queries
+    chosen = sample_of(queries, sample)
+    found = []
+    for number, query in enumerate([chosen[0], *chosen]):
+        report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
+        stream = plan.workload.stream(query.stream)
+        time_column = quoted_column(stream.time)
+        frame = with_leaves(native_frame(spark, stream), stream, query.columns()).where(
+            time_column < F.timestamp_micros(F.lit(end))
+        )
+        if query.window.is_rows:
+            frame = frame.select(*(quoted_column(name) for name, _ in stream.schema))
+        else:
+            first = history_start([query.window], begin, end)
+            frame = frame.where(time_column >= F.timestamp_micros(F.lit(first)))
+        rows = frame.count() if number else 0
+        cpu, wall = CpuSeconds(), time.perf_counter()
+        ends, ago = F.col("window_end"), query.window.ago
+        answers = unshared(frame, query, stream.time).where(
+            (ends > F.timestamp_micros(F.lit(begin - ago))) & (ends <= F.timestamp_micros(F.lit(end - ago)))
+        )
+        answers.write.format("noop").mode("overwrite").save()
+        if number:
+            found.append(
+                {
+                    "query": query.name,
+                    "rows_scanned": rows,
+                    "cpu_seconds": round(cpu.spent(), 3),
+                    "wall_seconds": round(time.perf_counter() - wall, 3),
+                }
+            )
+    return found

@@ -1,0 +1,189 @@
+"""Event sequences window by window, in plain Python over the raw events of one window and group.
+
+What the shared execution is compared with and audited by: it shares nothing with it but the definition. Counts are
+Python integers, sums exact fractions; one pass over a key's events in order of time keeps, for every prefix of the
+pattern, how many sequences match it and what is aggregated over them (A-Seq's recurrence, Sharon section 3.2, without
+its expiry: a window is all there is).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Protocol
+
+from optimizer.workload.values import ACQ, DOUBLE, Output, Pattern, Type, decimal
+
+Event = tuple[int, str, tuple[Any, ...]]
+"""Time in microseconds, type, and the value of each output's argument."""
+
+COUNT = decimal(38, 0)
+
+
+class _Over(Protocol):
+    """What is aggregated over some sequences."""
+
+    def extended(self, sequences: int, value: Any) -> _Over:
+        """Over the same sequences, each with one event more that is aggregated."""
+
+    def joined(self, other: Any) -> _Over:
+        """Over these sequences and others."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sum over values: how many, the exact sum of the finite ones and of their magnitudes, and what is not finite."""
+
+    count: int = 0
+    total: Fraction = Fraction(0)
+    magnitude: Fraction = Fraction(0)
+    strange: frozenset[str] = frozenset()
+
+    def extended(self, sequences: int, value: Any) -> Total:
+        """Over the same sequences, each with a value more; null adds nothing."""
+        if value is None or not sequences:
+            return self
+        if isinstance(value, float) and not math.isfinite(value):
+            return replace(self, count=self.count + sequences, strange=self.strange | {str(value)})
+        # dates and moments are only counted
+        exact = sequences * Fraction(value) if isinstance(value, (int, float, Decimal)) else Fraction(0)
+        return replace(
+            self, count=self.count + sequences, total=self.total + exact, magnitude=self.magnitude + abs(exact)
+        )
+
+    def joined(self, other: Total) -> Total:
+        """Over these sequences and others."""
+        return Total(
+            self.count + other.count,
+            self.total + other.total,
+            self.magnitude + other.magnitude,
+            self.strange | other.strange,
+        )
+
+    @property
+    def double(self) -> float:
+        """The sum as a double."""
+        if not self.strange:
+            return _float(self.total)
+        return float(next(iter(self.strange))) if len(self.strange) == 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The least or greatest value, NaN the greatest of all; None: there is none."""
+
+    best: Callable[..., Any]
+    value: Any = None
+
+    def extended(self, sequences: int, value: Any) -> Extreme:
+        """Over the same sequences, each with a value more."""
+        return self if not sequences else self.joined(Extreme(self.best, value))
+
+    def joined(self, other: Extreme) -> Extreme:
+        """Over these sequences and others."""
+        known = [value for value in (self.value, other.value) if value is not None]
+        return replace(self, value=self.best(known, key=_order) if known else None)
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    strange = isinstance(value, float) and math.isnan(value)
+    return strange, 0 if strange else value
+
+
+def _float(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def matches(
+    events: Iterable[Event], pattern: Sequence[str], over: Sequence[tuple[str | None, _Over]]
+) -> tuple[int, list[Any]]:
+    """How many sequences of one key's events match a pattern, and what is aggregated over them.
+
+    ``over``: for each output the type of the events that it aggregates (None: nothing) and its value over nothing.
+    """
+    nothing = [start for _, start in over]
+    counts = [1] + [0] * len(pattern)
+    found: list[list[Any]] = [list(nothing) for _ in counts]
+    for _, together in groupby(sorted(events, key=itemgetter(0)), key=itemgetter(0)):
+        # events of one time do not follow one another: all extend what was there before
+        more, known = list(counts), [list(values) for values in found]
+        for _, type_, values in together:
+            for place, event in enumerate(pattern):
+                if event != type_ or not counts[place]:
+                    continue
+                more[place + 1] += counts[place]
+                for number, (wanted, _) in enumerate(over):
+                    extended = found[place][number]
+                    if wanted == event:
+                        extended = extended.extended(counts[place], values[number])
+                    known[place + 1][number] = known[place + 1][number].joined(extended)
+        counts, found = more, known
+    return counts[-1], found[-1]
+
+
+def fitting(value: Fraction | int, type: Type) -> Decimal | None:
+    """An exact value as a decimal, rounded half up; None if it does not fit."""
+    scaled = abs(Fraction(value)) * 10**type.scale
+    unscaled = math.floor(scaled + Fraction(1, 2))
+    if unscaled >= 10**type.precision:
+        return None
+    with localcontext(prec=100):
+        return Decimal(unscaled if value >= 0 else -unscaled).scaleb(-type.scale)
+
+
+# ------------------------------------------------------------------------------------------ answers of a query
+def evidence_of(output: Output) -> dict[str, Type]:
+    """What :func:`answer` says of an output, with the types: the answer under the empty name, and what an audit needs
+    to judge sums and means (:func:`spark_jobs.audit.unshared.agreement.agrees`)."""
+    found = {"": output.type}
+    if output.function in ("sum", "avg"):
+        assert output.argument_type is not None
+        found["count"] = COUNT
+        if not output.argument_type.is_exact:
+            found["magnitude"] = DOUBLE
+        elif output.function == "avg":
+            found["total"] = decimal(38, output.argument_type.scale)
+    return found
+
+
+def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]]) -> list[dict[str, Any]] | None:
+    """The evidence of each output over the sequences of the events of some keys; None if no sequence matches."""
+    assert query.pattern is not None
+    over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
+    sequences, found = 0, [start for _, start in over]
+    for events in keys:
+        count, more = matches(events, query.pattern.events, over)
+        sequences += count
+        found = [known.joined(new) for known, new in zip(found, more, strict=True)]
+    if not sequences:
+        return None
+    return [_told(query.pattern, output, sequences, value) for output, value in zip(outputs, found, strict=True)]
+
+
+def _over(output: Output) -> Any:
+    return Extreme(min if output.function == "min" else max) if output.function in ("min", "max") else Total()
+
+
+def _told(pattern: Pattern, output: Output, sequences: int, over: Any) -> dict[str, Any]:
+    if isinstance(over, Extreme):
+        return {"": over.value}
+    if output.function == "count":
+        times = 1 if output.event is None else pattern.events.count(output.event)
+        return {"": fitting(over.count if output.argument is not None else times * sequences, output.type)}
+    told: dict[str, Any] = {"": None, "count": fitting(over.count, COUNT)}
+    types = evidence_of(output)
+    told |= {"magnitude": _float(over.magnitude)} if "magnitude" in types else {}
+    told |= {"total": fitting(over.total, types["total"])} if "total" in types else {}
+    if over.count:
+        mean = over.total / over.count if output.function == "avg" else over.total
+        strange = over.double if over.strange else _float(mean)
+        told[""] = strange if output.type == DOUBLE else fitting(mean, output.type)
+    return told

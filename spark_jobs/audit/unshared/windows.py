@@ -1,0 +1,257 @@
+"""Unshared execution: each query alone, by Spark's own aggregates over raw events.
+
+:func:`unshared` is what people write today, one sliding ``window()`` a query: the baseline of the
+benchmarks. :func:`recompute` answers a handful of given windows without ``window()``: the audit compares
+published answers with it; :func:`agrees` says how far doubles and sketches may differ, and :func:`qualifies` which
+rows HAVING leaves. Columns are built from our values only, never from query text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import Window as SparkWindow
+from pyspark.sql import functions as F
+
+from optimizer.workload.values import ACQ, Output, Window
+from spark_jobs.audit.unshared import sequences
+from spark_jobs.audit.unshared.calendars import windows_holding
+from spark_jobs.audit.unshared.columns import (
+    GroupedFrame,
+    Schema,
+    ddl_of,
+    derived_column,
+    literal_column,
+    quoted_column,
+    schema_of,
+    spark_output,
+    to_column,
+)
+from spark_jobs.audit.unshared.spark_evidence import evidence_columns
+from spark_jobs.audit.unshared.values import COMPARISONS, compared_outputs, recomputed_parts
+from spark_jobs.streams.sources.expressions import arrow_type
+
+
+def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
+    """One query as one plain Spark aggregation over Spark's sliding ``window()``: every window of the frame.
+
+    Returns window_start and window_end (of the content: a historical window's instant is ``ago`` later), the group
+    columns and the outputs, of the answers that satisfy HAVING. Integers are summed as Spark does, in 64 bits (null on
+    overflow). ``window()`` refuses a slide beyond the range: there the windows are those of a tumbling one and events
+    behind their ends are filtered out.
+
+    Windows of rows have their ``position``, the number of the first row, behind the end; ``frame`` then has just the
+    stream's columns, in its order, and all its events. A refresh bound is taken as the slide, as a job by itself has
+    nothing to wait for, unless the window names the instants that are asked for.
+    """
+    range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
+    schema = schema_of(frame)
+    window, time = F.col("`heddle window`"), quoted_column(time_column)
+    told = {"window_start": window["start"], "window_end": window["end"]}
+    if query.window.is_rows:
+        frame = _row_windows(frame, query.window, time)
+        told["position"] = window["position"]
+    if query.filter is not None:
+        frame = frame.where(to_column(query.filter, schema))
+    if not query.window.is_regular:
+        frame = frame.select("*", F.explode(windows_holding(query.window, time)).alias("heddle window"))
+        if query.window.at is not None:
+            frame = frame.where(F.unix_micros(window["end"]).isin(list(query.window.at)))
+    elif not query.window.is_rows:
+        told["window_end"] = F.timestamp_micros(F.unix_micros(window["start"]) + range_)
+        sizes = [f"{size} microseconds" for size in (max(range_, slide), slide, -query.window.ago % slide)]
+        frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))
+        if slide > range_:
+            frame = frame.where(time < told["window_end"])
+        if query.window.at is not None:
+            asked = [instant - query.window.ago for instant in query.window.at]
+            ends = F.unix_micros(window["start"]) + range_
+            frame = frame.where(ends.isin(asked) if asked else F.lit(False))
+    if query.pattern is not None:
+        plain = {
+            part.name: part
+            for output in (*query.outputs, *compared_outputs(query))
+            for part in recomputed_parts(output)
+        }
+        found = _sequences(frame, query, time, told, list(plain.values()), schema)
+        for condition, output in zip(query.having, compared_outputs(query), strict=True):
+            found = found.where(COMPARISONS[condition.comparison](_of_parts(output), literal_column(condition.value)))
+        values = (_of_parts(output).alias(output.name) for output in query.outputs)
+        return found.select(*told, *_groups(query, schema), *values)
+    grouped = GroupedFrame(schema)
+    answers = {output.name: spark_output(grouped, output) for output in query.outputs}
+    kept = [
+        COMPARISONS[condition.comparison](spark_output(grouped, condition.output), literal_column(condition.value))
+        for condition in query.having
+    ]
+    groups = _groups(query, schema)
+    orders = _orders(grouped, query, groups)
+    keys = (key.alias(name) for name, key in groups.items())
+    found = frame.groupBy(window, *keys).agg(*grouped.aliased())
+    if kept:
+        found = found.where(reduce(lambda both, and_: both & and_, kept))
+    if query.top is not None:
+        first = F.row_number().over(SparkWindow.partitionBy(window).orderBy(*orders))
+        found = found.select("*", first.alias("heddle place")).where(F.col("`heddle place`") <= query.top.k)
+    return found.select(
+        *(column.alias(name) for name, column in told.items()),
+        *(quoted_column(name) for name in groups),
+        *(column.alias(name) for name, column in answers.items()),
+    )
+
+
+def _of_parts(output: Output) -> SparkColumn:
+    """An output in a frame of recomputed parts."""
+    columns = [quoted_column(part.name) for part in recomputed_parts(output)]
+    return derived_column(output, columns) if output.parts else columns[0]
+
+
+def _orders(grouped: GroupedFrame, query: ACQ, groups: Mapping[str, SparkColumn]) -> list[SparkColumn]:
+    """What the answers of a window are put in order by, the group columns last."""
+    found = []
+    for order in query.top.orders if query.top is not None else ():
+        column = spark_output(grouped, order.output)
+        name = f"{'desc' if order.descending else 'asc'}_nulls_{'first' if order.nulls_first else 'last'}"
+        found.append(getattr(column, name)())
+    return [*found, *(quoted_column(name).asc_nulls_first() for name in groups)]
+
+
+def _row_windows(frame: DataFrame, window: Window, time: SparkColumn) -> DataFrame:
+    """The rows, once for every whole window of rows that holds them."""
+    range_, slide = window.range, window.slide
+    order = [time]
+    for name, type in frame.dtypes:
+        column = quoted_column(name)
+        order.append(column.asc_nulls_first())
+        if type in ("double", "float"):
+            # Spark's order takes -0.0 for 0.0
+            order.append(column.cast("string") != "-0.0")
+    per = [quoted_column(name) for name in window.per or ()]
+    numbered = frame.where(time.isNotNull()).select(
+        "*", (F.row_number().over(SparkWindow.partitionBy(*per).orderBy(*order)).cast("bigint") - 1).alias("heddle row")
+    )
+    row = F.col("`heddle row`")
+    before = row - (range_ - 1)
+    first = F.when(before <= 0, F.lit(0)).otherwise(before + F.pmod(-before, F.lit(slide)))
+    last = row - F.pmod(row, F.lit(slide))
+    held = numbered.where(first <= last).select(
+        "*", F.explode(F.sequence(first, last, F.lit(slide).cast("bigint"))).alias("heddle position")
+    )
+    position = F.col("`heddle position`")
+    whole = SparkWindow.partitionBy(position, *per)
+    named = F.struct(
+        F.min(time).over(whole).alias("start"),
+        F.timestamp_micros(F.unix_micros(F.max(time).over(whole)) + 1).alias("end"),
+        position.alias("position"),
+    )
+    counted = held.select("*", F.count(F.lit(1)).over(whole).alias("heddle rows"), named.alias("heddle window"))
+    return counted.where(F.col("`heddle rows`") == range_)
+
+
+def _sequences(
+    frame: DataFrame,
+    query: ACQ,
+    time: SparkColumn,
+    window: Mapping[str, SparkColumn],
+    outputs: Sequence[Output],
+    schema: Schema,
+) -> DataFrame:
+    """The answers of a query of event sequences over events that were put into windows: the window's columns, the group
+    columns, and of each output, as ``<name> <what>``, the evidence."""
+    pattern, groups = query.pattern, _groups(query, schema)
+    assert pattern is not None
+    keys = {name: column.alias(name) for name, column in {**window, **groups}.items()}
+    per = [quoted_column(name).alias(f"heddle per {number}") for number, name in enumerate(pattern.per)]
+    arguments = [
+        (F.lit(None).cast("int") if output.argument is None else to_column(output.argument, schema)).alias(
+            f"heddle argument {number}"
+        )
+        for number, output in enumerate(outputs)
+    ]
+    told = {
+        f"{output.name} {what}".rstrip(): type_
+        for output in outputs
+        for what, type_ in sequences.evidence_of(output).items()
+    }
+    read = frame.select(
+        *keys.values(),
+        F.unix_micros(time).alias("heddle time"),
+        quoted_column(pattern.on).cast("string").alias("heddle type"),
+        *per,
+        *arguments,
+    )
+    types = [read.schema[name].dataType.simpleString() for name in keys] + [ddl_of(type_) for type_ in told.values()]
+    escaped = [name.replace("`", "``") for name in (*keys, *told)]
+    returned = ", ".join(f"`{name}` {type_}" for name, type_ in zip(escaped, types, strict=True))
+    arrow = {name: arrow_type(type_) for name, type_ in told.items()}
+
+    # Spark's columns stay here
+    names, columns = list(keys), len(per)
+
+    def answered(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
+        by_key: dict[Hashable, list[sequences.Event]] = {}
+        for row in events.drop_columns(names).to_pylist():
+            at, type_, *values = row.values()
+            by_key.setdefault(tuple(values[:columns]), []).append((at, type_, tuple(values[columns:])))
+        found = sequences.answer(query, outputs, by_key.values())
+        told = [value for one in found or () for value in one.values()]
+        whole = {name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)}
+        whole |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, told, strict=found is not None)}
+        empty = {name: pa.array([], value.type) for name, value in zip(names, key, strict=True)}
+        empty |= {name: pa.array([], type_) for name, type_ in arrow.items()}
+        return pa.table(whole if found else empty)
+
+    return read.groupBy(*keys).applyInArrow(answered, returned)
+
+
+def _groups(query: ACQ, schema: Schema) -> dict[str, SparkColumn]:
+    names = query.select or tuple(name for name, _ in query.group_by)
+    computed = {name: to_column(expression, schema) for name, expression in query.derived}
+    columns = [computed[name] if name in computed else quoted_column(name) for name, _ in query.group_by]
+    return dict(zip(names, columns, strict=True))
+
+
+# -------------------------------------------------------------------------------------- sampled windows
+def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[tuple[int, int]]) -> DataFrame:
+    """Answers for the given windows (start, end), microseconds, alone: the spans of their content, also of historical
+    ones. No group is left out: :func:`qualifies` says which rows satisfy HAVING.
+
+    As :func:`unshared`, but integers are summed in 38 digits so that an overflow can be told from a wrong sum, ranks
+    are exact where Spark's own multiply in doubles, and after each output stands, as ``<name> <what>``, what
+    :func:`agrees` needs of it. What HAVING compares and the order goes by stands behind, named ``having <number>``. Of
+    a derived output there are its parts, named ``<output> part <name>``.
+    """
+    schema = schema_of(frame)
+    time = quoted_column(time_column)
+    spans = [(F.timestamp_micros(F.lit(start)), F.timestamp_micros(F.lit(end))) for start, end in windows]
+    tests = ((time >= start) & (time < end) for start, end in spans)
+    inside = reduce(lambda either, or_: either | or_, tests, F.lit(False))
+    frame = frame.where(inside)
+    if query.filter is not None:
+        frame = frame.where(to_column(query.filter, schema))
+    all_windows = F.array(*(F.struct(start.alias("start"), end.alias("end")) for start, end in spans))
+    holding = F.filter(all_windows, lambda window: (time >= window["start"]) & (time < window["end"]))
+    # one select, the events' columns untouched: group names may be those of other source columns
+    exploded = frame.select("*", F.explode(holding).alias("heddle window"))
+    groups = _groups(query, schema)
+    window = F.col("`heddle window`")
+    audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
+    if query.pattern is not None:
+        told = {"window_start": window["start"], "window_end": window["end"]}
+        return _sequences(exploded, query, time, told, audited, schema)
+    grouped = GroupedFrame(schema)
+    answers = [
+        column.alias(f"{output.name} {what}" if what else output.name)
+        for output in audited
+        for what, column in evidence_columns(grouped, output).items()
+    ]
+    found = exploded.groupBy(
+        window["start"].alias("window_start"),
+        window["end"].alias("window_end"),
+        *(key.alias(name) for name, key in groups.items()),
+    ).agg(*grouped.aliased())
+    return found.select("window_start", "window_end", *(quoted_column(name) for name in groups), *answers)

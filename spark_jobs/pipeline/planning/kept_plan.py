@@ -1,0 +1,201 @@
+"""What the newest plan was made from, so that a plan is made again only if that is not so any more.
+
+A file of the warehouse, :data:`FILE`, has it twice. *As it was asked for*: a digest of the bytes of the files, the
+settings, the listings of the sources, the registered queries and this code. If it is the same, not even the queries are
+read again (:func:`unchanged_plan`). *As it was searched*: rates and cost model; if the queries mean the same and the
+rates are about the same, nothing is searched again (:func:`reusable_plan`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.files import STDIN, workload_files
+from optimizer.plan.definition import SharingPlan
+from optimizer.plan.reuse import Searched, reused
+from optimizer.search.cost import CostModel
+from optimizer.workload.values import Stream, Workload, digest, from_json, to_json
+from spark_jobs.pipeline.planning.requested import PlanningRequest
+from spark_jobs.store.settings import DECLARED, PROJECT, settings
+from spark_jobs.store.warehouse import places, plans
+from spark_jobs.store.warehouse.places import relocated_as
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.files import files_of
+from spark_jobs.streams.sources.formats import format_of
+
+FILE = "planned.json"
+
+LIBRARIES = ("sqlglot", "numpy", "scipy", "numba")
+"""Libraries that decide what a query means, or which plan is found."""
+
+
+def fingerprint(request: PlanningRequest) -> str | None:
+    """Return a digest of a request with the content of its files, the settings and this code; None if that cannot be
+    known beforehand: standard input, or a file that cannot be read."""
+    paths = [Path(path) for path in request.files]
+    if STDIN in paths:
+        return None
+    content = sha256()
+    try:
+        for path in (*workload_files(paths), Path(request.streams)):
+            data = path.read_bytes()
+            content.update(f"{len(data)} {os.path.abspath(path)}\0".encode())  # noqa: PTH100 - of links the name
+            content.update(data)
+    except (OSError, HeddleError):
+        return None
+    absolute = [os.path.abspath(path) for path in paths]  # noqa: PTH100
+    options = [str(getattr(request, option.name)) for option in fields(request)]
+    return digest([content.hexdigest(), absolute, options, _settings(), code()])
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The content of :data:`FILE`. ``request``: what was asked for, ``sources``: the streams that its files declare,
+    each with a digest of its listing; both None if something in them was wrong or is not seen in a listing.
+    ``registered``: a digest of the stored tables that name the queries and plans; ``code``: that searched."""
+
+    version: int
+    fingerprint: str
+    registered: str
+    request: str | None
+    sources: tuple[tuple[Stream, str], ...] | None
+    searched: Searched
+    code: str
+
+    def to_json(self) -> dict[str, Any]:
+        sources = None if self.sources is None else [[to_json(stream), mark] for stream, mark in self.sources]
+        return vars(self) | {"sources": sources, "searched": self.searched.to_json()}
+
+    @classmethod
+    def of(cls, warehouse: Warehouse) -> _Kept | None:
+        """As it is stored; None if it is not there or cannot be read."""
+        try:
+            found = json.loads((warehouse.place / FILE).read())
+            sources = found["sources"]
+            known = None if sources is None else tuple((from_json(stream), str(mark)) for stream, mark in sources)
+            return cls(**found | {"sources": known, "searched": Searched.from_json(found["searched"])})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError):
+            return None
+
+
+def unchanged_plan(warehouse: Warehouse, request: PlanningRequest) -> tuple[SharingPlan, int] | None:
+    """The newest plan and its version, if the same was asked for when it was made, of the same files of queries and of
+    sources, and nothing was registered since."""
+    kept = _Kept.of(warehouse)
+    if kept is None or kept.request is None or kept.sources is None or kept.request != fingerprint(request):
+        return None
+    if request.cost_model == "measured" or kept.registered != _registered(warehouse):
+        return None
+    if any(_listing(stream) != mark for stream, mark in kept.sources):
+        return None
+    plan = plans.load_plan(warehouse, kept.version)
+    return (plan, kept.version) if plan.fingerprint == kept.fingerprint else None
+
+
+@dataclass(frozen=True)
+class Reusable:
+    """A stored plan that holds, and what it was searched with."""
+
+    plan: SharingPlan
+    version: int
+    searched: Searched
+
+
+def reusable_plan(
+    warehouse: Warehouse | None,
+    workload: Workload,
+    rates: Mapping[str, Fraction],
+    algorithm: str,
+    model: CostModel,
+    tolerance: float,
+) -> Reusable | None:
+    """The newest plan for queries that mean the same, if a search would keep it
+    (:func:`optimizer.plan.reuse.reused`)."""
+    kept = _Kept.of(warehouse) if warehouse is not None else None
+    if warehouse is None or kept is None or kept.code != code() or plans.current_version(warehouse) != kept.version:
+        return None
+    plan = relocated_as(plans.load_plan(warehouse, kept.version), {stream.name: stream for stream in workload.streams})
+    found = reused(plan, kept.searched, workload, rates, algorithm, model, tolerance)
+    return None if found is None else Reusable(found, kept.version, kept.searched)
+
+
+def sources_of(streams: Iterable[Stream]) -> tuple[tuple[Stream, str], ...] | None:
+    """The streams, each with a digest of its listing; None if one has none."""
+    found = [(stream, _listing(stream)) for stream in streams]
+    return tuple((stream, mark) for stream, mark in found if mark) if all(mark for _, mark in found) else None
+
+
+def note_plan(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    searched: Searched,
+    version: int,
+    request: str | None = None,
+    sources: tuple[tuple[Stream, str], ...] | None = None,
+) -> None:
+    """Note under the lease what a plan that was just stored, or that holds, was made from."""
+    kept = _Kept(version, plan.fingerprint, _registered(warehouse), request, sources, searched, code())
+    content = json.dumps(kept.to_json(), sort_keys=True).encode()
+    file = warehouse.place / FILE
+    try:
+        is_kept = file.read() == content
+    except OSError:
+        is_kept = False
+    if not is_kept:
+        file.put(content)
+
+
+def _registered(warehouse: Warehouse) -> str:
+    """A digest of what is registered and planned, and of where the streams of plans lie."""
+    versions = [warehouse.version(name) for name in ("sharing_plans", "workload_queries")]
+    return digest([*versions, places.noted_places(warehouse)])
+
+
+def _listing(stream: Stream) -> str:
+    """A digest of what a listing of a source says of each of its files; empty if it does not tell all changes."""
+    if stream.source.origin is not None or not format_of(stream).is_listing_complete:
+        return ""
+    try:
+        files = files_of(stream)
+        if files.warnings:
+            return ""
+        marks = files.marks.to_pylist() if isinstance(files.marks, pa.Array) else list(files.marks)
+    except HeddleError:
+        return ""
+    return digest([files.table, files.commit, list(files.names), marks])
+
+
+def _settings() -> list[tuple[str, str]]:
+    """The texts of the settings that are given, without secrets."""
+    configured = settings()
+    return [(each.name, repr(configured.texts.get(each.name))) for each in DECLARED if not each.is_secret]
+
+
+@cache
+def code() -> str:
+    """A digest of the files of this code and of the libraries that decide with it, by size and time."""
+    found: list[object] = [sys.version]
+    for folder in ("optimizer", "spark_jobs"):
+        for root, _, names in os.walk(PROJECT / folder):
+            found += [_mark(Path(root, name)) for name in sorted(names) if name.endswith((".py", ".json"))]
+    specs = (find_spec(name) for name in LIBRARIES)
+    found += [_mark(Path(spec.origin)) for spec in specs if spec is not None and spec.origin is not None]
+    return digest(sorted(map(str, found)))
+
+
+def _mark(path: Path) -> Sequence[object]:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns

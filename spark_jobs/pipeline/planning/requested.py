@@ -1,0 +1,237 @@
+"""From workload files to a stored sharing plan, without a JVM: what ``refresh_sharing_plan`` runs.
+
+A plan version is a set of immutable rows of ``sharing_plans``. A refresh that changes neither the queries nor the
+trees keeps the version that is there, so rates that wander a little do not churn plans.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.language.files import STDIN_NAME, shown_path, workload_files
+from optimizer.search.cost import CostModel, measured
+from optimizer.search.cost import cost_model as named_model
+from optimizer.synopses.sharing import Profile
+from optimizer.synopses.synopsis import families_of
+from optimizer.workload.values import Workload
+from spark_jobs.pipeline.costs.fit import fit_of
+from spark_jobs.pipeline.costs.measurements import Measured, last_groups, last_measured, measure_source, profile
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse import registry
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.copies.readers import StrPath, known_streams
+from spark_jobs.streams.sources.inspection import as_warned
+
+RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
+
+LONGEST_RATE = 100
+
+Event = Literal["paused", "resumed", "removed"]
+
+TOLERANCE = 0.05
+"""How much dearer than a plan from scratch the plan in force may become before it is replaced."""
+
+
+@dataclass(frozen=True)
+class PlanningRequest:
+    """What is to be planned, and how.
+
+    Attributes
+    ----------
+    files, streams
+        Workload files, folders of them or patterns; the file that declares the streams.
+    rates
+        Tuples per second by stream, in place of those that are measured.
+    algorithm, cost_model, counter
+        Names of a search, of a cost model and of an edge counter.
+    budget
+        CPU seconds to improve the plan of each stream. None: the default of ``best``.
+    tolerance
+        The plan in force is kept while it costs at most ``1 + tolerance`` times the plan from scratch.
+    exactly
+        Whether the files are the whole workload: registered queries that they lack are removed.
+    prune
+        Whether registered queries are removed that came from these files and are no longer there.
+    reuse
+        Whether the plan in force is not searched again if its queries mean the same and rates are about the same.
+    """
+
+    files: tuple[StrPath, ...]
+    streams: StrPath
+    rates: Mapping[str, Fraction] = field(default_factory=dict)
+    algorithm: str = "best"
+    cost_model: str = "paper"
+    counter: str = "auto"
+    budget: float | None = None
+    tolerance: float = TOLERANCE
+    exactly: bool = False
+    prune: bool = False
+    reuse: bool = False
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The workload of some files, with everything that was found wrong with it (the rest is usable).
+
+    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given; ``given``:
+    the files and folders that were named, absolute;
+    ``streams_wrong``: whether some stream cannot be used; ``wrong``: the names, as findings have them, of queries with
+    an error, also of those that are told of together.
+    """
+
+    workload: Workload
+    diagnostics: tuple[Diagnostic, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    read: tuple[str, ...] = ()
+    streams_wrong: bool = False
+    wrong: frozenset[str] = frozenset()
+    given: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return [found for found in self.diagnostics if found.severity == "error"]
+
+
+def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Warehouse | None = None) -> Inputs:
+    """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
+
+    ``warehouse``: where queries may be registered. What is registered with the same text keeps its meaning.
+
+    ``files``: as for :func:`workload_files`. Where streams may lie, how many queries an owner may have, and whose
+    those are that name no owner, say the ``source_roots``, the ``owner_quota`` and the ``owner`` of
+    :class:`spark_jobs.store.settings.Settings`.
+    Raises HDL-111 if a file is missing.
+    """
+    quota, owner = settings().owner_quota, settings().owner
+    # the parser's library is not for those who only plan, or read what is planned
+    from optimizer.language.parser import load_workload
+
+    given = tuple(os.path.abspath(_without_pattern(path)) for path in files)  # noqa: PTH100 - of links the name
+    files = workload_files(files)
+    if not Path(streams_file).is_file():
+        raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))
+    streams, known, diagnostics = known_streams(streams_file)
+    streams_wrong = any(told.severity == "error" for told in diagnostics)
+    named = (re.match(r"stream (\w+): ", one.message) for one in diagnostics if one.severity == "error")
+    unreadable = {*streams, *(one[1] for one in named if one)} - set(known)
+    origin: dict[str, str] = {}
+    wrong: set[str] = set()
+    having_tables = settings().tables_of_owners
+
+    @cache
+    def registered_texts() -> dict[str, str]:
+        known = registry.live(warehouse) if warehouse is not None else {}
+        return {name: one.last.text for name, one in known.items()}
+
+    def registered_text(name: str) -> str:
+        return registered_texts().get(name, "")
+
+    workload, found = load_workload(
+        files, known, None, quota, origin, unreadable, wrong, having_tables, owner, registered_text
+    )
+    filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
+    whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
+    read = tuple(map(shown_path, files))
+    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong), given)
+
+
+def _without_pattern(path: StrPath) -> Path:
+    """The folder before the first part of a path that is a pattern; the path if none is."""
+    parts = Path(path).parts
+    patterns = (number for number, part in enumerate(parts) if any(sign in part for sign in "*?["))
+    return Path(*parts[: next(patterns, len(parts))])
+
+
+def rates_of(
+    workload: Workload, given: Mapping[str, Fraction], warehouse: Warehouse | None = None
+) -> tuple[dict[str, Fraction], list[Measured], list[Diagnostic]]:
+    """The rate of each stream that a query reads: as given, else measured from its source now.
+
+    A source that cannot be read is reported, and planned at the rate recorded last in ``warehouse``, or else at one
+    tuple a second: its queries stay registered and the other streams go on. Returns rates, measurements and
+    diagnostics. Raises HDL-407 for a rate of an unknown stream.
+    """
+    for name in given:
+        if name not in {stream.name for stream in workload.streams}:
+            raise HeddleError("HDL-407", f"a rate is given for {name}, which is no stream")
+    rates: dict[str, Fraction] = {}
+    measurements, diagnostics = [], []
+    for name in dict.fromkeys(query.stream for query in workload.queries):
+        if name in given:
+            rates[name] = given[name]
+            continue
+        try:
+            measurements.append(measure_source(workload.stream(name), warehouse))
+            rates[name] = measurements[-1].rate
+        except HeddleError as error:
+            diagnostics.append(as_warned(error.diagnostic))
+            known = last_measured(warehouse, name) if warehouse is not None else None
+            rates[name] = known if known is not None else Fraction(1)
+    return rates, measurements, diagnostics
+
+
+def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostModel) -> dict[str, Profile]:
+    """A sample of each stream whose queries over windows of time have different filters or group-bys, which may share
+    partial aggregates, or of which the ``measured`` model does not know how many groups a fragment has. Streams that
+    cannot be read have none (and are reported where their rate is measured)."""
+    found: dict[str, Profile] = {}
+    known = dict(model.groups_per_fragment)
+    for name in dict.fromkeys(query.stream for query in workload.queries):
+        queries = [query for query in workload.queries_of(name) if query.is_plain]
+        is_unknown = model.name == "measured" and name not in known
+        if queries and (is_unknown or len(families_of(queries)) > 1):
+            try:
+                found[name] = profile(workload.stream(name), queries, rates[name])
+            except HeddleError:
+                continue
+    return found
+
+
+def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse | None = None) -> CostModel:
+    """The cost model of a name; ``measured`` knows the groups per fragment that were measured.
+
+    With a ``warehouse``: by the costs that were fitted to its runs (``heddle calibrate --warehouse``), and by the
+    groups that were recorded last where there is no measurement now.
+    """
+    if name != "measured":
+        return named_model(name)
+    groups = {found.stream: found.groups_per_fragment for found in measurements if found.groups_per_fragment}
+    if warehouse is None:
+        return measured(groups_per_fragment=groups)
+    return measured(fit_of(warehouse).coefficients, last_groups(warehouse) | groups)
+
+
+def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
+    """``STREAM=TUPLES_PER_SECOND`` options as exact fractions. Raises HDL-112."""
+    rates: dict[str, Fraction] = {}
+    for text in texts:
+        name, _, number = (part.strip() for part in text.partition("="))
+        try:
+            rate = parse_rate(number)
+        except HeddleError:
+            rate = Fraction(-1)
+        if not name or rate < 0:
+            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
+        if rates.setdefault(name, rate) != rate:
+            raise HeddleError("HDL-112", f"stream {name} is given two rates, {rates[name]} and {rate}", "give one")
+    return rates
+
+
+def parse_rate(text: str) -> Fraction:
+    """Tuples per second as an exact fraction, at least 0: 1200, 0.5, 1e6, 6/5. Raises HDL-112."""
+    try:
+        # an exponent of many digits would be a number of as many gigabytes
+        rate = Fraction(text.strip()) if RATE.fullmatch(text.strip()) else Fraction(-1)
+    except ZeroDivisionError:
+        rate = Fraction(-1)
+    if rate < 0:
+        raise HeddleError("HDL-112", f"{text!r} is no rate in tuples per second", "e.g. 1200")
+    return rate

@@ -1,0 +1,178 @@
+"""What was, again: backfills in few large runs, and intervals whose source has changed since they were published.
+
+Neither has machinery of its own. A backfill is a sequence of ordinary runs; one that was cut off goes on where it was,
+because a run whose content is published already changes nothing. A *repair* finds the intervals whose content is no
+longer what was published (late events, removed files, windows that were withheld) and runs them again, as new
+revisions: the partial aggregates of unchanged times are reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.instants import DAY
+from spark_jobs.pipeline.run.declarations import Declarations, columns_used
+from spark_jobs.pipeline.run.estimate import Prices, RunEstimate
+from spark_jobs.pipeline.run.narrowing import changed_by_declaration, changed_since
+from spark_jobs.pipeline.run.preparation import listed, plan_without
+from spark_jobs.pipeline.run.values import RunRequest
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.publish_log import LogRow, Publications
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.late_events import LateDataImpact
+from spark_jobs.streams.sources.ledger import NOWHERE, Ledger, admitted, ledger, opened
+
+MOST = 10_000
+"""Runs that one backfill may have."""
+
+LISTED_AT_ONCE = 7 * DAY
+"""Microseconds of published intervals of which the sources are listed once."""
+
+
+def chunks(begin: int, end: int, every: int = 7 * DAY) -> Iterator[tuple[int, int]]:
+    """[begin, end) (microseconds) in pieces of ``every``, cut at its multiples since the epoch, so that a backfill over
+    another span of the same history meets the same pieces."""
+    if end <= begin:
+        raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
+    if (end - begin) // every > MOST:
+        raise HeddleError("HDL-504", f"the interval takes more than {MOST:,} runs", "give a longer --every")
+    while begin < end:
+        last = min(end, begin - begin % every + every)
+        yield begin, last
+        begin = last
+
+
+def prices(
+    warehouse: Warehouse,
+    plan_version: int,
+    begin: int,
+    end: int,
+    clock: int,
+    every: int = 7 * DAY,
+    checks: str | None = None,
+) -> list[RunEstimate]:
+    """What the runs of a backfill would be, in order; those that are published already cost nothing."""
+    plan = load_plan(warehouse, plan_version)
+    spans, level = list(chunks(begin, end, every)), settings().checks if checks is None else checks
+    following = Prices(warehouse, plan, listed(warehouse, plan, clock))
+    return [
+        following.price(RunRequest(plan_version, first, last, "price", clock, checks=level)) for first, last in spans
+    ]
+
+
+@dataclass(frozen=True)
+class Outdated:
+    """A published interval (microseconds) whose source or declaration has changed, of which ``revision``, and what
+    changed."""
+
+    begin: int
+    end: int
+    revision: int
+    radius: LateDataImpact
+
+
+def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list[Outdated]:
+    """The published intervals whose content is no longer what was published, by their begin.
+
+    Intervals that a later publication covers are its business. An interval is judged by the plan that it was published
+    by: a new plan makes nothing outdated, unless it declares otherwise what the queries of then used of a stream.
+    ``since`` (microseconds): only intervals that end later.
+
+    Only those are looked at of which the ledger has an entry that is newer than what the publication knew, for times
+    that it read: what is known of all others is what was known then.
+    """
+    known, declared = publish_log.publications_read(warehouse, since), Declarations.now(warehouse)
+    chosen = [number for number in _in_doubt(warehouse, known, declared, clock).tolist() if known.stands(number)]
+    moments = known.at[chosen].tolist()
+    rows = publish_log.logged_publications(warehouse, moments) if chosen else []
+    wanted = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
+    found = []
+    together: dict[tuple[int, tuple[str, ...]], list[LogRow]] = {}
+    plans: dict[int, SharingPlan] = {}
+    for row in sorted(rows, key=lambda row: row.begin):
+        if (row.begin, row.end, row.table_version or 0) in wanted:
+            version = row.plan_version
+            plan = plans[version] = plans[version] if version in plans else load_plan(warehouse, version)
+            together.setdefault((version, tuple(declared.differing(row, plan))), []).append(row)
+    for (version, names), mine in together.items():
+        plan = plans[version]
+        others = plan_without(plan, [query.name for query in plan.workload.queries if query.stream in names])
+        for near in _near(mine):
+            within = min(row.begin for row in near), max(row.end for row in near)
+            listing = listed(warehouse, others, clock, within=within)
+            for row in near:
+                radius = changed_since(warehouse, others, listing, row, clock, bool(names))
+                if names:
+                    radius = changed_by_declaration(plan, names, row, clock).joined(radius)
+                if radius is not None:
+                    found.append(Outdated(row.begin, row.end, row.revision, radius))
+    return sorted(found, key=lambda one: one.begin)
+
+
+def _near(rows: Sequence[LogRow]) -> Iterator[list[LogRow]]:
+    """Publications, by their begin, in pieces for each of which the sources are listed once."""
+    piece: list[LogRow] = []
+    for row in rows:
+        if piece and row.end > piece[0].begin + LISTED_AT_ONCE:
+            yield piece
+            piece = []
+        piece.append(row)
+    if piece:
+        yield piece
+
+
+def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations, clock: int) -> NDArray[np.int64]:
+    """The numbers of the publications of which something that they read may have changed since."""
+    doubt = ~known.is_told
+    begins, ends, listed_at = (known.reads[name].to_numpy() for name in ("begin", "end", "listed"))
+    names, noted = (known.reads[name].combine_chunks().dictionary_encode() for name in ("stream", "of"))
+    # of a hundred thousand there are few pairs
+    pairs = names.indices.to_numpy().astype(np.int64) * len(noted.dictionary) + noted.indices.to_numpy()
+    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+        name, of = (names.dictionary[pair // len(noted.dictionary)], noted.dictionary[pair % len(noted.dictionary)])
+        mine = np.flatnonzero(pairs == pair)
+        arrivals = _arrivals(warehouse, known, declared, name.as_py(), of.as_py(), known.owner[mine], clock)
+        newer = np.ones(len(mine), dtype=bool)
+        if arrivals is not None:
+            newer = arrivals.newest_in(begins[mine], ends[mine]) > listed_at[mine]
+        doubt[known.owner[mine[newer]]] = True
+    return np.flatnonzero(doubt)
+
+
+def _arrivals(
+    warehouse: Warehouse,
+    known: Publications,
+    declared: Declarations,
+    name: str,
+    of: str,
+    owners: NDArray[np.int64],
+    clock: int,
+) -> Ledger | None:
+    """The ledger of a stream that some publications noted as ``of``, with what came and went since; None: it cannot be
+    told, or the stream is declared otherwise now."""
+    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
+    plan = load_plan(warehouse, row.plan_version)
+    declared = declared.renamed(name, plan)
+    same = declared.is_noted(name, of)
+    if same is False:
+        return None
+    if same is None and not declared.is_former(name, columns_used(plan, name)):
+        return None
+    stream = plan.workload.stream(name)
+    try:
+        taken = None
+        while taken is None:
+            ledger_now = ledger(warehouse, stream)
+            taken = admitted(warehouse, stream, ledger_now, opened(stream, ledger_now, NOWHERE), clock, None)
+    except HeddleError:
+        # what that means for each is told where it is looked at
+        return None
+    return taken.arrivals

@@ -1,0 +1,136 @@
+"""Which windows of a published interval may have changed since, so that a run answers only those again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import Fragments, history_start, instants
+from optimizer.workload.values import ACQ, WindowKind
+from spark_jobs.pipeline.run.declarations import stands_as_declared
+from spark_jobs.pipeline.run.preparation import plan_without, prepare
+from spark_jobs.pipeline.run.values import Instants, PreparedRun, RunRequest, SourceListing
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import LogRow
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.late_events import ChangedWindows, LateDataImpact, change
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+
+
+def changed_since(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    listing: SourceListing,
+    publication: LogRow,
+    clock: int,
+    is_part: bool = False,
+) -> LateDataImpact | None:
+    """What has changed of the newest publication of an interval, by the plan that it was pinned to: events came late,
+    or went, or windows have ended that were withheld. ``is_part``: the plan is only a part of that one. None: it would
+    have the same content."""
+    if not plan.trees:
+        return None
+    request = RunRequest(
+        publication.plan_version,
+        publication.begin,
+        publication.end,
+        "check",
+        clock,
+        late=publication.record.late,
+    )
+    prepared = prepare(warehouse, plan, request, listing)
+    if prepared.content == publication.content and not is_part:
+        return None
+    return changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, publication).radius
+
+
+def changed_windows(
+    prepared: PreparedRun,
+    work: Sequence[SynopsisWork],
+    sources: Mapping[str, list[Split]],
+    ends: Mapping[str, int],
+    publication: LogRow,
+) -> ChangedWindows:
+    """What has changed of the prepared run's interval since a publication. ``work``, ``sources``, ``ends``: of the
+    streams that could be read."""
+    cut: dict[str, list[Fragments]] = {}
+    for part in work:
+        if part.synopsis.kind is not WindowKind.ROWS:
+            cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
+    past, begin = publication.record, prepared.request.begin
+    arrivals = prepared.listing.arrivals
+    return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut)
+
+
+def changed_by_declaration(
+    plan: SharingPlan, streams: Sequence[str], publication: LogRow, clock: int
+) -> LateDataImpact:
+    """What may have changed of a publication by a plan whose ``streams`` are declared otherwise now: all windows of the
+    queries over them."""
+    queries = [query for query in plan.workload.queries if query.stream in streams]
+    windows = 0
+    for query in queries:
+        end = min(publication.end, clock - plan.workload.stream(query.stream).lateness)
+        windows += 0 if query.window.is_rows else len(instants(query.window, publication.begin, end))
+    names = tuple(query.name for query in queries)
+    return LateDataImpact(0, 0, 0, names, windows, declared=tuple(streams))
+
+
+def narrowing_base(warehouse: Warehouse, prepared: PreparedRun) -> LogRow | None:
+    """The publication since which only some windows may have changed; None: all of them may.
+
+    There is one if the newest publication that overlaps the interval was of this interval, of all that is asked now
+    under the same declarations, and of no file that this run does not know: an answer that is not touched is then what
+    a run over everything would publish.
+    """
+    request = prepared.request
+    row = publish_log.newest_publication(warehouse, request.begin, request.end)
+    if row is None or not row.table_version or (row.begin, row.end) != (request.begin, request.end):
+        return None
+    past = row.record
+    same = past.status == "published" and past.basis == prepared.basis and not past.has_failed
+    if (
+        not same
+        or is_older_than(past.listed, prepared.listing.newest)
+        or publish_log.deleted_since(warehouse, prepared.plan, row)
+        or not stands_as_declared(warehouse, row, prepared.plan, prepared.sources)
+    ):
+        return None
+    until = past.answered_until
+    return row if all(at >= until.get(name, request.end) for name, at in prepared.ends.items()) else None
+
+
+def is_older_than(past: Mapping[str, int], now: Mapping[str, int]) -> bool:
+    """Whether a publication knew entries of a stream's ledger that a run, which listed earlier, does not. Both: the
+    newest entry known of each stream (microseconds)."""
+    return any(noted > now.get(name, 0) for name, noted in past.items())
+
+
+def narrowed_plan(plan: SharingPlan, instants: Instants) -> SharingPlan:
+    """The plan with the windows alone that are answered again."""
+
+    def narrowed(query: ACQ) -> ACQ:
+        at = instants[query.name]
+        return query if at is None else replace(query, window=replace(query.window, at=tuple(at.tolist())))
+
+    plan = plan_without(plan, [query.name for query in plan.workload.queries if query.name not in instants])
+    trees = tuple(replace(tree, queries=tuple(map(narrowed, tree.queries))) for tree in plan.trees)
+    workload = replace(plan.workload, queries=tuple(map(narrowed, plan.workload.queries)))
+    return replace(plan, trees=trees, workload=workload)
+
+
+def narrowed_work(work: Collection[SynopsisWork], plan: SharingPlan, begin: int) -> list[SynopsisWork]:
+    """The work with the plan's queries alone, and no more history than their windows cover."""
+    queries = {query.name: query for query in plan.workload.queries}
+    narrowed = []
+    for part in work:
+        left = tuple(queries[query.name] for query in part.queries if query.name in queries)
+        if left and part.synopsis.kind is not WindowKind.ROWS:
+            until = part.end if part.until is None else part.until
+            start = history_start([query.window for query in left], begin, until)
+            part = replace(part, begin=max(part.begin, start))
+        if left:
+            narrowed.append(replace(part, queries=left))
+    return narrowed

@@ -1,0 +1,289 @@
+"""The second stage of a run: fills what is missing of the synopses, and stores what is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optimizer.errors.codes import is_fatal
+from optimizer.errors.diagnostics import Diagnostic
+from optimizer.errors.diagnostics import count as number_of
+from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY, format_instant
+from optimizer.workload.values import Stream
+from spark_jobs.engine.workers import Count, StageOutcome, Task, tasks_for
+from spark_jobs.pipeline.run import narrowing, preparation, rows_stage
+from spark_jobs.pipeline.run.derivation_task import derivation_task
+from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, events_of_slab, lift_task
+from spark_jobs.pipeline.run.silences import silence
+from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.pipeline.run.window_kinds import KINDS
+from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+from spark_jobs.store.warehouse.publish_log import coded_error, refuse
+from spark_jobs.streams.sources.event_counts import EventCounts
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.untimed import note_without_time
+from spark_jobs.windows.partials import stored_coverage
+from spark_jobs.windows.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+EVENTS_A_TASK = 4_000_000
+"""Events that are worth a task of the first stage, beyond one a core: each writes cells of its own."""
+
+TASKS_A_CORE = 2
+"""Most tasks of the first stage a core: with several, those that take longer are evened out."""
+
+FIRST_SHARE = 0.75
+"""What the first task of each core reads of all events, if a core has several: those that follow even out."""
+
+
+@dataclass(frozen=True)
+class FilledStream:
+    """One stream all of whose partial aggregates are stored: the ``work`` that they are for, what of it was not stored
+    before, and the names of the queries that cannot be answered."""
+
+    work: list[SynopsisWork]
+    filled: list[FillRequest]
+    unanswered: list[str]
+
+
+def events_to_read(run: Run, prepared: PreparedRun, name: str) -> float:
+    """About how many events of a stream a run reads: those of what is not stored."""
+    splits = prepared.sources[name]
+    parts = [part for part in prepared.work if part.synopsis.stream == name]
+    parts += rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
+    missing = stored_coverage.uncovered(run.warehouse, parts, splits, None, not run.request.recompute)
+    lifted = [rest for gap in missing for rest in gap.lifted]
+    spans = [span_of_slab(slab) for slab in slabs_of(lifted)] if lifted else []
+    return sum(split.rows_about() for split in splits if any(split.may_hold(*span) for span in spans))
+
+
+def fill(run: Run, allocated: Allocated) -> FilledRun:
+    """Store what is missing of the partial aggregates of every stream; a stream that cannot be read fails alone.
+
+    Raises HDL-505 if no stream can be read, HDL-517 if no query can be answered.
+    """
+    prepared, record = allocated.prepared, run.record
+    streams = {name: stream for name in prepared.sources if (stream := _filled_stream(run, prepared, name)) is not None}
+    if not streams:
+        refuse(run.warehouse, record, "HDL-505", "none of the plan's streams could be read")
+    work = [part for stream in streams.values() for part in stream.work]
+    unanswered = [name for stream in streams.values() for name in stream.unanswered]
+    if unanswered and not work:
+        refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
+    sources = {name: prepared.sources[name] for name in streams}
+    ends = {name: prepared.ends[name] for name in streams}
+    plan = narrowed = preparation.plan_without(prepared.plan, unanswered)
+    begin, instants = prepared.request.begin, None
+    if allocated.newest is not None:
+        since = allocated.base or allocated.newest
+        changed = narrowing.changed_windows(prepared, work, sources, ends, since)
+        record.radius = asdict(changed.radius)
+        names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
+        record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
+        if record.narrow:
+            instants = changed.instants
+            narrowed = narrowing.narrowed_plan(plan, instants)
+    content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
+    if instants is not None:
+        work = narrowing.narrowed_work(work, narrowed, begin)
+    filled = tuple(request for stream in streams.values() for request in stream.filled)
+    return FilledRun(allocated, plan, narrowed, instants, sources, ends, tuple(work), filled, content)
+
+
+def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream | None:
+    """One stream, filled; None if it cannot be read."""
+    record, splits = run.record, prepared.sources[name]
+    work = [part for part in prepared.work if part.synopsis.stream == name]
+    try:
+        stream = prepared.plan.workload.stream(name)
+        counters = rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
+        filled, broken, events = write_partials(run, stream, [*work, *counters], splits)
+        if counters:
+            numbered, also_filled, also_broken = rows_stage.write_rows(run, prepared, name, counters, broken)
+            work, filled, broken = work + numbered, filled + also_filled, broken | also_broken
+        record.diagnostics += silence(prepared, name, events)
+    except Exception as error:
+        coded = coded_error(error)
+        if is_fatal(coded.diagnostic.code):
+            raise coded from error
+        record.failed.append(name)
+        record.diagnostics.append(coded.diagnostic.to_json())
+        return None
+    unanswered: list[str] = []
+    for part in work:
+        if part.synopsis.fingerprint in broken:
+            unanswered += _reported(run, part, broken[part.synopsis.fingerprint])
+    return FilledStream([part for part in work if part.synopsis.fingerprint not in broken], filled, unanswered)
+
+
+def _reported(run: Run, part: SynopsisWork, failure: SynopsisFailure) -> list[str]:
+    """Report the queries of a synopsis that could not be filled; their names."""
+    hint = "filter, or group by a column with fewer values; the other queries were answered"
+    for query in part.queries:
+        diagnostic = Diagnostic(failure.code, failure.message, hint, query=query.name)
+        run.record.diagnostics.append(diagnostic.to_json())
+    return [query.name for query in part.queries]
+
+
+def write_partials(
+    run: Run, stream: Stream, parts: Sequence[SynopsisWork], splits: list[Split]
+) -> tuple[list[FillRequest], dict[str, SynopsisFailure], int | None]:
+    """Fill what is missing of one stream's synopses, in one pass over its source and one commit.
+
+    Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
+    events the run's interval has, None if not all of it was read.
+    """
+    record, current = run.record, run.warehouse.table("partials")
+    missing = stored_coverage.uncovered(run.warehouse, parts, splits, current, not run.request.recompute)
+    requests = with_group_limits(missing, parts)
+    record.synopses += len(parts)
+    record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
+    if not requests:
+        return [], {}, None
+    files = derived_files(run, current, requests)
+    lifted = [rest for request in requests for rest in request.lifted]
+    broken: dict[str, SynopsisFailure] = {}
+    events = None
+    if lifted:
+        more, broken, events = _lifted(run, stream, lifted, splits)
+        files += more
+    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
+    return filled, broken, events
+
+
+def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
+    """Files of what stored rows, as of ``current``, give of some requests."""
+    requests = [request for request in requests if request.stored]
+    if not requests:
+        return []
+    first, last = min(map(_first_stored, requests)), max(request.end for request in requests)
+    stored = [
+        file
+        for file in run.warehouse.files("partials", day_label(first), day_label(last - 1), current)
+        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
+    ]
+    paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
+    task = derivation_task(paths, requests, run.warehouse.path("partials"), settings().task_memory)
+    rows = sum(file["num_records"] or 0 for file in stored)
+    most = TASKS_A_CORE * tasks_for(rows, run.workers.width, len(paths))
+    outcome = done(run, task, len(paths), most, f"derive from {number_of(len(paths), 'file')}")
+    run.record.features["partial_rows_read"] += outcome.counts["rows"]
+    return of_outcomes(outcome.results)[0]
+
+
+def _first_stored(request: FillRequest) -> int:
+    """Where the first stored rows begin that may have something of a request."""
+    return request.begin // DAY * DAY if KINDS[request.synopsis.kind].by_days else request.begin
+
+
+def parts_of(sizes: Sequence[float], width: int, tasks: int) -> list[range]:
+    """The numbers of splits (n,) as consecutive parts, at most one a task: of about the same size, or, with more
+    ``tasks`` than ``width`` at once, the first ones larger. ``sizes``: the events of each split, about."""
+    if not len(sizes):
+        return []
+    first = min(width, tasks)
+    shares = np.full(tasks, 1 / tasks)
+    if tasks > first:
+        shares[:first] = FIRST_SHARE / first
+        shares[first:] = (1 - FIRST_SHARE) / (tasks - first)
+    known = np.maximum(np.array(sizes, dtype=np.float64), 1)
+    # a split belongs to the part in which its middle lies
+    middles = (np.cumsum(known) - known / 2) / known.sum()
+    edges = np.searchsorted(middles, np.cumsum(shares)[:-1])
+    return [range(low, high) for low, high in pairwise([0, *edges.tolist(), len(known)]) if low < high]
+
+
+def _of_parts(task: Task, parts: Sequence[range]) -> Task:
+    """The task that does another for all numbers of some parts."""
+
+    def done(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+        return task((each for number in numbers for each in parts[number]), count)
+
+    return done
+
+
+def _lifted(
+    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: list[Split]
+) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
+    """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
+    record = run.record
+    slabs = slabs_of(requests)
+    spans = [span_of_slab(slab) for slab in slabs]
+    wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
+    events = sum(split.rows_about() for split in wanted)
+    root, interval = run.warehouse.path("partials"), (record.begin, record.end)
+    task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
+    width = tasks_for(events, run.workers.width, len(wanted))
+    tasks = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
+    parts = parts_of([split.rows_about() for split in wanted], width, tasks)
+    outcome = done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
+    outcomes, inside = outcome.results, outcome.counts[NEWER]
+    rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]
+    files, broken = of_outcomes(outcomes)
+    counts = run.counts.setdefault(stream.name, [])
+    counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
+    # of what was stored before nothing is read
+    covered = EventCounts.of(spans).spans
+    is_read = bool(inside) or any(first <= record.begin and last >= record.end for first, last in covered)
+    read = sum(rows)
+    record.scanned[stream.name] = _scanned([(*span, total) for span, total in zip(spans, rows, strict=True)])
+    record.rows_scanned += read
+    record.features["events"] += read
+    for slab, total in zip(slabs, rows, strict=True):
+        filled = [request.synopsis for request in slab if request.synopsis.fingerprint not in broken]
+        record.features["tree_tuples"] += total * len({synopsis.edges for synopsis in filled})
+        record.features["family_tuples"] += total * len(filled)
+    record.rows_without_time += outcome.counts[UNTIMED]
+    note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
+    return files, broken, inside if is_read else None
+
+
+def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Of spans [begin, end) in time with the events that were read of each, those in a row that have most, as one."""
+    runs: list[tuple[int, int, int]] = []
+    for begin, end, read in spans:
+        if runs and begin <= runs[-1][1]:
+            first, last, before = runs.pop()
+            runs.append((first, max(last, end), before + read))
+        else:
+            runs.append((begin, end, read))
+    return max(runs, key=lambda run: run[2])
+
+
+def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
+    """The requests, and how many groups those may have that no query reads: they number rows, and the driver holds
+    them."""
+    counters = {part.synopsis.fingerprint for part in parts if not part.queries}
+    return [
+        replace(request, most_groups=GROUP_LIMIT) if request.synopsis.fingerprint in counters else request
+        for request in requests
+    ]
+
+
+def of_outcomes(outcomes: Sequence[Any]) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
+    """Of what tasks yield the files, and what failed alone by fingerprint."""
+    files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+    return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure)}
+
+
+def done(run: Run, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+    """What the run's workers make of a task for the numbers 0 .. pieces - 1, on at most ``most`` of them at once.
+
+    Raises a coded error.
+    """
+    interval = f"{format_instant(run.record.begin)} .. {format_instant(run.record.end)}"
+    try:
+        return run.workers.run(task, pieces, most, f"{description} {interval}")
+    except Exception as error:
+        raise coded_error(error) from error

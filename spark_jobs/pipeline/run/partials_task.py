@@ -1,0 +1,100 @@
+"""Spark's task of the first stage: lifts the splits it is given into files of partial rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from optimizer.workload.values import Stream
+from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
+from spark_jobs.pipeline.run.window_kinds import KINDS
+from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
+from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+from spark_jobs.streams.sources.decoding import read_each, times_of
+from spark_jobs.streams.sources.event_counts import EventCounts
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.partials import fill_request
+from spark_jobs.windows.partials.fill_request import columns_of_synopsis
+from spark_jobs.windows.partials.slabs import Slab, span_of_slab
+from spark_jobs.windows.partials.writing import PartialsFiles
+
+UNTIMED, NEWER = "untimed", "newer"
+"""What :func:`lift_task` counts besides the events of each slab."""
+
+
+def events_of_slab(at: int) -> str:
+    """The name of what is counted of a slab, by its number."""
+    return f"events of slab {at}"
+
+
+def lift_task(
+    stream: Stream,
+    splits: list[Split],
+    slabs: Sequence[Slab],
+    root: str,
+    memory: TaskMemory = TASK_MEMORY,
+    newer: tuple[int, int] | None = None,
+    is_counted: bool = False,
+) -> Task:
+    """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
+
+    Names the files, the synopses that failed (their rows in the files, if any, are not whole), and the files of the
+    source of which events have no time.
+    What it has gathered it writes whenever that takes more than ``memory`` allows. Of a split the columns are read that
+    the slabs need (:mod:`spark_jobs.windows.partials.slabs`) whose events it may hold.
+    It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and those
+    in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the :class:`EventCounts` of
+    the slabs' spans.
+    """
+    requests = [request for slab in slabs for request in slab]
+    keys = {name for request in requests for name, _ in request.synopsis.group_by}
+    spans = [span_of_slab(slab) for slab in slabs]
+
+    def slabs_in(number: int) -> tuple[int, ...]:
+        return tuple(at for at, span in enumerate(spans) if splits[number].may_hold(*span))
+
+    def task(
+        numbers: Iterable[int], count: Count = uncounted
+    ) -> Iterator[DataFile | SynopsisFailure | EventCounts | WithoutTime]:
+        counts, without_time = EventCounts.of(spans), Counter[str]()
+        by_class: dict[tuple[int, Any], Slab] = {}
+        for at, slab in enumerate(slabs):
+            for request in slab:
+                by_class.setdefault((at, KINDS[request.synopsis.kind].lifting()), []).append(request)
+        writing = PartialsFiles(root, memory)
+        share = TaskMemory(memory.bytes // len(by_class))
+        liftings: list[list[Any]] = [[] for _ in slabs]
+        for (at, lifting), filled in by_class.items():
+            liftings[at].append(lifting(stream, filled, share, writing.write))
+        for chosen, alike in groupby(numbers, slabs_in):
+            filling = [lifting for at in chosen for lifting in liftings[at]]
+            columns = sorted({name for at in chosen for one in slabs[at] for name in columns_of_synopsis(one.synopsis)})
+            for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
+                times, _, missing = times_of(events, stream)
+                if missing:
+                    count(UNTIMED, missing)
+                    without_time[split.path] += missing
+                if is_counted:
+                    counts.add(times)
+                if newer is not None:
+                    count(NEWER, int(((times >= newer[0]) & (times < newer[1])).sum()))
+                for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
+                    for lifting in filling:
+                        lifting.add(events.slice(first, fill_request.SLICE_ROWS))
+                yield from writing.taken()
+        for at, of_slab in enumerate(liftings):
+            for lifting in of_slab:
+                writing.write(lifting.tables())
+                yield from writing.taken()
+                yield from lifting.failed.values()
+            # each saw all events: those that only one covers are counted where more are
+            inside = max(lifting.inside for lifting in of_slab)
+            count(events_of_slab(at), inside)
+            count(EVENTS, inside)
+        if is_counted:
+            yield counts
+        yield from (WithoutTime(path, events) for path, events in without_time.items())
+
+    return task

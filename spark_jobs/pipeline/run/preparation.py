@@ -1,0 +1,240 @@
+"""The first stage of a run: the listed sources, the windows to answer, the hash of all that decides their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from optimizer.errors.codes import is_fatal
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.plan import instants_due, pinning
+from optimizer.plan.definition import SharingPlan
+from optimizer.synopses.synopsis import FORMAT, synopses_of
+from optimizer.windows.alignment import history_start
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import Stream, WindowKind, digest
+from spark_jobs.pipeline.planning.live_runs import refreshed_at
+from spark_jobs.pipeline.run.declarations import declaration_noted
+from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListing
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.clusters import far_warnings
+from spark_jobs.streams.sources.decoding import missing_columns, repeated_rows
+from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.ledger import Listed, admitted, ledger, opened
+from spark_jobs.streams.sources.looks import Look
+from spark_jobs.streams.sources.repetitions import distinct
+from spark_jobs.streams.sources.splits import Split, snapshot_token
+from spark_jobs.windows.partials.stored_coverage import EVER
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged
+
+
+def listed(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    clock: int,
+    note: str | None = None,
+    follow: Callable[[Stream], object] = lambda stream: None,
+    within: tuple[int, int] | None = None,
+    live: bool = False,
+    trust: bool = True,
+) -> SourceListing:
+    """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
+    ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
+
+    ``follow`` brings the copy of a stream's origin up to date, if it has one. ``live``: files that hold nothing for the
+    run are looked at in turns (:mod:`spark_jobs.streams.sources.looks`). ``trust``: what the ledger has of files need
+    not be read again; if not, all files are opened.
+
+    ``note``: the run whose listing this is; it enters new files into the ledger
+    (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written.
+    """
+    listing = SourceListing({}, {}, [], [], [], within)
+    for name in dict.fromkeys(tree.stream for tree in plan.trees):
+        try:
+            stream = plan.workload.stream(name)
+            follow(stream)
+            used = {
+                # rows of equal times are ordered by all columns
+                query.name: [column for column, _ in stream.schema] if query.window.is_rows else query.columns()
+                for query in plan.workload.queries_of(name)
+            }
+            columns = sorted({column for of_query in used.values() for column in of_query})
+            lacking: list[str] = []
+            taken = None
+            while taken is None:
+                known = ledger(warehouse, stream)
+                look = Look.begin(warehouse, stream) if live and trust else None
+                span = None if within is None or not trust else read_span(plan, name, *within)
+                files = opened(stream, known, span, look)
+                lacking = _lacking(stream, files, columns)
+                taken = admitted(warehouse, stream, known, files, clock, note, trust)
+            listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
+            listing.problems.extend(warning.to_json() for warning in files.warnings)
+            if taken.problem is not None:
+                listing.problems.append(taken.problem.to_json())
+            new = {one.path for one in taken.arrivals.added.values()}
+            span = None if within is None else read_span(plan, name, *within)
+            far = far_warnings(name, taken.arrivals.clusters, span, new)
+            listing.problems.extend(found.to_json() for found in far)
+            for query, of_query in used.items():
+                if lacks := [column for column in of_query if column in lacking]:
+                    listing.unfit.append(query)
+                    message = f"stream {name} has no column {', '.join(lacks[:4])}"
+                    hint = "correct the query, or the files; the other queries were answered"
+                    listing.problems.append(Diagnostic("HDL-403", message, hint, query=query).to_json())
+        except HeddleError as error:
+            if is_fatal(error.diagnostic.code):
+                raise
+            listing.problems.append(error.diagnostic.to_json())
+            listing.failed.append(name)
+    return listing
+
+
+def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, int] | None:
+    """Between which instants [first, last) lies what a run over (begin, end] reads of a stream: with whole days (UTC),
+    by which what is stored was computed, and what repeats an event is found. None: from its first event."""
+    if _numbers_rows(plan, name):
+        return None
+    first = begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0)
+    return first - first % DAY, end + -end % DAY
+
+
+def _lacking(stream: Stream, files: Listed, columns: list[str]) -> list[str]:
+    """The columns that a stream does not have."""
+    lacking = missing_columns(stream, files.splits, columns)
+    while lacking and not format_of(stream).is_each_complete and (splits := next(files.others, None)) is not None:
+        lacking = missing_columns(stream, splits, lacking)
+    return lacking
+
+
+def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listing: SourceListing) -> PreparedRun:
+    """What a run over an interval sets out to do. Writes nothing; a stream that cannot be read is left out."""
+    begin, end = request.begin, request.end
+    before = refreshed_at(warehouse, begin)
+    wanted = (instants_due.late if request.late else instants_due.ticks)(plan.schedules, begin, end, before)
+    # of a part of a plan the schedules are those of the whole
+    there = {query.name for query in plan.workload.queries}
+    wanted = [(instant, tuple(name for name in names if name in there)) for instant, names in wanted]
+    plan = plan_without(pinning.pinned(plan, wanted, begin, end), listing.unfit)
+    sources, failed = dict(listing.sources), list(listing.failed)
+    ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}
+    work = synopsis_work(plan, begin, ends)
+    assert listing.within is None or (listing.within[0] <= begin and listing.within[1] >= end)
+    repeated: dict[str, int] = {}
+    diagnostics: list[dict[str, Any]] = []
+    for name in list(sources):
+        try:
+            trust = not request.recompute
+            sources[name] = _distinct(warehouse, plan, name, sources[name], work, begin, ends[name], trust)
+            repeated[name] = sum(len(repeated_rows(split)) for split in sources[name])
+        except HeddleError as error:
+            if is_fatal(error.diagnostic.code):
+                raise
+            diagnostics.append(error.diagnostic.to_json())
+            failed.append(name)
+            del sources[name], ends[name]
+    work = [part for part in work if part.synopsis.stream in sources]
+    return PreparedRun(
+        request,
+        plan,
+        listing,
+        before,
+        sources,
+        ends,
+        tuple(work),
+        content_hash(plan, work, sources, ends, begin, end),
+        query_hash(plan),
+        {name: events for name, events in repeated.items() if events},
+        tuple(failed),
+        tuple(diagnostics),
+    )
+
+
+def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> list[SynopsisWork]:
+    """The synopses that answer the windows that end after ``begin``, up to the ``ends`` of their streams; of windows of
+    time and of sequences: of rows it is known once they are counted."""
+    work = []
+    for tree in plan.trees:
+        if tree.stream not in ends or tree.kind is WindowKind.ROWS:
+            continue
+        for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():
+            until = ends[tree.stream]
+            windows = [query.window for query in queries]
+            start = history_start(windows, begin, until)
+            end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
+            if start < end:
+                work.append(SynopsisWork(synopsis, queries, start, end, until))
+    return merged(work)
+
+
+def spans_read(prepared: PreparedRun, plan: SharingPlan) -> dict[str, tuple[int, int, str]]:
+    """Of each stream between which times [first, last) its events decide the answers of a run by a plan, as
+    :func:`content_hash` has them, and how the plan declares what it uses of the stream."""
+    spans = {}
+    for name in prepared.sources:
+        stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
+        first = min((part.begin for part in prepared.work if part.synopsis.stream == name), default=last)
+        if _numbers_rows(prepared.plan, name):
+            first = EVER
+        elif stream.event_id is not None:  # what repeats an event is looked for on its whole day
+            first, last = first - first % DAY, last + -last % DAY
+        spans[name] = first, last, declaration_noted(plan, name)
+    return spans
+
+
+def _distinct(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    name: str,
+    splits: list[Split],
+    work: Sequence[SynopsisWork],
+    begin: int,
+    end: int,
+    trust: bool,
+) -> list[Split]:
+    """The splits of a stream without the events that come a second time."""
+    first = min((part.begin for part in work if part.synopsis.stream == name), default=begin)
+    first = EVER if _numbers_rows(plan, name) else first
+    return distinct(warehouse, plan.workload.stream(name), splits, first, end, trust)
+
+
+def _numbers_rows(plan: SharingPlan, name: str) -> bool:
+    """Whether some query numbers the rows of a stream, from its first."""
+    return any(tree.stream == name and tree.kind is WindowKind.ROWS for tree in plan.trees)
+
+
+def content_hash(
+    plan: SharingPlan,
+    work: Sequence[SynopsisWork],
+    sources: dict[str, list[Split]],
+    ends: dict[str, int],
+    begin: int,
+    end: int,
+) -> str:
+    """Hash of all that decides the answers of an interval; the plan's shape is not among it."""
+    tokens = []
+    for name, splits in sorted(sources.items()):
+        first = min((part.begin for part in work if part.synopsis.stream == name), default=end)
+        token = snapshot_token(splits, EVER if _numbers_rows(plan, name) else first, ends[name])
+        tokens.append([name, token, ends[name]])
+    return digest([query_hash(plan), tokens, begin, end])
+
+
+def query_hash(plan: SharingPlan) -> str:
+    """Hash of all that decides the answers of an interval but the sources: what is asked of which column of times."""
+    times = sorted((stream.name, stream.time) for stream in plan.workload.streams)
+    return digest([FORMAT, plan.workload.fingerprint, times])
+
+
+def plan_without(plan: SharingPlan, names: Sequence[str]) -> SharingPlan:
+    """The plan without some queries, and the trees that had no others."""
+    if not names:
+        return plan
+    left = [tuple(query for query in tree.queries if query.name not in names) for tree in plan.trees]
+    trees = tuple(replace(tree, queries=queries) for tree, queries in zip(plan.trees, left, strict=True) if queries)
+    queries = tuple(query for query in plan.workload.queries if query.name not in names)
+    return replace(
+        plan, trees=trees, workload=replace(plan.workload, queries=queries), tree_costs=(Fraction(0),) * len(trees)
+    )

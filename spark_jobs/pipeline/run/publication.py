@@ -1,0 +1,243 @@
+"""The last stage of a run: one commit that replaces an interval's answers, and what is recorded beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.windows.alignment import day_label, has_instant
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ, WindowKind
+from spark_jobs.pipeline.costs import measurements
+from spark_jobs.pipeline.costs.measurements import NO_STREAM, Measured, groups_per_fragment
+from spark_jobs.pipeline.run import narrowing
+from spark_jobs.pipeline.run.values import AnsweredRun, CheckedRun, Instants, PublishedRun, Run
+from spark_jobs.results.revisions import Answered, Readers
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse import checks_log, publish_log, registry
+from spark_jobs.store.warehouse.data_files import DataFile, read_file
+from spark_jobs.store.warehouse.plans import planned
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord, interval_label
+from spark_jobs.store.warehouse.schemas import DELETED, INSTANT
+from spark_jobs.store.warehouse.warehouse import Rewritten, Warehouse
+from spark_jobs.streams.sources.decoding import parse_instant
+from spark_jobs.streams.sources.event_counts import EventCounts
+
+
+def publish(run: Run, checked: CheckedRun) -> PublishedRun:
+    """Publish the staged files as the answer of the interval, in one commit.
+
+    Replaced are the answers of the queries that were answered, of instants in (begin, end], and of nobody else: what is
+    stored of queries that are not answered now (removed, paused, of a stream that cannot be read) stays. If the run is
+    narrow, only its instants are replaced, as the version of the table that it goes on from has all others.
+    Raises HDL-541 if they were published again meanwhile, or anything of the interval was by a run that knew more of
+    the source, or, if both are live runs, at all.
+    """
+    record, answered = run.record, checked.answered
+    filled, allocated = answered.filled, answered.filled.allocated
+    until = {
+        query.name: filled.ends[query.stream] if query.until is None else min(filled.ends[query.stream], query.until)
+        for query in filled.plan.workload.queries
+        if query.stream in filled.sources
+    }
+    since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
+    readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
+    rewritten = Rewritten()
+    table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since, rewritten)
+    record.rewritten = asdict(rewritten)
+    if readers.known:
+        root = run.warehouse.place / "results"
+        record.readers = readers.change([root / file.path for file in answered.staged], _counted(answered))
+        record.assets = readers.change_of(assets)
+        due = [query for query in filled.plan.workload.queries if query.name in until]
+        record.empty = readers.without_answers(
+            [query.name for query in due if is_due(query, record.begin, until[query.name])]
+        )
+    return PublishedRun(checked, table_version, readers)
+
+
+def _counted(answered: AnsweredRun) -> Answered | None:
+    """The answers as the inspection counted them, if it has counted all."""
+    total = Answered()
+    for findings in answered.findings or ():
+        if findings.answered is None:
+            return None
+        total.join(findings.answered)
+    return None if answered.findings is None else total
+
+
+def is_due(query: ACQ, begin: int, until: int) -> bool:
+    """Whether a window of the query may end in (begin, until]; of rows nobody knows beforehand."""
+    return query.kind is WindowKind.ROWS or has_instant(query.window, begin, until)
+
+
+def commit(
+    warehouse: Warehouse,
+    record: RunRecord,
+    staged: Sequence[DataFile],
+    until: Mapping[str, int],
+    readers: Readers,
+    instants: Instants | None,
+    since: int,
+    rewritten: Rewritten,
+) -> int:
+    """The commit of :func:`publish`; the table's version.
+
+    ``until``: the queries that were answered, with their last instants; ``readers`` is told what is replaced; of
+    ``instants`` only, as the version ``since`` of the table has all others. ``rewritten`` is told what else of the
+    answers had to be written again.
+    """
+    begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
+    root = warehouse.place / "results"
+
+    def places(stored: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Which answers are of the interval, and which of them are replaced."""
+        inside = pc.and_(pc.greater(stored["instant"], begin), pc.less_equal(stored["instant"], end))
+        return inside, pc.and_(inside, answers_at(stored, until, instants))
+
+    def replaced(stored: pa.Table) -> pa.Array:
+        inside, gone = places(stored)
+        readers.replace(stored, inside, gone)
+        return gone
+
+    def holds_none(file: dict[str, Any]) -> bool:
+        return _holds_none(root / file["path"], places, readers)
+
+    def untouched(file: dict[str, Any]) -> bool:
+        # readers of other systems may have written statistics of whole milliseconds
+        first, last = file.get("min.instant"), file.get("max.instant")
+        near = timedelta(milliseconds=1)
+        outside = last is not None and last + near <= begin.as_py() or first is not None and first - near > end.as_py()
+        return bool(outside) or (instants is not None and holds_none(file))
+
+    def replaced_whole(file: dict[str, Any]) -> bool:
+        inside = day_label(record.begin - 1) < file["day"] < day_label(record.end)
+        return (
+            bool(inside)
+            and instants is None
+            and _published_names(warehouse, record.begin, record.end)
+            <= {name for name, last in until.items() if last >= record.end}
+        )
+
+    def knew_more(row: LogRow) -> bool:
+        # also a row from before the publication: that it has published is logged afterwards
+        past = row.record.listed
+        listed = [name for name in record.listed if name not in record.failed]
+        return narrowing.is_older_than({name: past.get(name, 0) for name in listed}, record.listed)
+
+    def is_first(row: LogRow) -> bool:
+        # of two live runs at once the second would double a refresh, or stand for one that is answered
+        return record.live and row.record.live
+
+    def still() -> None:
+        readers.begin()
+        for _, application, _ in warehouse.transactions("results", since):
+            if application == DELETED:
+                if instants is not None:  # what was deleted does not come back by half
+                    message = "answers were deleted by name meanwhile"
+                    raise HeddleError("HDL-541", message, "nothing was published; run it again")
+                continue
+            begin, end = map(parse_instant, application.split("/")[1:])
+            if begin >= record.end or record.begin >= end:
+                continue
+            rows = publish_log.rows_of_interval(warehouse, begin, end)
+            if instants is not None or any(knew_more(row) or is_first(row) for row in rows):
+                message = f"another run has published {format_instant(begin)} .. {format_instant(end)} meanwhile"
+                raise HeddleError("HDL-541", message, "nothing was published; run it again")
+
+    days = day_label(record.begin), day_label(record.end - 1)
+    interval = interval_label(record.begin, record.end)
+    return warehouse.replace(
+        "results", staged, days, replaced, interval, record.revision, untouched, replaced_whole, still, rewritten
+    )
+
+
+def _holds_none(file: Place, places: Callable[[pa.Table], tuple[pa.Array, pa.Array]], readers: Readers) -> bool:
+    """Whether a file has nothing that is replaced, by two of its columns: most files of a day, in a repair."""
+    try:
+        stored = read_file(file, ["query", "instant"])
+    except HeddleError:
+        return False  # what that means is told where it is read whole
+    inside, gone = places(stored)
+    if pc.any(gone).as_py():
+        return False
+    readers.replace(stored, inside, gone)
+    return True
+
+
+def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | None) -> pa.Array:
+    """Which answers are of one of these queries, up to its last instant; of ``instants`` only, unless it is None."""
+    encoded = stored["query"].combine_chunks().dictionary_encode()
+    codes, at = encoded.indices.to_numpy(), stored["instant"].cast(pa.int64()).to_numpy()
+    found = np.zeros(len(stored), dtype=bool)
+    # the rows of a query are looked at once, not those of all queries for each
+    places = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[places], np.arange(len(encoded.dictionary) + 1))
+    for code, name in enumerate(encoded.dictionary.to_pylist()):
+        if name not in until or (instants is not None and name not in instants):
+            continue
+        rows = places[edges[code] : edges[code + 1]]
+        chosen = instants[name] if instants is not None else None
+        found[rows] = (at[rows] <= until[name]) & (chosen is None or np.isin(at[rows], chosen))
+    return pa.array(found)
+
+
+def _published_names(warehouse: Warehouse, begin: int, end: int) -> set[str]:
+    """The queries that may have answers at instants in (begin, end]: of all plans by which they were published."""
+    publications = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED, records=False)
+    plans = {row.plan_version for row in publications}
+    return {row.query for row in planned(warehouse, ds.field("plan_version").isin(sorted(plans)))}
+
+
+def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
+    """Log what the checks of a run found."""
+    now, interval = publish_log.now_micros(), (record.begin, record.end)
+    checks_log.log(
+        warehouse,
+        [
+            checks_log.CheckRow(
+                record.run_id,
+                *interval,
+                check["check"],
+                check["success"],
+                now,
+                check["detail"],
+                check.get("audited", ()),
+            )
+            for check in record.checks
+        ],
+    )
+
+
+def log_statistics(
+    warehouse: Warehouse, record: RunRecord, about: Mapping[str, Any], counts: Mapping[str, Sequence[EventCounts]]
+) -> None:
+    """Record the rate of what this run scanned and its events by their time (``counts``, of each task); the stages'
+    costs, and what else is known ``about`` them, stand with the first stream, or with none."""
+    rows: list[dict[str, Any]] = []
+    for name, (begin, end, events) in record.scanned.items():
+        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
+        measured = ({}, {}, {}) if rows else (record.cpu_seconds, record.features, about)
+        rows.append(found.row(record.run_id, *measured, counts=_joined(counts.get(name, ()))))
+    if not rows:
+        # who reads no event, because all that is needed is stored, teaches all the same
+        none = Measured(NO_STREAM, record.begin, record.end, 0)
+        rows.append(none.row(record.run_id, record.cpu_seconds, record.features, about))
+    measurements.log(warehouse, rows)
+
+
+def _joined(counts: Sequence[EventCounts]) -> EventCounts | None:
+    if not counts:
+        return None
+    joined = EventCounts(counts[0].spans, counts[0].bucket)
+    for one in counts:
+        joined.join(one)
+    return joined

@@ -1,0 +1,227 @@
+"""What the stages of a run hand on: ``prepare -> fill -> answer -> check -> publish``, each from one value to the next.
+
+Each stage is a function in a file of its own. What it finds out about the run beside its result (counts, diagnostics,
+costs) goes into the record of the :class:`Run`, which is logged when the run ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.plan.definition import SharingPlan
+from spark_jobs.engine.choice import Engine
+from spark_jobs.engine.session import CpuSeconds
+from spark_jobs.engine.workers import Workers
+from spark_jobs.store.settings import CHECKS
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.data_files import DataFile
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.event_counts import EventCounts
+from spark_jobs.streams.sources.ledger import Ledger
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+
+if TYPE_CHECKING:
+    from spark_jobs.audit.checks.inspection import Findings
+    from spark_jobs.results.revisions import Readers
+
+Instants = Mapping[str, NDArray[np.int64] | None]
+"""The instants at which queries are answered: all of those that have None, none of those that are not there."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What somebody asks of a run: the answers of the interval [begin, end) by a plan.
+
+    ``clock``: now, for the watermarks (all in microseconds). ``recompute``: read the events again, whatever is stored,
+    and publish a new revision. ``live``: the next live run goes on where this one ends
+    (:func:`spark_jobs.pipeline.planning.live_runs.due`).
+    ``late``: the run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
+    at its last instant alone. ``checks``: how much of the answers is checked, of
+    :data:`spark_jobs.store.settings.CHECKS`. ``allow_empty``: publish an interval after the newest event, too, as idle;
+    else it is refused with HDL-476.
+    """
+
+    plan_version: int
+    begin: int
+    end: int
+    run_id: str
+    clock: int
+    recompute: bool = False
+    live: bool = False
+    late: bool = False
+    checks: str = CHECKS[0]
+    allow_empty: bool = True
+
+    def asks_more_than(self, published: LogRow) -> bool:
+        """Whether more is to be checked than was of what is published."""
+        return CHECKS.index(self.checks) < CHECKS.index(published.record.checked)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all stages of one run have at hand. ``record`` is what they write down of it; ``was_started``: whether an
+    earlier run had started the session. ``counts``: the events that tasks counted of each stream."""
+
+    engine: Engine
+    warehouse: Warehouse
+    request: RunRequest
+    record: RunRecord
+    report: Report
+    was_started: bool = False
+    counts: dict[str, list[EventCounts]] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> Workers:
+        """What does the tasks."""
+        return self.engine.workers
+
+    @contextmanager
+    def stage(self, name: str, saying: str) -> Iterator[None]:
+        """Report the start of a stage, and what Spark did in it at its end. Measure its CPU and wall seconds; what ends
+        the run in it is logged."""
+        self.report(saying)
+        before = len(self.record.jobs)
+        cpu, wall = CpuSeconds(), time.perf_counter()
+        ending: BaseException | None = None
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            ending = error
+            raise
+        finally:
+            for book, spent in (
+                (self.record.cpu_seconds, cpu.spent()),
+                (self.record.wall_seconds, time.perf_counter() - wall),
+            ):
+                book[name] = round(book.get(name, 0.0) + spent, 3)
+            # before a run has an engine, those are the jobs of another
+            if self.record.engine:
+                self.record.jobs = [asdict(job) for job in self.engine.jobs]
+                for job in self.engine.jobs[before:]:
+                    self.engine.finished(job)
+            if ending is not None:
+                self._log_end(ending, name)
+
+    def _log_end(self, error: BaseException, stage: str) -> None:
+        stands = self.record.revision > 0 and publish_log.log_end(self.warehouse, self.record, error, stage)
+        if isinstance(error, KeyboardInterrupt):
+            raise type(error)(f"{'it' if stands else 'nothing'} was published") from None
+
+
+@dataclass(frozen=True)
+class SourceListing:
+    """What the streams of a plan hold and the ledger of their files, the names of those that cannot be listed, those of
+    the ``unfit`` queries that use a column which their stream does not have, and what is wrong with both. ``within``:
+    the instants of the only windows that it is for; None: it is for all."""
+
+    sources: dict[str, list[Split]]
+    arrivals: dict[str, Ledger]
+    failed: list[str]
+    unfit: list[str]
+    problems: list[dict[str, Any]]
+    within: tuple[int, int] | None = None
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """The newest entry of each stream's ledger (microseconds)."""
+        return {name: files.newest for name, files in self.arrivals.items()}
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a run sets out to do, before anything is computed.
+
+    ``plan``: with the instants that are to be answered; ``before``: when queries with a refresh bound were answered
+    last. Of each stream that can be read: ``sources`` what it holds, ``ends`` up to when its windows are answered
+    (microseconds). ``work``: the synopses of windows of time and of sequences; those of rows are known once the rows
+    are counted. ``content``: hash of all that decides the answers; ``basis`` that of all but the sources.
+    ``repeated``: events a stream that are left out because they came before.
+    """
+
+    request: RunRequest
+    plan: SharingPlan
+    listing: SourceListing
+    before: dict[str, int]
+    sources: dict[str, list[Split]]
+    ends: dict[str, int]
+    work: tuple[SynopsisWork, ...]
+    content: str
+    basis: str
+    repeated: dict[str, int]
+    failed: tuple[str, ...]
+    diagnostics: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """A prepared run that was given a revision.
+
+    ``base``: the publication since which only some windows may have changed; None: all of them may. ``newest``: the
+    newest publication of the interval; None: this is the first. ``table_version``: of ``results`` before the run.
+    """
+
+    prepared: PreparedRun
+    base: LogRow | None
+    newest: LogRow | None
+    table_version: int
+
+
+@dataclass(frozen=True)
+class FilledRun:
+    """A run all of whose partial aggregates are stored.
+
+    ``sources``, ``ends``: of the streams that could be read. ``plan``: what can be answered; ``narrowed``: what of it
+    is answered again; ``instants``: which of its windows; None: all. ``work``: the synopses with the queries that they
+    answer; ``filled``: what of them was not stored before. ``content``: hash of all that decided the answers.
+    """
+
+    allocated: Allocated
+    plan: SharingPlan
+    narrowed: SharingPlan
+    instants: Instants | None
+    sources: dict[str, list[Split]]
+    ends: dict[str, int]
+    work: tuple[SynopsisWork, ...]
+    filled: tuple[FillRequest, ...]
+    content: str
+
+
+@dataclass(frozen=True)
+class AnsweredRun:
+    """A run whose answers stand in files that no commit names yet.
+
+    ``findings``: what the inspection found in each file; None: this run does not inspect its answers.
+    """
+
+    filled: FilledRun
+    staged: tuple[DataFile, ...]
+    findings: tuple[Findings, ...] | None = None
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run whose answers passed all checks. ``seed`` decided which of them were recomputed."""
+
+    answered: AnsweredRun
+    seed: str
+
+
+@dataclass(frozen=True)
+class PublishedRun:
+    """A run whose answers readers see, since a version of ``results``. ``readers``: what changed for them."""
+
+    checked: CheckedRun
+    table_version: int
+    readers: Readers

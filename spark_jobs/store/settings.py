@@ -1,0 +1,772 @@
+"""Settings from the environment and ``heddle.toml``, read anew at each call.
+
+No other module reads ``HEDDLE_*`` from the environment, but two that cannot ask here: :mod:`optimizer.errors` (the
+science below imports nothing of the jobs) for ``HEDDLE_DEBUG``, by the rule that is used here, and
+``plugins/heddle_airflow.py`` for ``HEDDLE_HOME`` and ``HEDDLE_SESSION`` (DAG files are parsed without Heddle's
+packages).
+
+``docs/configuration.md`` is :func:`page`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from glob import glob
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+from optimizer.errors.crashes import is_debugging
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
+from optimizer.workload.urls import split_places
+from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""The folder of this code: where everything is unless the environment says otherwise."""
+
+OWNER_QUOTA = 10_000
+"""The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
+
+
+LOCAL_EVENTS = 15_000_000
+"""Events and rows up to which a run starts no Spark, if nothing says which engine it takes, unless
+``HEDDLE_LOCAL_EVENTS`` says otherwise."""
+
+ENGINES = ("spark", "local", "auto")
+"""What computes: Spark; processes of this machine, without a JVM; whichever is cheaper for what there is to do."""
+
+SENT = ("folder", "archive")
+"""How executors get this code: from the folder of the project, which they see too; as an archive that is sent."""
+
+CHECKS = ("all", "sample", "none")
+"""How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
+the sample is recomputed; nothing is done. From much to little."""
+
+EVENTS = Path("var") / "spark-events"
+"""Spark's event log, in HEDDLE_HOME."""
+
+DRIVER_MEMORY = "2g"
+"""Memory of Spark's driver, unless ``HEDDLE_DRIVER_MEMORY`` or Spark's own settings say otherwise."""
+
+NO_FILE = ProjectFile()
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True)
+class TaskMemory:
+    """The memory that the data of one task may take, in ``bytes``, and what it is divided into.
+
+    Data is copied while it is worked on: batches are merged, cells rolled up, encoded, put in order and written. So
+    what a task gathers before it spills or splits is a fraction of what it may take (measured:
+    ``python -m tests.benchmarks.memory``). Beside it a task has what every worker has: Python, Arrow and the compiled
+    kernels.
+    """
+
+    bytes: int
+
+    def __str__(self) -> str:
+        unit = next(unit for unit in reversed(_UNITS) if self.bytes % _UNITS[unit] == 0)
+        return f"{self.bytes // _UNITS[unit]}{unit}"
+
+    @property
+    def cells(self) -> int:
+        """Bytes of cells that a task of the first stage gathers before it writes them."""
+        return self.bytes // 8
+
+    @property
+    def piece(self) -> int:
+        """Bytes of partial rows that are put in order and written at once, and of answers that wait for their file."""
+        return self.bytes // 16
+
+    @property
+    def partial_rows(self) -> int:
+        """Bytes of stored partial rows that a task of the final stage answers from at once."""
+        return self.bytes // 8
+
+
+TASK_MEMORY = TaskMemory(2 << 30)
+"""What a task may take unless ``HEDDLE_TASK_MEMORY`` says otherwise."""
+
+
+Value = TypeVar("Value")
+
+
+@dataclass(eq=False)
+class Setting(Generic[Value]):
+    """A setting: where it is given, how its text becomes a value, and what the documents say about it.
+
+    It is an attribute of :class:`Settings`, which parses it when it is first read.
+
+    Attributes
+    ----------
+    variable
+        Of the environment. The ``key`` in a project file is its name without ``HEDDLE_``.
+    kind, show_default, meaning, wrong
+        What it is, its default, what it is for, and what a wrong value does: for ``docs/configuration.md``.
+    parse
+        From its text to its value; of a setting with several texts, from a tuple of them. Raises ValueError, with what
+        is to be written instead.
+    default
+        The value if nothing gives one, from other settings.
+    form
+        Of its value in a project file; None: only the environment gives it.
+    option
+        Of commands, which have no other default.
+    split
+        From the variable to several texts; None: it has one.
+    takes_empty
+        Whether an empty variable is a value.
+    is_secret
+        Whether its value is never shown.
+    """
+
+    variable: str
+    kind: str
+    show_default: str
+    meaning: str
+    wrong: str
+    parse: Callable[[Any], Value]
+    default: Callable[[Settings], Value]
+    form: Form | None = None
+    option: str = ""
+    split: Callable[[str], tuple[str, ...]] | None = None
+    takes_empty: bool = False
+    is_secret: bool = False
+    name: str = ""
+
+    def __set_name__(self, owner: type[Settings], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, settings: None, owner: type[Settings]) -> Setting[Value]: ...
+
+    @overload
+    def __get__(self, settings: Settings, owner: type[Settings]) -> Value: ...
+
+    def __get__(self, settings: Settings | None, owner: type[Settings]) -> Setting[Value] | Value:
+        if settings is None:
+            return self
+        value = self._value(settings)
+        # the attribute of the instance is read from now on
+        vars(settings)[self.name] = value
+        return value
+
+    def _value(self, settings: Settings) -> Value:
+        texts = settings.texts.get(self.name)
+        if texts is None:
+            return self.default(settings)
+        try:
+            return self.parse(texts[0] if self.split is None else texts)
+        except ValueError as error:
+            message = f"{self.variable} is {redacted(', '.join(texts))[:128]!r}"
+            raise HeddleError("HDL-120", message, str(error)) from None
+
+    @property
+    def key(self) -> str:
+        return self.variable.removeprefix("HEDDLE_").lower()
+
+    def given(self, environment: Mapping[str, str], project: ProjectFile) -> tuple[str, ...] | None:
+        """Return the texts that an environment, or else a project file, gives; None if neither does."""
+        text = environment.get(self.variable)
+        if text or (self.takes_empty and text is not None):
+            return (text,) if self.split is None else self.split(text)
+        return project.values.get(self.key)
+
+
+# ------------------------------------------------------------------------------------------------- values
+def _texts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(filter(None, texts))
+
+
+def _names(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return _texts(tuple(text.strip() for text in texts))
+
+
+def _owner(text: str) -> str:
+    owner = text.strip()
+    if not owner.isprintable() or len(owner) > 128:
+        raise ValueError("1 to 128 printable characters")
+    return owner
+
+
+def _number(digits: int, unit: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(rf"\d{{1,{digits}}}", text, re.ASCII):
+            raise ValueError(f"a whole number of {unit}, 0 or more")
+        return int(text)
+
+    return parse
+
+
+def _choice(names: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def _size(text: str) -> TaskMemory:
+    size = re.fullmatch(r"([1-9]\d{0,14})([kmg]?)b?", text.strip().lower(), re.ASCII)
+    if size is None:
+        raise ValueError("a size in bytes, with k, m or g behind it: `512m`")
+    return TaskMemory(int(size[1]) * _UNITS[size[2]])
+
+
+def _port(text: str) -> int | None:
+    port = text.strip()
+    if port and (not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > MOST["port"]):
+        raise ValueError("a port, 0 to 65535")
+    return int(port) if port else None
+
+
+def _address(text: str) -> str | None:
+    address = text.strip().rstrip("/")
+    if address and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", address):
+        raise ValueError("the address of its first page, as http://history:18080")
+    return address or None
+
+
+def _unless_none(text: str) -> str | None:
+    # in a project file it is relative to the folder of the file
+    return None if Path(text).name == "none" else text
+
+
+def _former_engine(settings: Settings) -> str | None:
+    if settings.in_process is None:
+        return None
+    return "auto" if settings.in_process else "spark"
+
+
+def _former_limit(settings: Settings) -> int:
+    return LOCAL_EVENTS if settings.in_process is None else settings.in_process
+
+
+class Settings:
+    """The settings of Heddle, as an environment and a project file give them.
+
+    Each is parsed when it is first read, so a wrong value fails what needs it (HDL-120) and nothing else. An empty
+    variable counts as missing, except for ``spark_master`` and ``driver_memory``.
+
+    Parameters
+    ----------
+    environment
+        The variables. They are read at once.
+    project
+        The project file, which gives what no variable gives.
+    """
+
+    home = Setting(
+        "HEDDLE_HOME",
+        "folder",
+        "the folder of the code",
+        "the project: `dags`, `spark_jobs` and `var` lie in it, for Airflow",
+        "not checked",
+        Path,
+        lambda settings: PROJECT,
+    )
+    warehouse = Setting(
+        "HEDDLE_WAREHOUSE",
+        "folder or URL",
+        "`var/warehouse` in HEDDLE_HOME",
+        "the tables; the default is for the DAGs and the pages alone, commands have none",
+        "HDL-501, HDL-546 or HDL-574 to HDL-579 when it is opened",
+        str,
+        lambda settings: str(settings.home / "var" / "warehouse"),
+        "path",
+        option="--warehouse PLACE",
+    )
+    streams = Setting(
+        "HEDDLE_STREAMS",
+        "file",
+        "`dags/workload/streams.yaml` in HEDDLE_HOME",
+        "declares the streams; the default is for the DAGs alone, commands have none",
+        "HDL-111, or HDL-450 to HDL-461 for what is in it",
+        Path,
+        lambda settings: settings.home / "dags" / "workload" / "streams.yaml",
+        "path",
+        option="--streams FILE",
+    )
+    workload = Setting(
+        "HEDDLE_WORKLOAD",
+        "pattern of paths",
+        "`dags/workload/*.sql` in HEDDLE_HOME",
+        "the files of queries; the default is for the DAGs alone, commands have none",
+        "HDL-113 if it names no file; HDL-111 if one of several names none",
+        _texts,
+        lambda settings: (str(settings.home / "dags" / "workload" / "*.sql"),),
+        "paths",
+        option="FILES",
+        split=lambda text: (text,),
+    )
+    source_roots = Setting(
+        "HEDDLE_SOURCES",
+        "folders and URLs of folders in stores, `:` between them",
+        "none: any folder but the system's",
+        "all files of streams have to lie in them, links followed; in a store, the URL or what it lies in is named",
+        "HDL-458 for a stream that lies elsewhere; HDL-574 or HDL-575 for a URL that is none",
+        _texts,
+        lambda settings: None,
+        "paths",
+        split=lambda text: split_places(text, os.pathsep),
+    )
+    copies = Setting(
+        "HEDDLE_COPIES",
+        "folder or URL",
+        "that of the warehouse with `-copies` behind it",
+        "where [copies](sources.md#what-only-spark-reads) lie of streams that only Spark reads",
+        "HDL-542 or HDL-574 to HDL-579 when something is copied",
+        str,
+        lambda settings: f"{settings.warehouse.rstrip('/')}-copies",
+        "path",
+    )
+    owner = Setting(
+        "HEDDLE_OWNER",
+        "1 to 128 printable characters",
+        "none",
+        "the owner of queries that are read without `-- owner:`",
+        "HDL-120 when queries are read",
+        _owner,
+        lambda settings: "",
+        "text",
+    )
+    owner_quota = Setting(
+        "HEDDLE_OWNER_QUOTA",
+        "whole number, 0 or more",
+        f"`{OWNER_QUOTA}`",
+        "most registered queries of one owner (`-- owner:`); later ones are refused with HDL-311",
+        "HDL-120 when queries are read",
+        _number(9, "queries"),
+        lambda settings: OWNER_QUOTA,
+        "number",
+    )
+    tables_of_owners = Setting(
+        "HEDDLE_TABLES_OF_OWNERS",
+        "owners, `,` between them",
+        "none",
+        "their queries have [tables of their own](tables.md#a-table-of-its-own), under the query's name unless "
+        "`-- table:` says another",
+        "not checked",
+        _names,
+        lambda settings: (),
+        "texts",
+        split=lambda text: tuple(text.split(",")),
+    )
+    spark_master = Setting(
+        "HEDDLE_SPARK_MASTER",
+        "URL",
+        "`local[*]`",
+        "where Spark runs: any Spark master",
+        "HDL-900: Spark refuses it",
+        str,
+        lambda settings: None,
+        "text",
+        takes_empty=True,
+    )
+    spark_code = Setting(
+        "HEDDLE_SPARK_CODE",
+        "`folder` or `archive`",
+        "`folder`",
+        "how the executors of a cluster get Heddle's code: from the folder of the project, which they see under the "
+        "same path, or as an archive that is sent with compiled kernels. Spark Connect always sends it",
+        "HDL-120 when Spark starts",
+        _choice(SENT),
+        lambda settings: SENT[0],
+        "text",
+    )
+    spark_remote = Setting(
+        "HEDDLE_SPARK_REMOTE",
+        "URL",
+        "none: a classic session",
+        "a Spark Connect server (`sc://host:15002`) that computes instead; a secret, as it may hold a token",
+        "HDL-529 when a session starts",
+        str,
+        lambda settings: None,
+        "text",
+        is_secret=True,
+    )
+    engine = Setting(
+        "HEDDLE_ENGINE",
+        "`spark`, `local` or `auto`",
+        "`spark` in DAGs, with a master elsewhere and with Spark Connect; else `auto`",
+        "what runs compute with: Spark; processes of this machine, without a JVM; local processes for no more events "
+        "and rows than `local_events`, else Spark",
+        "HDL-120 when something runs; also `local` with a master elsewhere",
+        _choice(ENGINES),
+        _former_engine,
+        "text",
+        option="--engine",
+    )
+    local_events = Setting(
+        "HEDDLE_LOCAL_EVENTS",
+        "whole number, 0 or more",
+        f"`{LOCAL_EVENTS}`",
+        "the events and rows up to which `engine: auto` starts no Spark",
+        "HDL-120 when something runs",
+        _number(12, "events"),
+        _former_limit,
+        "number",
+    )
+    in_process = Setting(
+        "HEDDLE_IN_PROCESS",
+        "whole number, 0 or more",
+        "none",
+        "the former name of `local_events`, of which 0 was `engine: spark`. It is read, with a warning (HDL-125)",
+        "HDL-120 when something runs",
+        _number(12, "events"),
+        lambda settings: None,
+        "number",
+    )
+    event_log = Setting(
+        "HEDDLE_EVENT_LOG",
+        "folder or URL; `none`",
+        "`var/spark-events` in HEDDLE_HOME",
+        "where Spark writes down what each application did, for a history server; in the default folder a file is kept "
+        "for seven days",
+        "not written if it cannot be made",
+        _unless_none,
+        lambda settings: str(settings.home / EVENTS),
+        "path",
+    )
+    spark_history = Setting(
+        "HEDDLE_SPARK_HISTORY",
+        "URL",
+        "none",
+        "where Spark's history server is, as `http://history:18080`: the link *Spark* of Airflow's tasks and the page "
+        "of a run lead there",
+        "HDL-120 when the page of a run is read; the task has no link",
+        _address,
+        lambda settings: None,
+        "text",
+    )
+    driver_memory = Setting(
+        "HEDDLE_DRIVER_MEMORY",
+        "size",
+        "`2g`",
+        "memory of Spark's driver, as Spark writes it; without it that of `spark-defaults.conf`, where it has one",
+        "HDL-900: the JVM does not start",
+        str,
+        lambda settings: DRIVER_MEMORY,
+        "text",
+        takes_empty=True,
+    )
+    task_memory = Setting(
+        "HEDDLE_TASK_MEMORY",
+        "bytes: `512m`, `2g`",
+        "`2g`",
+        "what the data of one task of a run may take, beside what every worker has (some 0.3 GB): beyond it partial "
+        "rows are written early, answers made in several passes; what cannot be divided fails alone "
+        "([limits](limits.md#memory))",
+        "HDL-120 when something runs",
+        _size,
+        lambda settings: TASK_MEMORY,
+        "text",
+    )
+    jars = Setting(
+        "HEDDLE_JARS",
+        "folder",
+        "`.cache/ivy/jars` in the folder of the code",
+        "Delta's jars, which `make setup` puts there",
+        "HDL-520 when a session starts",
+        Path,
+        lambda settings: PROJECT / ".cache" / "ivy" / "jars",
+        "path",
+    )
+    lease_dsn = Setting(
+        "HEDDLE_LEASE_DSN",
+        "PostgreSQL DSN",
+        "none: a file of the warehouse keeps it",
+        "the server that keeps the lease of a warehouse that several hosts write; a secret, which nothing repeats",
+        "HDL-513 when something is written",
+        str,
+        lambda settings: None,
+        "text",
+        is_secret=True,
+    )
+    catalog_schema = Setting(
+        "HEDDLE_CATALOG_SCHEMA",
+        "schema, or catalogue.schema",
+        "none: no views are made",
+        "where Spark's catalogue gets a view of every query after each new version of the plan",
+        "HDL-623 or HDL-624 when they are made; answers are not concerned",
+        str,
+        lambda settings: None,
+        "text",
+    )
+    topics = Setting(
+        "HEDDLE_TOPICS",
+        "file",
+        "`dags/workload/topics.toml` in HEDDLE_HOME",
+        "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); while it names none, or is not there, the DAG is "
+        "skipped",
+        "HDL-626 when the DAG runs",
+        Path,
+        lambda settings: settings.home / "dags" / "workload" / "topics.toml",
+        "path",
+    )
+    kafka_options = Setting(
+        "HEDDLE_KAFKA_OPTIONS",
+        "file",
+        "none: Kafka asks for nothing",
+        "a properties file with the options of Kafka's client: [security](kafka.md#security)",
+        "HDL-626 when a topic is landed",
+        Path,
+        lambda settings: None,
+    )
+    session = Setting(
+        "HEDDLE_SESSION",
+        "minutes or hours: `15 minutes`, `1 hour`",
+        "none: each refresh is a run of its own",
+        "the DAG `aggregate_windows` starts a [session](airflow.md#sessions) so often, which answers each refresh when "
+        "it is due",
+        "Airflow shows the DAG's import error",
+        str,
+        lambda settings: "",
+    )
+    checks = Setting(
+        "HEDDLE_CHECKS",
+        "`all`, `sample` or `none`",
+        "`all`",
+        "what of a run's answers is checked before they are published: everything is inspected and a sample "
+        "recomputed from raw events; only the sample; nothing, which its record and readers are told",
+        "HDL-120 when something runs",
+        _choice(CHECKS),
+        lambda settings: CHECKS[0],
+        "text",
+        option="--checks",
+    )
+    cpu_hour_price = Setting(
+        "HEDDLE_CPU_HOUR_PRICE",
+        "amount, with a currency or not",
+        "none: costs are CPU seconds alone",
+        "what a CPU hour costs, e.g. `0.05 EUR`: the pages say what queries and owners "
+        "[cost a month](operations.md#money)",
+        "HDL-120 when a page is read",
+        str,
+        lambda settings: "",
+        "text",
+    )
+    debug = Setting(
+        "HEDDLE_DEBUG",
+        "switch",
+        "off",
+        "print tracebacks, and what Spark logs; `heddle --debug` sets it",
+        "on for any text but `0`",
+        lambda text: is_debugging({"HEDDLE_DEBUG": text}),
+        lambda settings: False,
+    )
+    airflow_port = Setting(
+        "HEDDLE_AIRFLOW_PORT",
+        "port, 0 to 65535",
+        "that of the last start, else `8080`",
+        "where `make up` has Airflow listen on 127.0.0.1; if it is taken, or 0, another is chosen",
+        "HDL-120 when Airflow starts",
+        _port,
+        lambda settings: None,
+        "port",
+    )
+
+    def __init__(self, environment: Mapping[str, str], project: ProjectFile = NO_FILE) -> None:
+        given = ((setting.name, setting.given(environment, project)) for setting in DECLARED)
+        self.texts: Mapping[str, tuple[str, ...]] = {name: texts for name, texts in given if texts is not None}
+
+    def warnings(self) -> list[Diagnostic]:
+        """HDL-125 for a setting that is given by its former name."""
+        if self.in_process is None:
+            return []
+        now = f"local_events = {self.in_process}" if self.in_process else 'engine = "spark"'
+        message = "HEDDLE_IN_PROCESS is the former name of a setting"
+        return [Diagnostic("HDL-125", message, f"in {NAME}: {now}", severity="warning")]
+
+    def workload_files(self) -> list[str]:
+        """Return the files that :attr:`workload` names, in the order of their names.
+
+        Of several patterns, one that matches no file stays as it is, so that reading it fails: its queries are not
+        taken for removed.
+        """
+        files = {pattern: sorted(glob(pattern)) for pattern in self.workload}  # noqa: PTH207 - it may be absolute
+        named = [file for pattern, of in files.items() for file in of or ([pattern] if len(files) > 1 else [])]
+        return sorted(set(named))
+
+
+DECLARED: tuple[Setting[Any], ...] = tuple(each for each in vars(Settings).values() if isinstance(each, Setting))
+"""Every setting, in the order of the page on configuration."""
+
+
+def project_file(environment: Mapping[str, str]) -> ProjectFile:
+    """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
+    project = read_project(Settings(environment).home, *_keys())
+    keep_secret({key: ", ".join(values) for key, values in project.values.items()})
+    return project
+
+
+@cache
+def _keys() -> tuple[dict[str, Form], dict[str, str]]:
+    """The forms of what a project file may say, and where else is said what it may not."""
+    elsewhere = {each.key: f"set {each.variable} in the environment" for each in DECLARED if each.form is None}
+    return {each.key: each.form for each in DECLARED if each.form is not None}, elsewhere
+
+
+def settings() -> Settings:
+    """The settings of this process as its environment and its project file are now. Raises HDL-123."""
+    return Settings(os.environ, project_file(os.environ))
+
+
+@dataclass(frozen=True)
+class Described:
+    """A setting as a person is shown it: its value as text, without secrets, and where that comes from.
+
+    ``source`` is ``environment``, ``heddle.toml`` or ``default``; ``file`` and ``line`` (from 1) are of the project
+    file, empty and 0 for another source.
+    """
+
+    name: str
+    variable: str
+    value: str
+    source: str
+    file: str = ""
+    line: int = 0
+
+
+def describe(environment: Mapping[str, str] = os.environ) -> tuple[list[Described], Path | None]:
+    """Every setting, in the order of the page on configuration, and the project file. Raises HDL-123."""
+    project = project_file(environment)
+    configured, rows = Settings(environment, project), list[Described]()
+    for each in DECLARED:
+        shown = _shown(each, configured)
+        if each.given(environment, NO_FILE) is not None:
+            rows.append(Described(each.key, each.variable, shown, "environment"))
+        elif each.key in project.values:
+            line = project.line_of(each.key)
+            rows.append(Described(each.key, each.variable, shown, NAME, str(project.path), line))
+        else:
+            rows.append(Described(each.key, each.variable, shown, "default"))
+    return rows, project.path
+
+
+def _shown(setting: Setting[Any], configured: Settings) -> str:
+    """The value of a setting as text; a wrong one as it is given, a secret not at all."""
+    try:
+        value = getattr(configured, setting.name)
+    except HeddleError:
+        value = configured.texts.get(setting.name)
+    if value and setting.is_secret:
+        return HIDDEN
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return redacted(", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
+
+
+def said(name: str) -> Any:
+    """The value of a setting that the environment or the project file gives; None if neither does. Raises HDL-123."""
+    configured = settings()
+    return getattr(configured, name) if name in configured.texts else None
+
+
+def required(name: str) -> Any:
+    """The value of a setting that commands have no default of. Raises HDL-124 if nothing gives it, HDL-123."""
+    value = said(name)
+    if value is None:
+        about: Setting[Any] = getattr(Settings, name)
+        hint = f'give {about.option}, or set {about.variable}, or write {about.key} = "…" into {NAME}'
+        raise HeddleError("HDL-124", f"nothing says the {name} of this command", hint)
+    return value
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of ``heddle.toml``, for editors."""
+    text = {"type": "string", "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
+    several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+    forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
+    forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Heddle: {NAME}",
+        "type": "object",
+        "properties": {
+            each.key: {"description": each.meaning} | forms[each.form] for each in DECLARED if each.form is not None
+        },
+        "additionalProperties": False,
+    }
+
+
+INTRODUCTION = """\
+Heddle is configured by options of commands, by environment variables, and by a project file `heddle.toml`. What is
+said first in this order holds: option (or parameter of a DAG), environment variable, project file, default. They are
+read when they are needed, not once at the start; `heddle config` shows each value and where it comes from.
+
+## heddle.toml
+
+```toml
+warehouse = "house"
+streams = "streams.yaml"
+workload = ["queries", "more/*.sql"]
+tables_of_owners = ["desk"]
+```
+
+With this file in a folder, `heddle validate`, `heddle run --from 2013-07-01 --to 2013-07-02`, `heddle status` and all
+other commands there and below need neither files nor `--streams` and `--warehouse`. `heddle plan`, `heddle explain` and
+`heddle what-if` take the warehouse from it only where no FILES are given.
+
+The nearest file upward from the working directory is read; if there is none, that in `HEDDLE_HOME`, which is where DAGs
+have theirs. Only one is read.
+
+The file can say which code Spark loads. So Heddle refuses a file above the working directory that other users control,
+with HDL-123 and the folder or file that causes it: every folder, link and target on its way has to belong to you or to
+root, and nobody else may write it. A folder with the sticky bit, such as `/tmp`, may lie above the project but not be
+the project. A group that has no other member, a read-only mount and a mounted ConfigMap are fine. If you trust the
+folder, set `HEDDLE_HOME` to it: what it names is not checked.
+
+Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
+and bad TOML are HDL-123, with the place.
+
+## Editors
+
+`heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
+[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
+complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this
+is the first line of `streams.yaml`, with the path of a copy of the schema:
+
+```yaml
+# yaml-language-server: $schema=streams.schema.json
+streams:
+  trades:
+    source: {format: csv, path: trades.csv}
+    time: ts
+```
+
+For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema
+knows keys, types and choices; `heddle validate` knows the rest.
+
+## Settings
+"""
+
+
+def page() -> str:
+    """The settings as Markdown: how they are given, and one table."""
+    module = __spec__.name if __spec__ is not None else __name__
+    lines = [
+        "# Configuration",
+        "",
+        f"<!-- Generated: edit {module.replace('.', '/')}.py, then python -m {module} > docs/configuration.md -->",
+        "",
+        INTRODUCTION,
+        "| Variable | In heddle.toml | Value | Default | Meaning | A wrong value |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in DECLARED:
+        key = f"`{each.key}`: {WORDS[each.form]}" if each.form is not None else "no"
+        cells = (f"`{each.variable}`", key, each.kind, each.show_default, each.meaning, each.wrong)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", "The codes are explained in [errors](errors.md).", ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,48 @@
+"""Whether a store lets one writer alone make an object: what every commit in a store relies on."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.store.storage import Place
+
+ROUNDS = 6
+WRITERS = 4
+
+_ROW = pa.table({"writer": [0]})
+
+
+def check_conditional(place: Place) -> None:
+    """Let some writers race for the same commits of a table that is removed afterwards. Raises HDL-579 where two of
+    them are told that they made one, or one is gone."""
+    probe = place / f"_probe-{uuid.uuid4().hex}"
+    DeltaTable.create(str(probe), schema=_ROW.schema)
+    made = 0
+    try:
+        with ThreadPoolExecutor(WRITERS) as writers:
+            for _ in range(ROUNDS):
+                tables = [DeltaTable(str(probe)) for _ in range(WRITERS)]
+                made += sum(writers.map(_commits, tables))
+        standing = int(DeltaTable(str(probe)).version())
+    finally:
+        with suppress(OSError):
+            probe.remove_folder()
+    if made != standing or made > ROUNDS:
+        message = f"{place}: {made} commits were told to be made, {standing} stand: its conditional PUT does not hold"
+        hint = "use a store that has If-None-Match: Amazon's, Azure's, Google's, or a server that does"
+        raise HeddleError("HDL-579", message, hint)
+
+
+def _commits(table: DeltaTable) -> bool:
+    try:
+        write_deltalake(table, _ROW, mode="append", commit_properties=CommitProperties(max_commit_retries=0))
+    except DeltaError:
+        return False
+    return True

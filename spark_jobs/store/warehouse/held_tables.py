@@ -1,0 +1,244 @@
+"""Tables are opened once a process, and told what is new: opening one reads its log, in a store a request a commit.
+
+What the log says of a file (the least and the greatest value of each column) is made a condition for Arrow, by which it
+is passed over. delta-rs makes one of all columns of all files each time, a tenth of a second for a year's days. So here
+it is made of the columns alone that the reader's own condition names, once a process and file: files never change.
+
+Small files of a store are read whole and kept: they never change, and to read some columns costs as many requests.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from spark_jobs.store.storage import SMALL, Place, keep, kept, reached_by
+from spark_jobs.store.warehouse.checksums import check_bytes, check_committed
+
+
+class TableAt(DeltaTable):
+    """A table that is kept open, at a version: what it says stays as it was when the other goes on."""
+
+    def __init__(self, current: DeltaTable) -> None:
+        self._current, self._at = current, int(current.version())
+        self._storage_options = None
+        self._own: DeltaTable | None = None
+
+    @property
+    def _table(self) -> Any:
+        if self._own is None:
+            if int(self._current.version()) == self._at:
+                return self._current._table
+            self._own = DeltaTable(self._current.table_uri, version=self._at)
+        return self._own._table
+
+    def version(self) -> int:
+        """Its version, whatever was committed since."""
+        return self._at
+
+
+AT_ONCE = 8
+"""Files that are read side by side: a request takes longer than what it brings."""
+
+_threads = threading.local()
+
+
+def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTable:
+    """The table at a URL as it is now. ``identity``: another one for another table at the same place; ``log``: the
+    folder of its log on this machine, by which that is seen. Raises what delta-rs raises."""
+    # neither threads nor processes that were forked share one
+    key = (os.getpid(), url, identity, reached_by())
+    tables: dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]] = _threads.__dict__.setdefault(
+        "tables", {}
+    )
+    known, stamp = tables.get(key, (None, None))
+    # before the log is read: what changes meanwhile is another one the next time
+    checkpoint = _status(log, "_last_checkpoint")
+    if known is not None and (_commit(log, known), checkpoint) == stamp:
+        # versions follow one another: to look for a file takes a hundredth of listing a log
+        if log is not None and _status(log, f"{known.version() + 1:020}.json") is None:
+            return TableAt(known)
+        # its log may no longer go on from where it was
+        with suppress(DeltaError):
+            known.update_incremental()
+            tables[key] = known, (_commit(log, known), checkpoint)
+            return TableAt(known)
+    known = DeltaTable(url)
+    tables[key] = known, (_commit(log, known), checkpoint)
+    return TableAt(known)
+
+
+def _commit(log: Path | None, table: DeltaTable) -> Any:
+    """What is another one once a log, or its newest commit, is not the one that was read: it was put back, or made
+    anew."""
+    return _status(log, ""), _status(log, f"{table.version():020}.json")
+
+
+def _status(log: Path | None, name: str) -> tuple[int, ...] | None:
+    """What tells a file of a log from another one in its place; None: it is not there. A table reads its checkpoint
+    when it is asked for files: with another one, those before may be gone."""
+    if log is None:
+        return None
+    try:
+        found = (log / name).stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if name else (found.st_ino,)
+
+
+PADDING = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+"""By how much the greatest moment may be later than a log has it, which has milliseconds: in each unit."""
+
+
+def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.Expression | None) -> ds.Dataset:
+    """A table's dataset, of whose files at least those that can hold no row that meets a condition are passed over by
+    whoever asks for such rows; None: nothing is known of the condition."""
+    if where is None or current.protocol().min_reader_version > 1:
+        return _page_checked(current.to_pyarrow_dataset(filesystem=filesystem))
+    schema = pa.schema(current.schema().to_arrow())
+    actions = pa.table(current.get_add_actions(flatten=True))
+    partitions = [name for name in schema.names if f"partition.{name}" in actions.schema.names]
+    text = str(where)
+    # a name in a literal is one condition too many
+    columns = tuple(name for name in schema.names if name in partitions or name in text)
+    conditions: dict[tuple[str, tuple[str, ...]], dict[str, ds.Expression]] = _threads.__dict__.setdefault("known", {})
+    key = current.table_uri, columns
+    before, paths = conditions.get(key, {}), actions["path"].to_pylist()
+    new = [number for number, path in enumerate(paths) if path not in before]
+    made = _conditions(schema, columns, actions.take(pa.array(new, pa.int64())))
+    known = before | dict(zip((paths[number] for number in new), made, strict=True))
+    conditions[key] = known = {path: known[path] for path in paths}
+    fragments = [
+        FORMAT.make_fragment(path, filesystem=filesystem, partition_expression=each) for path, each in known.items()
+    ]
+    return ds.FileSystemDataset(fragments, schema, FORMAT, filesystem)
+
+
+FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+)
+"""How files are scanned: a page that is not what was written is an error, if it has a checksum."""
+
+
+def _page_checked(dataset: ds.Dataset) -> ds.Dataset:
+    fragments = [
+        FORMAT.make_fragment(each.path, each.filesystem, partition_expression=each.partition_expression)
+        for each in dataset.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, dataset.schema, FORMAT, dataset.filesystem)
+
+
+def checked_files(dataset: ds.Dataset, current: DeltaTable, table: Place, where: ds.Expression | None) -> ds.Dataset:
+    """The dataset with the files alone that may hold rows that meet a condition, which have been looked at: each is as
+    large as the log has it, and has the footer that its name has. Raises OSError with the file's name.
+
+    Small files of a store are looked at when they are read (:func:`with_small_files`).
+    """
+    sizes: dict[str, int] = current._table.get_add_file_sizes()
+    chosen = list(dataset.get_fragments(filter=where))
+    for fragment in chosen:
+        # a file that was committed meanwhile is in neither
+        size = sizes.get(fragment.path)
+        if size is None or (size <= SMALL and not table.is_local):
+            continue
+        with _naming(fragment.path):
+            check_committed(table / fragment.path, size)
+    return ds.FileSystemDataset(chosen, dataset.schema, dataset.format, dataset.filesystem)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """What is wrong with a file is said with its name; one that is not there keeps its kind."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise OSError(f"{path}: {error}") from error
+
+
+def _conditions(schema: pa.Schema, columns: Sequence[str], actions: pa.Table) -> Iterator[ds.Expression]:
+    """What holds for all rows of some files (n,), of some columns."""
+    told = {name: _told(schema.field(name).type, name, actions) for name in columns}
+    for number in range(len(actions)):
+        known = ds.scalar(True)
+        for name, (values, nulls, least, most) in told.items():
+            column = ds.field(name)
+            if values is not None:
+                known &= column.is_null() if values[number] is None else column == values[number]
+                continue
+            bounds = [column >= least[number]] * (least[number] is not None)
+            bounds += [column <= most[number]] * (most[number] is not None)
+            for bound in bounds:
+                known &= bound if nulls[number] == 0 else bound | column.is_null()
+        yield known
+
+
+def _told(arrow: pa.DataType, name: str, actions: pa.Table) -> tuple[Any, list[Any], list[Any], list[Any]]:
+    """Of a column of some files its one value, if it is a partition's, how many nulls it has, its least and its
+    greatest value, as scalars; None: that is not known."""
+
+    def scalars(column: str) -> list[Any]:
+        known = column in actions.schema.names
+        if not known or not (pa.types.is_integer(arrow) or pa.types.is_timestamp(arrow) or pa.types.is_string(arrow)):
+            return [None] * len(actions)
+        values = actions[column].cast(arrow)
+        if column.startswith("max.") and pa.types.is_timestamp(arrow):
+            values = pc.add(values.cast(pa.int64()), PADDING[arrow.unit]).cast(arrow)
+        return [value if value.is_valid else None for value in values]
+
+    if f"partition.{name}" in actions.schema.names:
+        return scalars(f"partition.{name}"), [], [], []
+    nulls = actions[f"null_count.{name}"].to_pylist() if f"null_count.{name}" in actions.schema.names else []
+    return None, nulls or [None] * len(actions), scalars(f"min.{name}"), scalars(f"max.{name}")
+
+
+def with_small_files(
+    table: ds.Dataset, current: DeltaTable, where: ds.Expression | None, is_checked: bool = False
+) -> ds.Dataset:
+    """A table's dataset with the files alone that may hold rows that meet a condition, the small ones in memory: each
+    took one request, or none if this process has had it before. ``is_checked``: they have to be what was committed.
+    Raises OSError."""
+    sizes: dict[str, int] = current._table.get_add_file_sizes()
+    handler = DeltaStorageHandler.from_table(current._table, None, sizes)
+    chosen = list(table.get_fragments(filter=where))
+    with ThreadPoolExecutor(AT_ONCE) as readers:
+        contents = list(
+            readers.map(lambda one: _content(handler, current.table_uri, one.path, sizes, is_checked), chosen)
+        )
+    fragments = [
+        one if content is None else table.format.make_fragment(content, partition_expression=one.partition_expression)
+        for one, content in zip(chosen, contents, strict=True)
+    ]
+    return ds.FileSystemDataset(fragments, table.schema, table.format)
+
+
+def _content(
+    handler: DeltaStorageHandler, root: str, path: str, sizes: Mapping[str, int], is_checked: bool
+) -> pa.Buffer | None:
+    """A small file; None if it is not small."""
+    if sizes.get(path, SMALL + 1) > SMALL:
+        return None
+    url = f"{root.rstrip('/')}/{path}"
+    content = kept(url)
+    if content is None:
+        # its size is known: Arrow's own file system would ask for it
+        with handler.open_input_file(path) as file, _naming(path):
+            read = file.read()
+            if is_checked:
+                check_bytes(path, read, sizes[path])
+            content = keep(url, pa.py_buffer(read))
+    return content

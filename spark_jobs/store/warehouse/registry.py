@@ -1,0 +1,226 @@
+"""What is registered, since when, by whom, and what of it is paused: the events of ``workload_queries``.
+
+A query is registered by a plan that has it, replaced when it means something else, is somebody else's, asks for another
+table or is an asset now and was none (or the other way round), moved when it comes from another file, and removed when
+somebody asks for that: by its name, or by saying that some files are the whole workload. A *paused* query stays
+registered and is in no plan until it is resumed; its published answers stay. Nothing is ever taken out of the table:
+the state of a query is what its events add up to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.workload.values import ACQ, AnswerTable, from_json, to_json
+from spark_jobs.store.warehouse.schemas import micros, moment
+from spark_jobs.store.warehouse.warehouse import Warehouse
+
+State = Literal["running", "paused", "expired", "removed"]
+
+
+Event = Literal["registered", "replaced", "moved", "paused", "resumed", "removed"]
+
+
+@dataclass(frozen=True)
+class QueryEvent:
+    """What happened to a query at a moment (``at``, microseconds), by which plan version and why. ``definition``: the
+    query as JSON of :func:`optimizer.workload.values.to_json`; ``file``: that it came from; None: not known."""
+
+    query: str
+    fingerprint: str
+    owner: str
+    text: str
+    definition: str
+    event: Event
+    at: int
+    plan_version: int | None
+    reason: str
+    file: str | None = None
+
+    @classmethod
+    def of(
+        cls, query: ACQ, event: Event, at: int, plan_version: int, reason: str, file: str | None = None
+    ) -> QueryEvent:
+        """What happened to a query that is at hand."""
+        definition = json.dumps(to_json(query))
+        return cls(
+            query.name, query.fingerprint, query.owner, query.text, definition, event, at, plan_version, reason, file
+        )
+
+    def to_row(self) -> dict[str, Any]:
+        """As the table has it."""
+        return {**vars(self), "at": moment(self.at)}
+
+    @property
+    def asset(self) -> bool:
+        """Whether the query's new answers are announced as an asset of its own."""
+        # most are none: their definitions are not read
+        return '"asset"' in self.definition and bool(json.loads(self.definition).get("asset", False))
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A query as its events say: the newest one (``last``), ``since`` when it is registered (microseconds; since it was
+    removed last, if ever), and whether it is ``paused``."""
+
+    last: QueryEvent
+    since: int
+    paused: bool
+
+    @property
+    def removed(self) -> bool:
+        return self.last.event == "removed"
+
+    @property
+    def file(self) -> str | None:
+        """The workload file that it came from last; None if that is not known."""
+        return self.last.file
+
+    @property
+    def standing(self) -> tuple[object, ...] | None:
+        """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
+        return None if self.removed else (*self.cosmetics, self.last.fingerprint, self.paused)
+
+    @property
+    def cosmetics(self) -> tuple[object, ...]:
+        """What is registered of it besides its meaning."""
+        return self.last.owner, self.table, self.last.asset
+
+    @property
+    def table(self) -> AnswerTable | None:
+        """The table of its own that it asks for."""
+        # most ask for none, and are not read for that
+        return self.query.table if AnswerTable.__name__ in self.last.definition else None
+
+    @cached_property
+    def query(self) -> ACQ:
+        """The query, as it was registered last."""
+        query: ACQ = from_json(json.loads(self.last.definition))
+        return query
+
+    def state(self, clock: int) -> State:
+        """At a clock (microseconds). Once its lifetime is over a query is expired, paused or not."""
+        if self.removed:
+            return "removed"
+        if self.query.until is not None and self.query.until < clock:
+            return "expired"
+        return "paused" if self.paused else "running"
+
+
+def events(warehouse: Warehouse) -> list[QueryEvent]:
+    """All events, oldest first."""
+    stored = sorted(warehouse.rows("workload_queries"), key=lambda row: row["at"])
+    texts = ("owner", "text", "definition", "reason")
+    later = {"plan_version": None, "file": None}  # columns that tables of earlier versions lack
+    return [
+        QueryEvent(
+            **later
+            | row
+            | {"at": micros(row["at"]), "file": located_file(warehouse, row.get("file"))}
+            | {name: row.get(name) or "" for name in texts}
+        )
+        for row in stored
+    ]
+
+
+MOST_UP = 1
+"""Folders above the one that holds the warehouse, up to which a file is of the same project."""
+
+
+def portable_file(warehouse: Warehouse, file: str | None) -> str | None:
+    """A workload file as it is stored: relative to the folder that holds the warehouse where both lie in one project,
+    so that a project which is copied or moved finds its files where they are now."""
+    if file is None or not warehouse.place.is_local:
+        return file
+    relative = os.path.relpath(file, warehouse.root.parent)
+    above = Path(relative).parts.count(os.pardir)
+    is_near = above <= MOST_UP and above < len(warehouse.root.parent.parts) - 1
+    return relative if is_near else file
+
+
+def located_file(warehouse: Warehouse, file: str | None) -> str | None:
+    """The absolute path of a workload file as it is stored."""
+    if file is None or not warehouse.place.is_local:
+        return file
+    return os.path.normpath(warehouse.root.parent / file)
+
+
+def live_names(warehouse: Warehouse) -> dict[str, str]:
+    """The registered queries that were not removed, by name, with their owners; of the newest events alone, unread."""
+    stored = warehouse.dataset("workload_queries").to_table(["query", "owner", "event", "at"]).sort_by("at")
+    newest = {row["query"]: row for row in stored.to_pylist()}
+    return {name: row["owner"] or "" for name, row in sorted(newest.items()) if row["event"] != "removed"}
+
+
+def registered(events: Iterable[QueryEvent]) -> dict[str, Registered]:
+    """All queries that were ever registered, by their names, as events, oldest first, add up to."""
+    queries: dict[str, Registered] = {}
+    for event in events:
+        was = queries.get(event.query)
+        stays = event.event in ("replaced", "moved") and was is not None and was.paused
+        paused = event.event == "paused" or stays
+        since = was.since if was is not None and not was.removed else event.at
+        queries[event.query] = Registered(event, since, paused)
+    return queries
+
+
+def live(warehouse: Warehouse) -> dict[str, Registered]:
+    """What is registered and was not removed, by name."""
+    return {name: one for name, one in registered(events(warehouse)).items() if not one.removed}
+
+
+def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
+    """The paused queries by name."""
+    return {name: one.query for name, one in registered.items() if one.paused}
+
+
+def assets(events: Iterable[QueryEvent], at: int | None = None) -> set[str]:
+    """The names of the registered queries whose new answers are announced as assets; ``at``: as it was at a moment
+    (microseconds)."""
+    known = registered(event for event in events if at is None or event.at <= at)
+    return {name for name, one in known.items() if not one.removed and one.last.asset}
+
+
+def check_registered(registered: Mapping[str, Registered], names: Sequence[str]) -> None:
+    """Raises HDL-521, with the nearest name, for a name that is not registered."""
+    live = sorted(name for name, one in registered.items() if not one.removed)
+    for name in names:
+        if name not in live:
+            raise HeddleError("HDL-521", f"there is no registered query {name}", meant(name, live, "registered"))
+
+
+def changes(
+    registered: Mapping[str, Registered],
+    queries: Sequence[ACQ],
+    removed: Collection[str] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> list[tuple[ACQ, Event, str | None]]:
+    """The events of a plan, each with the file of its query.
+
+    ``queries``: those that it has, and paused ones that were put anew; ``removed``: names of those that it unregisters
+    (None: whatever it lacks and is not paused); ``files``: where queries come from, of those that were put anew.
+    """
+    live = {name: one for name, one in registered.items() if not one.removed}
+    names = {query.name for query in queries}
+    if removed is None:
+        removed = [name for name, one in live.items() if not one.paused and name not in names]
+    found: list[tuple[ACQ, Event, str | None]] = []
+    for query in queries:
+        was = live.get(query.name)
+        last = registered[query.name].file if query.name in registered else None
+        file = (files or {}).get(query.name, last)
+        if was is None:
+            found.append((query, "registered", file))
+        elif (was.last.fingerprint, *was.cosmetics) != (query.fingerprint, query.owner, query.table, query.asset):
+            found.append((query, "replaced", file))
+        elif file != last:
+            found.append((query, "moved", file))
+    found += [(live[name].query, "removed", live[name].file) for name in removed if name in live]
+    return found

@@ -1,0 +1,732 @@
+"""The warehouse: Heddle's Delta tables, the lease that orders every commit, and the one rule of writing.
+
+Every write of partials and results replaces exactly one interval of one table, atomically and idempotently
+(design.md section 4): tasks write data files that no reader sees, and one commit names them and removes what they
+replace. The design asks for Spark's ``replaceWhere``; committing the files that the tasks wrote gives the same
+guarantee without sending every answer through the JVM's row writer twice. Small tables (workload, plans, statistics,
+logs) are appended to. Every commit goes through delta-rs and through one lease, because two writers on one path can
+lose a commit. A lease can be lost by a process that does not know (it was stopped, the database of the lease was
+restarted); so every commit is also made on exactly the version of the table that it follows from, or not at all
+(HDL-510): whoever has committed in between had the lease.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import os
+import random
+import re
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import Stream
+from spark_jobs.store.storage import Place, check_bucket, is_refusal, store_error
+from spark_jobs.store.warehouse import lease
+from spark_jobs.store.warehouse.conditional import check_conditional
+from spark_jobs.store.warehouse.data_files import (
+    LOG,
+    READ_ONLY,
+    DataFile,
+    is_awkward,
+    log_place,
+    now_millis,
+    read_file,
+    reading,
+    statistics,
+    unwritable,
+    write_files,
+    writing,
+)
+from spark_jobs.store.warehouse.held_tables import (
+    PADDING,
+    checked_files,
+    current_table,
+    pruned_dataset,
+    with_small_files,
+)
+from spark_jobs.store.warehouse.lease import postgres_lease
+from spark_jobs.store.warehouse.schemas import COLUMNS, FORMAT, HOUR, INSTANT, LATER, MARKER, TABLES, TOKEN_DIGITS
+
+Result = TypeVar("Result")
+
+TRIES = 12
+"""Of what commits to a store."""
+
+FIRST_WAIT = 0.05
+"""Seconds that are waited at most before a commit is tried a second time; twice as long each time after it."""
+
+TOKEN = "heddle"
+"""What the token of a commit is called in its metadata."""
+
+_CONFIGURATION = {"delta.isolationLevel": "Serializable"}
+
+CHECKPOINT_EVERY = 10
+"""Commits between two checkpoints in a store, where each since the last is a request of whoever opens a table."""
+
+FAR = 1 << 62
+"""Later than every moment (microseconds)."""
+
+_COMMIT = re.compile(r"\d{20}\.json")
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A place that holds Heddle's tables. Open one with :meth:`open`. ``declared``: the streams as they are declared
+    now, by name, where a command knows that (:mod:`spark_jobs.store.warehouse.places`)."""
+
+    place: Place
+    declared: Callable[[], Mapping[str, Stream]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def root(self) -> Path:
+        """Its folder on this machine. Raises ValueError for a warehouse in a store."""
+        return self.place.local()
+
+    def is_at(self, root: str) -> bool:
+        """Whether a folder or URL is its place."""
+        return self.place == _resolved(root)
+
+    @classmethod
+    def open(cls, root: str | os.PathLike[str] | Place, create: bool = True) -> Warehouse:
+        """The warehouse at a folder or URL; an empty or missing place becomes one if ``create``.
+
+        Writes nothing where nothing is missing. Raises HDL-501 for a folder that holds something else, HDL-502 if there
+        is none, HDL-503 for another format, HDL-545 if one cannot be made, HDL-546 for a path that is of no use.
+        """
+        found = cls.existing(root)
+        if found is None:
+            warehouse = cls(_resolved(root))
+            if not create:
+                raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.place}", "`heddle run` makes one")
+            try:
+                warehouse.place.make_folder()
+                if not warehouse.place.is_local:
+                    check_conditional(warehouse.place)
+                with warehouse.lease():
+                    warehouse._create(TABLES)
+            except (DeltaError, OSError) as error:
+                raise unwritable(warehouse.place, error) from error
+            return warehouse
+        told = json.loads((found.place / MARKER).read())
+        narrow = told.get("columns", 0) < COLUMNS
+        # in a store every table is there since it was made: no earlier Heddle has written to one
+        later = [name for name in LATER if not (found.place / name).exists()] if found.place.is_local else []
+        if later or narrow:
+            try:
+                with found.lease():
+                    found._create(later)
+                    if narrow:
+                        found._widen("results")
+                        found._widen("partials")
+                        found._mark(told.get("id"))
+            except HeddleError as error:
+                # what is there can be read all the same
+                if error.diagnostic.code != READ_ONLY:
+                    raise
+        return found
+
+    @classmethod
+    def existing(cls, root: str | os.PathLike[str] | Place) -> Warehouse | None:
+        """The warehouse at a place; None if there is none and one could be made. Raises as :meth:`open` does."""
+        path = _resolved(root)
+        marker = path / MARKER
+        try:
+            told = _told(marker)
+            if told is None:
+                check_bucket(path)
+                if not _begun(path):
+                    hint = "name a new or empty folder with --warehouse"
+                    raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
+                return None
+            written = int(told.get("format", 0))
+            _identities[path.url] = str(told.get("id", ""))
+        except OSError as error:
+            if not path.is_local:
+                raise store_error(path, error) from error
+            raise _useless(path, error.strerror or str(error)) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            hint = f'write {{"kind": "heddle warehouse", "format": {FORMAT}}} into it, if its tables are of this format'
+            raise HeddleError("HDL-546", f"{marker} is damaged", hint) from error
+        if written > FORMAT:
+            message = f"{path} was written by a newer Heddle (format {written})"
+            raise HeddleError("HDL-503", message, "upgrade Heddle")
+        if written < FORMAT:
+            message = f"{path} was written by an older Heddle (format {written}; this one writes {FORMAT})"
+            raise HeddleError("HDL-503", message, "name a new folder and backfill it: the answers are the same")
+        return cls(path)
+
+    @classmethod
+    def stands(cls, root: str | os.PathLike[str] | Place) -> bool:
+        """Whether there is a warehouse at a place. Raises as :meth:`open` does for a URL that is none."""
+        return (Place.of(root) / MARKER).info() is not None
+
+    def _create(self, names: Iterable[str]) -> None:
+        for name in names:
+            schema, partition = TABLES[name]
+            if is_awkward(self.path(name)):
+                (self.place / name / LOG).make_folder()
+            if not DeltaTable.is_deltatable(log_place(self.path(name))):
+                DeltaTable.create(
+                    log_place(self.path(name)),
+                    schema=schema,
+                    partition_by=partition or None,
+                    configuration=_CONFIGURATION,
+                    raise_if_key_not_exists=False,
+                )
+        if _told(self.place / MARKER) is None:
+            self._mark()
+
+    def _mark(self, known: str | None = None) -> None:
+        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": known or uuid.uuid4().hex}
+        (self.place / MARKER).put(json.dumps(told).encode())
+
+    def _widen(self, name: str) -> None:
+        """Add the columns to a table that came later than it was made; its rows have nulls in them."""
+        table = self.table(name)
+        known = {column.name for column in table.schema().fields}
+        missing = [column for column in TABLES[name][0] if column.name not in known]
+        if missing:
+            with self.exactly(name, table) as properties:
+                made = Schema.from_arrow(pa.schema(missing)).fields
+                table.alter.add_columns(made, commit_properties=properties)
+
+    def path(self, table: str) -> str:
+        """Where a table lies."""
+        return str(self.place / table)
+
+    # --------------------------------------------------------------------------------------- lease
+    @contextmanager
+    def lease(self) -> Iterator[int]:
+        """Hold the right to commit, alone among all processes; yields the fencing token.
+
+        A file lock on the warehouse: released by the system if its holder dies. With ``HEDDLE_LEASE_DSN`` set
+        (warehouses that several hosts write) a PostgreSQL advisory lock is held as well. Tokens only grow: a
+        holder that finds a larger one has lost the lease and must not commit (:meth:`check_lease`). A store has no
+        locks: there the version of each table is the token, and PostgreSQL only spares work in vain.
+        """
+        if not self.place.is_local:
+            with postgres_lease(self._lease_name):
+                yield 0
+            return
+        path = self.root / ".lease"
+        with postgres_lease(self._lease_name), lease.locked(path) as file:
+            token = self._token(os.pread(file, TOKEN_DIGITS, 0)) + 1
+            try:
+                # as many digits as ever, over those before: whoever is killed here, or finds no room, leaves a token
+                os.pwrite(file, b"%0*d" % (TOKEN_DIGITS, token), 0)
+                os.fsync(file)
+            except OSError as error:
+                raise unwritable(path, error) from error
+            yield token
+
+    def _lease_name(self) -> str:
+        """What hosts know the warehouse by, which may reach it by different paths: what was drawn when it was made."""
+        told = _told(self.place / MARKER) or {}
+        return str(told.get("id") or self.place)
+
+    def check_lease(self, token: int) -> None:
+        """Raises HDL-510 unless ``token`` is still the newest that was given out."""
+        if not self.place.is_local:
+            return
+        try:
+            newest = self._token((self.root / ".lease").read_bytes())
+        except FileNotFoundError:
+            newest = 0
+        if newest != token:
+            raise self._lost(f"token {token}, now {newest}")
+
+    def _token(self, text: bytes) -> int:
+        if text and not text.isdigit():
+            raise HeddleError(
+                "HDL-540",
+                f"{self.root / '.lease'} does not hold the number of a lease",
+                "remove the file while nothing writes to the warehouse",
+            )
+        return int(text or 0)
+
+    def _lost(self, why: str) -> HeddleError:
+        message = f"this process lost the lease of {self.place} ({why})"
+        return HeddleError("HDL-510", message, "nothing was committed; run it again")
+
+    def leased(self, step: Callable[[int], Result]) -> Result:
+        """What a step returns that reads and commits under the lease, whose token it is given.
+
+        In a store, which has no lease that holds, others may commit between the two (HDL-510): then the step is tried
+        again from its reading on, :data:`TRIES` times in all, each time after a wait of chance.
+        """
+        for again in range(TRIES):
+            try:
+                with self.lease() as token:
+                    return step(token)
+            except HeddleError as error:
+                if self.place.is_local or error.diagnostic.code != "HDL-510" or again == TRIES - 1:
+                    raise
+                time.sleep(random.uniform(0, FIRST_WAIT * 2 ** min(again, 5)))
+        raise AssertionError
+
+    # ------------------------------------------------------------------------- reading without a JVM
+    def table(self, name: str, version: int | None = None) -> DeltaTable:
+        """A table as it is now, or as it was in a version. Raises HDL-544 if its log cannot be read.
+
+        A newest commit that is empty is one of which a crash of the machine has taken the content: Delta takes it for
+        one that changed nothing.
+        """
+        try:
+            found = self._held(name) if name in TABLES else None
+            if found is None or (version is not None and version != found.version()):
+                found = DeltaTable(log_place(self.path(name)), version=version)
+            newest = self.place / name / LOG / f"{found.version():020}.json"
+            # a store has a commit whole or not at all
+            if newest.is_local and newest.exists() and newest.local().stat().st_size == 0:
+                raise OSError(f"{newest.name} is empty")
+        except (DeltaError, OSError) as error:
+            if not self.place.is_local and is_refusal(error):
+                raise store_error(self.place, error) from error
+            told = str(error).splitlines()[0]
+            hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
+            raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
+        return found
+
+    def _held(self, name: str) -> DeltaTable:
+        """A table of the warehouse as it is now."""
+        url, log = log_place(self.path(name)), self.place / name / LOG
+        return current_table(url, _identity(self.place), log.local() if log.is_local else None)
+
+    def dataset(self, table: str, current: DeltaTable | None = None, where: ds.Expression | None = None) -> ds.Dataset:
+        """A table as of ``current``, else as it is now. ``where``: of which at least the rows are there that meet this
+        condition; each file less is some time less, in a store some requests.
+
+        Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
+        with the process if one of them lets go of a file while the interpreter ends.
+        """
+        current = self.table(table) if current is None else current
+        found = pruned_dataset(current, (self.place / table).filesystem(), where)
+        # of answers and partial aggregates each file has to be the one that was committed
+        is_checked = table not in TABLES or "day" in TABLES[table][1]
+        if is_checked:
+            with reading(self.path(table)):
+                found = checked_files(found, current, self.place / table, where)
+        if self.place.is_local:
+            return found
+        with reading(self.path(table)):
+            return with_small_files(found, current, where, is_checked)
+
+    def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
+        """A table as of ``current`` for readers that bring no options of their own: pages are checked as they are read,
+        files that can hold no row asked for are passed over, and columns that came later are there, with nulls."""
+        found = self.dataset(table, current)
+        missing = [column for column in TABLES[table][0] if column.name not in found.schema.names]
+        return ds.FileSystemDataset(list(found.get_fragments()), pa.schema([*found.schema, *missing]), found.format)
+
+    def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """All rows of one of the small tables."""
+        with reading(self.path(table)):
+            found: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
+        return found
+
+    def newest_first(
+        self, table: str, by: str, columns: Sequence[str], where: ds.Expression
+    ) -> Iterator[tuple[pa.Table, int | None]]:
+        """The rows of a small table that meet a condition, in pieces, those with the latest moments in the column
+        ``by`` first: each with the latest (microseconds) that may still come, None after the last.
+
+        Who stops early reads no more than it needs: pieces are groups of rows, and know their bounds.
+        """
+        current = self.table(table)
+        actions = pa.table(current.get_add_actions(flatten=True))
+        latest = actions[f"max.{by}"].cast(INSTANT).cast(pa.int64()).to_pylist()
+        # an unknown bound is no bound; a log has milliseconds, cut off
+        bounds = {
+            path: None if known is None else known + PADDING["us"]
+            for path, known in zip(actions["path"].to_pylist(), latest, strict=True)
+        }
+        waiting: list[tuple[int, int, ds.Fragment, bool]] = []
+        number = itertools.count()
+        with reading(self.path(table)):
+            dataset = self.dataset(table, current, where)
+            for file in dataset.get_fragments(filter=where):
+                known = bounds.get(_file_name(file.path))
+                heapq.heappush(waiting, (-(FAR if known is None else known), next(number), file, False))
+            while waiting:
+                _, _, piece, is_group = heapq.heappop(waiting)
+                if not is_group:
+                    latest_of = _latest(piece.metadata, by)
+                    # files are older than columns that came later
+                    for group in piece.split_by_row_group(filter=where, schema=dataset.schema):
+                        known = latest_of[group.row_groups[0].id]
+                        heapq.heappush(waiting, (-known, next(number), group, True))
+                    continue
+                rows = piece.to_table(dataset.schema, list(columns), filter=where)
+                yield rows, -waiting[0][0] if waiting else None
+
+    def latest_number(self, table: str, column: str) -> int | None:
+        """The greatest number in a column of a small table, as its log has it; None: it has no rows."""
+        actions = pa.table(self.table(table).get_add_actions(flatten=True))
+        name = f"max.{column}"
+        if name in actions.schema.names and not actions[name].null_count:
+            return pc.max(actions[name]).as_py()
+        return max((row[column] for row in self.rows(table, [column])), default=None)
+
+    def version(self, table: str) -> int:
+        """The newest version of a table."""
+        return int(self.table(table).version())
+
+    def state(self, table: str) -> str:
+        """A name for the state of a table: its id, version and newest commit. The version is not enough: a folder can
+        be removed and created again, or restored and continued otherwise."""
+        found = self.table(table)
+        return f"{found.metadata().id} {found.version()} {found.history(1)}"
+
+    def append(
+        self,
+        table: str,
+        rows: Sequence[dict[str, Any]],
+        token: int,
+        transaction: tuple[str, int] | None = None,
+        since: int | None = None,
+    ) -> None:
+        """Append rows to a small table in one commit, under the lease whose ``token`` the caller holds.
+
+        ``transaction`` (application id, version): a commit of that id and a version at least as large is there
+        already exactly if this append was done before; it is then left out. ``since``: the version of the table that
+        the rows follow from, if they follow from what it held; it was read under the same lease.
+        Raises HDL-510 if another process has committed to the table since.
+        """
+        if not rows:
+            return
+        current = self.table(table, since)
+        # after the version is known: who gets the lease from now on commits after it, and this commit fails
+        self.check_lease(token)
+        done = None if transaction is None else current.transaction_version(transaction[0])
+        if transaction is not None and done is not None and done >= transaction[1]:
+            return
+        data = pa.Table.from_pylist(list(rows), schema=TABLES[table][0])
+        if is_awkward(self.path(table)):
+            self.commit(table, current, [self.added_rows(table, current, data)], token, transaction)
+            return
+        with self.exactly(table, current, *([transaction] if transaction else [])) as properties:
+            write_deltalake(
+                current,
+                data,
+                mode="append",
+                # columns that came later than the warehouse; what was written before has nulls in them
+                schema_mode="merge",
+                commit_properties=properties,
+            )
+
+    def added_rows(self, table: str, current: DeltaTable, data: pa.Table) -> AddAction:
+        """The rows as a file of a small table, which delta-rs cannot write where it cannot read the path."""
+        known = {field.name for field in current.schema().fields}
+        if known != set(data.schema.names):
+            message = f"{self.path(table)} is of an earlier Heddle, and in a folder whose name has one of %, [, ], |, ^"
+            raise HeddleError("HDL-546", message, "rename the folder, run anything, and rename it back")
+        sink = pa.BufferOutputStream()
+        pq.write_table(data, sink)
+        content = sink.getvalue().to_pybytes()
+        file = self.place / table / f"part-{uuid.uuid4().hex}.parquet"
+        with writing(file):
+            file.put(content)
+        return AddAction(file.name, len(content), {}, now_millis(), True, statistics(data))
+
+    @contextmanager
+    def exactly(self, table: str, current: DeltaTable, *transactions: tuple[str, int]) -> Iterator[CommitProperties]:
+        """One commit, with the properties that are given, as the version after ``current``, or HDL-510 is raised;
+        HDL-542 if it cannot be written.
+
+        Each commit has a token of its own: one that stands though it was told as failed (the answer of a store was
+        lost, or what Delta does after a commit failed) is known by it as ours.
+        """
+        before, token = int(current.version()), uuid.uuid4().hex
+        properties = _properties(token, transactions)
+        try:
+            yield properties
+            # not of all tables in the same run
+            turn = list(TABLES).index(table) if table in TABLES else 0
+            if not self.place.is_local and (before + 1) % CHECKPOINT_EVERY == turn % CHECKPOINT_EVERY:
+                self._checkpoint(table)
+        except (DeltaError, OSError) as error:
+            if self.version(table) == before:
+                raise unwritable(self.path(table), error) from error
+            if self._token_of(table, before + 1) == token:
+                return
+            told, _, _ = str(error).partition("\n")
+            message = f"{self.path(table)} has changed since version {before}: {told}"
+            raise HeddleError("HDL-510", message, "run it again") from error
+
+    def commit(
+        self,
+        table: str,
+        current: DeltaTable,
+        actions: Sequence[AddAction | RemoveAction],
+        token: int,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
+        """Commit data files of partials or results as the version after ``current``, which the caller read under the
+        lease whose ``token`` it holds. Raises HDL-510 if another process has committed since."""
+        self.check_lease(token)
+        schema, partition_by = TABLES[table]
+        with self.exactly(table, current, *([transaction] if transaction else [])) as properties:
+            current.create_write_transaction(
+                list(actions), "append", schema, partition_by, commit_properties=properties
+            )
+
+    def _checkpoint(self, table: str) -> None:
+        """One for readers to begin at. Without it they only take longer: what is wrong shows where it is read."""
+        with suppress(DeltaError, OSError):
+            self.table(table).create_checkpoint()
+
+    def _token_of(self, table: str, version: int) -> str | None:
+        """The token of a commit (:meth:`exactly`); None if it has none, or cannot be read."""
+        try:
+            (made,) = DeltaTable(log_place(self.path(table)), version=version).history(1)
+        except (DeltaError, OSError, ValueError):
+            return None
+        return made.get(TOKEN)
+
+    def committed(self, table: str, application: str, revision: int, since: int = 0) -> int | None:
+        """The version of ``table`` that a transaction made, after a moment (microseconds); None if none did, or if the
+        table's log does not reach back to it."""
+        log = self.place / table / LOG
+        commits = [file for file in log.listed() if _COMMIT.fullmatch(file.name)]
+        # clocks of hosts differ
+        for file in commits[bisect_left(commits, since - HOUR, key=lambda file: file.modified) :]:
+            for line in (log / file.name).read().splitlines():
+                found = json.loads(line).get("txn")
+                if found is not None and found["appId"] == application and found["version"] >= revision:
+                    # a lower one never comes after a higher
+                    return int(file.name.partition(".")[0]) if found["version"] == revision else None
+        return None
+
+    def transactions(self, table: str, since: int) -> Iterator[tuple[int, str, int]]:
+        """Who committed to ``table`` after a version: the version that it made, the application and the version of its
+        transaction. Raises HDL-541 if the table's log does not reach back."""
+        for version in range(since + 1, self.version(table) + 1):
+            try:
+                text = (self.place / table / LOG / f"{version:020}.json").read()
+            except FileNotFoundError as error:
+                message = f"the log of {table} does not reach back to version {version}"
+                raise HeddleError("HDL-541", message, "run it again") from error
+            made = (json.loads(line).get("txn") for line in text.splitlines())
+            yield from ((version, found["appId"], found["version"]) for found in made if found is not None)
+
+    # --------------------------------------------------------------------- partials and results
+    def files(
+        self, table: str, first_day: str, last_day: str, current: DeltaTable | None = None
+    ) -> list[dict[str, Any]]:
+        """The committed data files of some days, by path: ``path``, ``day``, ``size`` and Delta's statistics
+        (``min.<column>``, ``max.<column>``); as of ``current``, else of now."""
+        current = self.table(table) if current is None else current
+        actions = pa.table(current.get_add_actions(flatten=True)).to_pylist()
+        found = [
+            row | {"day": row["partition.day"], "size": row["size_bytes"]}
+            for row in actions
+            if first_day <= row["partition.day"] <= last_day
+        ]
+        return sorted(found, key=lambda row: str(row["path"]))
+
+    def replace(
+        self,
+        table: str,
+        written: Sequence[DataFile],
+        days: tuple[str, str],
+        replaced: Callable[[pa.Table], pa.Array],
+        interval: str,
+        revision: int | None,
+        untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
+        replaced_whole: Callable[[dict[str, Any]], bool] = lambda file: False,
+        still: Callable[[], None] = lambda: None,
+        rewritten: Rewritten | None = None,
+    ) -> int:
+        """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
+
+        ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
+        replaces (booleans). ``untouched(file)``: True if a file's statistics show that it holds none of them;
+        ``replaced_whole(file)``: that it holds no others, so that it may go even if it is damaged. Files that hold
+        others too are rewritten without. ``still()``, under the lease, raises if what is stored is no longer what
+        ``written`` goes with. ``rewritten`` is told what was rewritten.
+        ``interval`` and ``revision`` make the commit idempotent: the same revision
+        of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
+        version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
+        show the commit afterwards.
+        """
+        application = f"{table}/{interval}"
+
+        def step(token: int) -> int:
+            current = self.table(table)
+            done = current.transaction_version(application)
+            number = int(current.version()) + 1 if revision is None else revision
+            if revision is not None and done is not None and done >= number:
+                if done > number:
+                    raise HeddleError(
+                        "HDL-512", f"revision {number} of {interval} came after revision {done} was published"
+                    )
+                return self.committed(table, application, number) or 0
+            still()
+            self._check_staged(table, written)
+            actions: list[AddAction | RemoveAction] = [added(file) for file in written]
+            counted = Rewritten() if rewritten is None else rewritten
+            counted.begin()
+            for file in self.files(table, *days, current):
+                if not untouched(file):
+                    actions += self._without(table, file, replaced, replaced_whole, counted)
+            self.commit(table, current, actions, token, (application, number))
+            made = int(current.version()) + 1
+            if (made, application, number) not in self.transactions(table, made - 1):
+                raise HeddleError(
+                    "HDL-511",
+                    f"the commit of {application} revision {number} is not in the log of {self.path(table)}",
+                    "another writer may have ignored the lease; run it again",
+                )
+            return made
+
+        return self.leased(step)
+
+    def _check_staged(self, table: str, written: Sequence[DataFile]) -> None:
+        """Maintenance with a short retention may have taken staged files for left over: HDL-543."""
+        for staged in written:
+            place = self.place / table / staged.path
+            with reading(place):
+                stands = place.info()
+                if stands is None or stands.size != staged.size:
+                    raise OSError("it is not as long as it was written")
+
+    def _without(
+        self,
+        table: str,
+        file: dict[str, Any],
+        replaced: Callable[[pa.Table], pa.Array],
+        replaced_whole: Callable[[dict[str, Any]], bool],
+        rewritten: Rewritten,
+    ) -> Iterator[AddAction | RemoveAction]:
+        """What becomes of a stored file of which some rows are replaced; nothing, if none is."""
+        root, gone_whole = (
+            self.place / table,
+            RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}),
+        )
+        try:
+            rows = read_file(root / file["path"])
+        except HeddleError:
+            if not replaced_whole(file):
+                raise
+            yield gone_whole
+            return
+        rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
+        gone = pc.fill_null(replaced(rows), False)
+        count = pc.sum(gone).as_py() or 0
+        if count:
+            yield gone_whole
+            if count < len(rows):
+                for kept in write_files(root, rows.filter(pc.invert(gone))):
+                    rewritten.add(kept)
+                    yield added(kept)
+
+
+@dataclass
+class Rewritten:
+    """What a commit wrote anew of what it leaves as it is, since it stood in one file with what it replaced: the
+    ``files`` that took the place of those, their ``bytes`` and ``rows``."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+
+    def begin(self) -> None:
+        """Count from nothing: the commit is tried again."""
+        self.files = self.bytes = self.rows = 0
+
+    def add(self, file: DataFile) -> None:
+        """One file more."""
+        self.files, self.bytes, self.rows = self.files + 1, self.bytes + file.size, self.rows + file.rows
+
+
+def _latest(footer: pq.FileMetaData, by: str) -> list[int]:
+    """The latest moment (microseconds) of a column in each group of rows of a file. Of no other column: the statistics
+    of all of them, of a hundred groups, take ten milliseconds."""
+    (column,) = (number for number in range(footer.num_columns) if footer.schema.column(number).path == by)
+    groups = (footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups))
+    return [FAR if each is None or not each.has_min_max else pa.scalar(each.max, INSTANT).value for each in groups]
+
+
+def _file_name(path: str) -> str:
+    """What Delta's log calls a file of a table without partitions."""
+    return path.rpartition("/")[2]
+
+
+def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:
+    """A commit that is tried once: on the version that was read, never on a later one."""
+    made = [Transaction(*transaction) for transaction in transactions]
+    return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=made or None)
+
+
+def added(file: DataFile, data_change: bool = True) -> AddAction:
+    """The commit's action for a file that was written. ``data_change``: it has rows that the table did not have."""
+    return AddAction(file.path, file.size, {"day": file.day}, now_millis(), data_change, file.stats)
+
+
+def _identity(place: Place) -> str:
+    """What tells a warehouse from another one that was at its place before."""
+    return _identities.get(place.url, "")
+
+
+_identities: dict[str, str] = {}
+"""Of the warehouses in stores that this process has opened."""
+
+
+def _told(marker: Place) -> dict[str, Any] | None:
+    """What is written in a marker; None if there is none."""
+    try:
+        told: dict[str, Any] = json.loads(marker.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return told
+
+
+def _resolved(root: str | os.PathLike[str] | Place) -> Place:
+    """A place, of a path without links. Raises HDL-546 for a path that leads nowhere, or is no text, and HDL-574 or
+    HDL-575 for a URL that is none."""
+    place = Place.of(root)
+    if not place.is_local:
+        return place
+    try:
+        path = place.local().expanduser().resolve()
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise _useless(place, "its name is not UTF-8") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _useless(place, str(error)) from error
+    return Place(str(path))
+
+
+def _useless(path: Place, why: str) -> HeddleError:
+    return HeddleError("HDL-546", f"{str(path)!r} can be no warehouse: {why}", "name another folder with --warehouse")
+
+
+def _begun(place: Place) -> bool:
+    """Whether a place without a marker is empty, or holds only what an interrupted creation left."""
+    if not place.is_local:
+        return all(file.name.startswith(("_probe-", *(f"{name}/" for name in TABLES))) for file in place.listed(True))
+    path = place.local()
+    if not path.exists():
+        return True
+    if not path.is_dir():
+        return False
+    names = {entry.name for entry in path.iterdir()}
+    made = {name for name in names if name in TABLES or name == ".lease" or name.startswith(f".{MARKER}")}
+    return not names or (".lease" in names and names <= made | {MARKER, MARKER + ".new"})

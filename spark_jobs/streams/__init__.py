@@ -1,0 +1,1 @@
+"""Reads events: files and tables, copies of databases, landed topics."""

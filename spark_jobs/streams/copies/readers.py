@@ -1,0 +1,160 @@
+"""Who reads a stream: Heddle itself, or Spark into a copy that Heddle reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
+from optimizer.workload.streams import load_streams, with_copy
+from optimizer.workload.values import Origin, Stream
+from spark_jobs.store.settings import settings
+from spark_jobs.streams.sources.decoding import discover_schema, discovered_types
+from spark_jobs.streams.sources.formats import FORMATS, format_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.streams.copies.copying import Copied
+
+StrPath = str | Path
+
+Report = Callable[[str], None]
+"""Is told what goes on."""
+
+
+def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], list[Diagnostic]]:
+    """The names that a file of streams declares, those streams that are right, as they are read and with all their
+    columns, and what is to be told."""
+    declared, found = load_streams(path, settings().source_roots, settings().copies)
+    diagnostics, known = list(found), dict[str, Stream]()
+    for name, stream in declared.items():
+        try:
+            stream = read_by(stream)
+            if not stream.schema:
+                stream, told = discovered(stream)
+                diagnostics += told
+            known[name] = stream
+        except HeddleError as error:
+            diagnostics.append(error.diagnostic)
+    return tuple(declared), known, diagnostics
+
+
+def read_by(stream: Stream) -> Stream:
+    """The stream as whoever can reads it: a table of a catalogue whose files Heddle reads is read by it, a Delta table
+    that it does not understand by Spark, unless its ``reader`` says otherwise.
+
+    Raises HDL-401 for a table that is not there, HDL-405 for one that only Spark reads and may not, HDL-433.
+    """
+    source, origin = stream.source, stream.source.origin
+    if origin is None:
+        if source.reader == "auto" and not format_of(stream).is_understood(stream):
+            copied = Origin(source.format, source.path, copies=settings().copies)
+            stream = replace(stream, source=replace(source, origin=copied))
+            return with_copy(stream) if stream.schema else stream
+        return stream
+    if origin.format != "table" or source.reader == "spark":
+        return stream
+    from spark_jobs.streams.copies.origins import location_of
+
+    with _session() as spark:
+        found = location_of(spark, stream)
+    if found is not None:
+        direct = replace(stream, source=replace(source, format=found[0], path=found[1], origin=None))
+        if format_of(direct).is_understood(direct):
+            return direct
+    if source.reader == "direct":
+        message = f"stream {stream.name}: only Spark reads {origin.name}"
+        raise HeddleError("HDL-405", message, "`reader: auto` lets it be copied")
+    return stream
+
+
+def reason(stream: Stream) -> str:
+    """Who reads a stream that :func:`read_by` gave, and why, in words."""
+    source, origin = stream.source, stream.source.origin
+    if origin is None:
+        return f"Heddle itself: {source.format} at {source.path}"
+    if source.reader == "spark":
+        why = "as `reader` says"
+    elif origin.format in FORMATS:
+        why = "the table has features that only Spark reads"
+    else:
+        why = f"only Spark reads {'such a table' if origin.format == 'table' else origin.format}"
+    return f"Spark, into a copy at {source.path}: {why}"
+
+
+def unseen(stream: Stream) -> str:
+    """Which changes of a stream's data nobody sees, in words; empty: all are seen."""
+    origin = stream.source.origin
+    if origin is None or origin.format not in ("jdbc", "table"):
+        return ""
+    if origin.watermark is not None:
+        return f"if it has no files: rows that change, or come later without a greater {origin.watermark}"
+    return f"if it has no files: rows that change, or come when later ones of {stream.time} have been copied"
+
+
+def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
+    """A stream that leaves its schema out with that of its source (:func:`discover_schema`), of an origin with what
+    Spark finds."""
+    if stream.source.origin is None:
+        return discover_schema(stream)
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from spark_jobs.streams.copies.origins import origin_columns
+
+    with _session() as spark:
+        columns = origin_columns(spark, stream)
+    return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    """The session of this process, or one for now."""
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.engine.session import start_session
+
+    running = SparkSession.getActiveSession()
+    spark = start_session("heddle columns") if running is None else running
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+def bring_named(path: StrPath, names: Sequence[str], report: Report) -> tuple[list[Copied], list[Diagnostic]]:
+    """:func:`bring` of the streams of a file (``names``; none: all). Raises HDL-111 if there is no file, HDL-201 for an
+    unknown name."""
+    if not Path(path).is_file():
+        raise HeddleError("HDL-111", f"there is no file {path}", "check the path", file=str(path))
+    declared, known, problems = known_streams(path)
+    for name in names:
+        if name not in declared:
+            raise HeddleError.of(HeddleError("HDL-201", f"there is no stream {name}", meant(name, declared)).diagnostic)
+    copied, wrong = bring([stream for name, stream in known.items() if not names or name in names], report)
+    return copied, [*problems, *wrong]
+
+
+def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tuple[list[Copied], list[Diagnostic]]:
+    """Bring the copies of the streams that have one up to date, and what is wrong with the others. No session is
+    started for none."""
+    copied: list[Copied] = []
+    problems: list[Diagnostic] = []
+    streams = [stream for stream in streams if stream.source.origin is not None]
+    if not streams:
+        return copied, problems
+    from spark_jobs.streams.copies.copying import bring_up_to_date
+
+    report("starting Spark")
+    with _session() as spark:
+        for stream in streams:
+            try:
+                copied += filter(None, [bring_up_to_date(spark, stream, time.time_ns() // 1000, report)])
+            except HeddleError as error:
+                problems.append(error.diagnostic)
+    return copied, problems

@@ -1,0 +1,698 @@
+"""Reads CSV files: records as RFC 4180 has them, values strictly by their declared types, errors with their line.
+
+pyarrow finds the fields and leaves them as bytes; what is a value of which type is decided here. Line ends in quoted
+texts belong to the text wherever a block ends. A line of another number of fields than the header, a quote that never
+closes, a text in another encoding and a value that is none of its type are refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import re
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.streams import DIRECTIVES, TIME_UNITS
+from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
+from spark_jobs.store.storage import ObjectVersion
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.streams.sources.objects import mapped, opened
+
+BLOCK = 32 << 20
+"""Bytes that are read at once. No record may be longer."""
+
+HEAD = 1 << 16
+"""Bytes at the beginning, and at the end, of a file that a look at it reads."""
+
+BITS = {3: 8, 5: 16, 10: 32, 19: 64}
+"""How wide an integer is by the digits of its type."""
+
+ZONE = r"(Z|:.*[+-]\d\d:?(\d\d)?)$"
+"""The zone at the end of a timestamp's text: after a time of day, since a date ends in ``-01`` as well."""
+
+INTEGER = r"[+-]?[0-9]+"
+DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+SPECIAL = r"NaN|nan|[+-]?(Infinity|Inf|inf)"
+"""The doubles that are no decimals, as Spark and Java write them, and as Python, NumPy, pandas and Arrow do."""
+
+TRUE, FALSE = ["true", "t", "1"], ["false", "f", "0"]
+
+BOM = b"\xef\xbb\xbf"
+_END = uuid.uuid4().hex[:16].encode()
+"""Stands in a record of its own behind the last one: it is read as one unless a quote is still open there."""
+
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_FIRST_DATE = -719_162
+"""0001-01-01 in days since 1970."""
+
+
+class Layout(NamedTuple):
+    """Where a file's events begin, in bytes, and its column names in order."""
+
+    start: int
+    names: tuple[str, ...]
+
+
+# ------------------------------------------------------------------------------------------- reading
+def read(
+    stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the columns ``wanted``, in order, of the types that the stream declares. ``version``: of the
+    file, if it is in a store.
+
+    Raises HDL-403, HDL-404 and HDL-420 to HDL-423, with the file and, but for its header, the line.
+    """
+    with opened(path, version) as file:
+        layout = _layout(stream, path, file, wanted)
+        if layout is not None:
+            file.seek(layout.start)
+            yield from _typed(stream, path, wanted, layout, file)
+
+
+def check_columns(stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None) -> None:
+    """Raises what :func:`read` would of a file's beginning, of whose values it looks at none."""
+    with opened(path, version, look=True) as file:
+        _layout(stream, path, file, wanted)
+
+
+def names_of(stream: Stream, path: str, version: ObjectVersion | None = None) -> tuple[str, ...]:
+    """A file's columns in order; none of an empty file."""
+    with opened(path, version, look=True) as file:
+        layout = _layout(stream, path, file, [])
+    return () if layout is None else layout.names
+
+
+def _typed(
+    stream: Stream, path: str, wanted: Sequence[str], layout: Layout, file: io.BufferedIOBase
+) -> Iterator[pa.RecordBatch]:
+    places = [layout.names.index(name) for name in wanted]
+    seen, ended = 0, False
+    try:
+        for batch in _raw(stream.source, file, len(layout.names), places):
+            ended = batch.num_rows > 0 and batch.column(0)[-1].as_py() == _END
+            rows = batch.num_rows - ended
+            if rows:
+                columns = [
+                    _column(stream, path, layout, name, batch.column(place).slice(0, rows), seen)
+                    for place, name in enumerate(wanted)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
+            seen += rows
+    except pa.ArrowInvalid as error:
+        raise _malformed(stream, path, layout, error) from error
+    if not ended:
+        raise _malformed(stream, path, layout, None)
+
+
+def _raw(source: Source, file: io.BufferedIOBase, width: int, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The fields at some places as bytes; behind all others a record that has :data:`_END` at the first place."""
+    names = [str(place) for place in range(width)]
+    last = [b""] * width
+    last[places[0]] = _END
+    end = b"\n" + source.delimiter.encode().join(last) + b"\n"
+    options = pcsv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.binary()),
+        include_columns=[str(place) for place in places],
+        null_values=["", *source.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parsing = pcsv.ParseOptions(
+        delimiter=source.delimiter, quote_char=source.quote or False, newlines_in_values=source.quote is not None
+    )
+    reading = pcsv.ReadOptions(block_size=BLOCK, use_threads=False, column_names=names)
+    with pcsv.open_csv(
+        _Blocks(file, end), read_options=reading, parse_options=parsing, convert_options=options
+    ) as reader:
+        yield from reader
+
+
+class _Blocks(io.RawIOBase):
+    """A file from where it stands, then ``end``, as pyarrow has to be given it to lose nothing.
+
+    It drops a line feed that begins a block if the block before ended in a carriage return, also inside quotes: none
+    does. It drops a byte order mark at the beginning, also one that is part of a text: there is another before that.
+    """
+
+    def __init__(self, file: io.BufferedIOBase, end: bytes) -> None:
+        begin = file.read(len(BOM))
+        file.seek(-len(begin), io.SEEK_CUR)
+        self.file, self.held, self.end = file, BOM if begin == BOM else b"", end
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        # blocks are large: no copies of those that need none
+        block = self.file.read(max(size - len(self.held), 0))
+        if self.held:
+            block = self.held + block
+        if len(block) < size and self.end:
+            block, self.end = block + self.end, b""
+        self.held = b""
+        if len(block) > size:
+            block, self.held = block[:size], block[size:]
+        kept = block.rstrip(b"\r")
+        if kept and len(kept) < len(block):
+            block, self.held = kept, block[len(kept) :] + self.held
+        return block
+
+
+# ------------------------------------------------------------------------------------------- records
+class _Grammar(NamedTuple):
+    """Patterns of a file's bytes: a quoted text and what follows it in its field, a field, a record with its end."""
+
+    quoted: re.Pattern[bytes] | None
+    field: re.Pattern[bytes]
+    record: re.Pattern[bytes]
+
+
+@cache
+def _grammar(delimiter: str, quote: str | None) -> _Grammar:
+    comma = re.escape(delimiter.encode())
+    field, quoted = rb"[^%b\r\n]*+" % comma, None
+    if quote is not None:
+        mark = re.escape(quote.encode())
+        text = rb"(?:[^%b]++|%b%b)*+" % (mark, mark, mark)
+        quoted = re.compile(rb"%b(%b)%b(.*)" % (mark, text, mark), re.DOTALL)
+        field = rb"(?:%b%b%b%b|(?!%b)%b)" % (mark, text, mark, field, mark, field)
+    record = rb"%b(?:%b%b)*+(?:\r\n|\r|\n|\Z)" % (field, comma, field)
+    return _Grammar(quoted, re.compile(field), re.compile(record))
+
+
+def _fields(source: Source, record: bytes) -> list[bytes]:
+    """The fields of a whole record, without their quotes."""
+    grammar, found, at = _grammar(source.delimiter, source.quote), [], 0
+    while (match := grammar.field.match(record, at)) is not None:
+        inside = grammar.quoted.fullmatch(match[0]) if grammar.quoted is not None else None
+        mark = (source.quote or "").encode()
+        found.append(match[0] if inside is None else inside[1].replace(mark * 2, mark) + inside[2])
+        at = match.end() + 1
+        if record[match.end() : at] != source.delimiter.encode():
+            break
+    return found
+
+
+class _Record(NamedTuple):
+    """Where a record is: bytes [begin, end), its first line; ``end`` None: a quote is still open where they end."""
+
+    line: int
+    begin: int
+    end: int | None
+
+
+def _records(source: Source, data: bytes | mmap.mmap, start: int = 0) -> Iterator[_Record]:
+    """All records but empty lines, which are none."""
+    pattern = _grammar(source.delimiter, source.quote).record
+    line, at = 1 + _line_ends(data[:start]), start
+    while at < len(data):
+        match = pattern.match(data, at)
+        if match is None or match[0] not in (b"\n", b"\r\n", b"\r"):
+            yield _Record(line, at, None if match is None else match.end())
+        if match is None:
+            return
+        line, at = line + _line_ends(match[0]), match.end()
+
+
+def _line_ends(text: bytes) -> int:
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def _line(source: Source, path: str, layout: Layout, number: int) -> int:
+    """The line of a file in which its record of a number, counted from 0, begins."""
+    with mapped(path) as data:
+        return next(islice(_records(source, data, layout.start), number, None)).line
+
+
+def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid | None) -> HeddleError:
+    """What keeps a file from being taken apart, at its line. pyarrow says which record it is, at most."""
+    told = re.search(r"Row #(\d+)", str(error))
+    source, width = stream.source, len(layout.names)
+    with mapped(path) as data:
+        for number, record in enumerate(_records(source, data, layout.start), 1):
+            if record.end is None:
+                return _open_quote(stream, path, record.line + _line_ends(_until_open(source, data[record.begin :])))
+            if record.end - record.begin >= BLOCK:
+                return _too_long(stream, path, record.line)
+            if told is not None and number < int(told[1]):
+                continue
+            text = data[record.begin : record.end]
+            if (count := len(_fields(source, text))) != width:
+                return _ragged(stream, path, record.line, text, count, width, record.end == len(data))
+    return HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error or 'it changed meanwhile'}")
+
+
+def _until_open(source: Source, record: bytes) -> bytes:
+    """A record that does not end, as far as the quote that is left open."""
+    field, at = _grammar(source.delimiter, source.quote).field, 0
+    while (match := field.match(record, at)) is not None:
+        at = match.end() + 1
+    return record[:at]
+
+
+def _open_quote(stream: Stream, path: str, line: int) -> HeddleError:
+    return HeddleError(
+        "HDL-422",
+        f"stream {stream.name}: {path}, line {line}: a quote is opened and never closed",
+        f"close it, double a {stream.source.quote} that is part of a text, or write `quote: none` below `source` if no "
+        "text is quoted",
+    )
+
+
+def _too_long(stream: Stream, path: str, line: int) -> HeddleError:
+    return HeddleError(
+        "HDL-422",
+        f"stream {stream.name}: {path}, line {line}: the record that begins here is longer than {BLOCK} bytes",
+        "is a quote never closed?",
+    )
+
+
+def _ragged(stream: Stream, path: str, line: int, record: bytes, count: int, width: int, is_last: bool) -> HeddleError:
+    whose = "the header has" if stream.source.header else "the `schema` has"
+    hint = f"quote a text that has a {stream.source.delimiter!r} in it"
+    if record.startswith((b"#", b"//", b"--")):
+        hint = "remove lines that are comments: they would be read as events"
+    elif is_last and not record.endswith((b"\n", b"\r")):
+        hint = "is it half written? write to another name and rename it when it is complete"
+    return HeddleError(
+        "HDL-421", f"stream {stream.name}: {path}, line {line}: {_counted(count)}, {whose} {width}", hint
+    )
+
+
+def _counted(count: int) -> str:
+    return f"{count} field{'s' if count != 1 else ''}"
+
+
+# -------------------------------------------------------------------------------------------- header
+def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence[str]) -> Layout | None:
+    """What a file's beginning says; None: there is nothing in it."""
+    source = stream.source
+    pattern = _grammar(source.delimiter, source.quote).record
+    data = file.read(HEAD)
+    if (kind := _other_format(data)) is not None:
+        hint = f"decompress it: {kind[1]}" if kind[1] else "correct `format`, or the file"
+        raise HeddleError("HDL-415", f"stream {stream.name}: {path} is {kind[0]}, not CSV", hint)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
+        raise HeddleError(
+            "HDL-420",
+            f"stream {stream.name}: {path} is UTF-16 or UTF-32",
+            "save it as UTF-8, e.g. by `iconv -f UTF-16 -t UTF-8`",
+        )
+    start = len(BOM) if data.startswith(BOM) else 0
+    while True:
+        begin = start + len(data[start:]) - len(data[start:].lstrip(b"\r\n"))
+        match = pattern.match(data, begin)
+        # what ends where the data end may go on
+        more = b"" if match is not None and match.end() < len(data) else file.read(len(data))
+        if not more:
+            break
+        data += more
+        if len(data) > 2 * BLOCK:
+            raise _too_long(stream, path, 1 + _line_ends(data[:begin]))
+    if begin == len(data):
+        return None
+    if match is None:
+        raise _open_quote(stream, path, 1 + _line_ends(data[:begin] + _until_open(source, data[begin:])))
+    fields = _fields(source, match[0])
+    if not source.header:
+        declared = tuple(name for name, _ in stream.schema)
+        if len(fields) != len(declared):
+            line = 1 + _line_ends(data[:begin])
+            raise _ragged(stream, path, line, match[0], len(fields), len(declared), match.end() == len(data))
+        return Layout(start, declared)
+    try:
+        names = tuple(field.decode() for field in fields)
+    except UnicodeDecodeError:
+        message = f"stream {stream.name}: the header of {path} is not UTF-8"
+        raise HeddleError("HDL-420", message, "save the file as UTF-8") from None
+    for name in wanted:
+        if name not in names:
+            there = f"it has {', '.join(sorted(map(_short, names))[:20])}"
+            hint = "; ".join(filter(None, (_why_missing(stream, names, match[0]), there)))
+            raise HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
+        if names.count(name) > 1:
+            raise HeddleError(
+                "HDL-423",
+                f"stream {stream.name}: {path} has {names.count(name)} columns {name}",
+                "rename all but one in the file's header, or leave the header out and write `header: false` below "
+                "`source`",
+            )
+    return Layout(match.end(), names)
+
+
+_OTHER_FORMATS = {
+    b"\x1f\x8b": ("compressed (gzip)", "gunzip"),
+    b"\x28\xb5\x2f\xfd": ("compressed (zstd)", "unzstd"),
+    b"BZh": ("compressed (bzip2)", "bunzip2"),
+    b"\xfd7zXZ\x00": ("compressed (xz)", "unxz"),
+    b"\x04\x22\x4d\x18": ("compressed (lz4)", "unlz4"),
+    b"PK\x03\x04": ("a zip archive or a workbook", "unzip, or save the sheet as CSV"),
+    b"PAR1": ("Parquet", ""),
+    b"Obj\x01": ("Avro", ""),
+    b"ORC": ("ORC", ""),
+}
+"""By the first bytes of a file what it is, and what makes CSV of it. Letters count only with a byte that is no text."""
+
+
+def _other_format(data: bytes) -> tuple[str, str] | None:
+    for magic, kind in _OTHER_FORMATS.items():
+        is_certain = not magic.isalpha() or any(byte < 9 or 13 < byte < 27 for byte in data[:512])
+        if data.startswith(magic) and is_certain:
+            return kind
+    return None
+
+
+def _why_missing(stream: Stream, names: Sequence[str], header: bytes) -> str:
+    """The likely cause of a column that is not in the header; empty: none is."""
+    declared = [name for name, _ in stream.schema]
+    for mark, said in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", "','"), (":", "':'")):
+        pieces = [piece.strip(" \"'") for piece in header.decode().strip("\r\n").split(mark)]
+        if mark != stream.source.delimiter and len(set(pieces) & set(declared)) > 1:
+            return f"write `delimiter: {said}` below `source`: that is what the header has between its columns"
+    if header.startswith((b"#", b"//", b"--")):
+        return "the file begins with a comment: remove it"
+    stripped = [name.strip() for name in names]
+    if set(stripped) & set(declared) - set(names):
+        return "there are spaces around the names of the header: remove them"
+    if not set(names) & set(declared) and any(re.match(r"[+-]?[0-9]", name) for name in stripped):
+        return "the first line looks like an event: if the file has no header, write `header: false` below `source`"
+    return ""
+
+
+# -------------------------------------------------------------------------------------- head and tail
+def head(
+    stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None
+) -> pa.RecordBatch | None:
+    """The first events of a file; None without any. Raises what :func:`read` raises of them."""
+    with opened(path, version, look=True) as file:
+        layout = _layout(stream, path, file, wanted)
+        if layout is None:
+            return None
+        file.seek(layout.start)
+        data, size = b"", HEAD
+        while more := file.read(size):
+            data, size = data + more, len(data) + len(more)
+            whole = [record for record in _records(stream.source, data) if record.end is not None]
+            # what ends where the data end may go on
+            if len(whole) > 1 or len(data) >= BLOCK:
+                data = data[: whole[-1].begin] if len(whole) > 1 else data
+                break
+    return next(_typed(stream, path, wanted, layout, io.BytesIO(data)), None)
+
+
+def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) -> pa.Array:
+    """The times in a file's last lines: none where these cannot be told apart."""
+    source = stream.source
+    with opened(path, version, look=True) as file:
+        layout = _layout(stream, path, file, [stream.time])
+        if layout is None:
+            return pa.array([], arrow_type(TIMESTAMP))
+        begin = max(layout.start, file.seek(0, io.SEEK_END) - HEAD)
+        file.seek(begin)
+        data = file.read(HEAD)
+    convert = _converter(stream, stream.time, TIMESTAMP)
+    starts = [0] if begin == layout.start else [match.end() for match in islice(re.finditer(rb"[\r\n]+", data), 20)]
+    for start in starts:
+        # the line may begin within a quoted text
+        records = [_fields(source, data[one.begin : one.end]) for one in _records(source, data, start)]
+        if not records or any(len(fields) != len(layout.names) for fields in records):
+            continue
+        texts = [fields[layout.names.index(stream.time)] for fields in records]
+        with suppress(pa.ArrowInvalid):
+            return convert(pa.array(texts, pa.binary()).cast(pa.string()))
+    return pa.array([], arrow_type(TIMESTAMP))
+
+
+# ------------------------------------------------------------------------------------------- values
+def _column(stream: Stream, path: str, layout: Layout, name: str, values: pa.Array, seen: int) -> pa.Array:
+    """One column's fields as values; ``seen``: how many records came before them."""
+    type = stream.type_of(name)
+    assert type is not None
+    try:
+        texts = values.cast(pa.string())
+    except pa.ArrowInvalid:
+        row = _first_bad(values, lambda some: some.cast(pa.string()))
+        if _END in values[row].as_py():
+            raise _malformed(stream, path, layout, None) from None
+        raise HeddleError(
+            "HDL-420",
+            f"stream {stream.name}: column {name} of {path}, line {_line(stream.source, path, layout, seen + row)}, is "
+            f"not UTF-8: {values[row].as_py()[:60]!r}",
+            "save the file as UTF-8",
+        ) from None
+    convert = _converter(stream, name, type)
+    try:
+        return convert(texts)
+    except pa.ArrowInvalid:
+        row = _first_bad(texts, convert)
+        if _END in values[row].as_py():
+            raise _malformed(stream, path, layout, None) from None
+        raise misfit(stream, path, name, _line(stream.source, path, layout, seen + row), texts[row].as_py()) from None
+
+
+def misfit(stream: Stream, path: str, name: str, line: int, text: str) -> HeddleError:
+    """HDL-404: a value that is none of its column's declared type."""
+    type, source = stream.type_of(name), stream.source
+    assert type is not None
+    if type.name == "long":
+        most = 1 << (BITS[type.digits] - 1)
+        expected = f"a whole number from {-most} to {most - 1}"
+    elif type.name != "timestamp":
+        expected = _EXPECTED[type.name]
+    elif name == stream.time and source.time_unit is not None:
+        expected = f"a whole number of {source.time_unit} since 1970, as `time_unit` says"
+    elif source.timestamp_format is not None:
+        expected = f"a time like {source.timestamp_format}, as `timestamp_format` says"
+    else:
+        expected = _way_of_writing(text)
+    return HeddleError(
+        "HDL-404",
+        f"stream {stream.name}: column {name} of {path}, line {line}, does not fit its declared type {type}: "
+        f"{_short(text)!r}",
+        f"expected {expected}; correct streams.yaml, or the file",
+    )
+
+
+_EXPECTED = {
+    "double": "a decimal number, NaN, Infinity or Inf (or nan, inf), perhaps with a sign",
+    "decimal": "a number of so many digits, at most so many of them after the point",
+    "boolean": "true, false, t, f, 1 or 0",
+    "date": "a date like 2013-07-04, not before year 1",
+}
+
+
+def _way_of_writing(text: str) -> str:
+    """What to say of a time that is not in ISO 8601."""
+    if re.fullmatch(r"[0-9]{9,19}", text):
+        unit = next(unit for unit, digits in (("s", 11), ("ms", 14), ("us", 17), ("ns", 19)) if len(text) <= digits)
+        return f"a time in ISO 8601; if these are numbers since 1970, write `time_unit: {unit}` below `source`"
+    return (
+        "a time in ISO 8601; if all are like this one, write e.g. `timestamp_format: '%d/%m/%Y %H:%M'` below `source`"
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int:
+    def fails(count: int) -> bool:
+        try:
+            convert(values.slice(0, count))
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    return bisect_left(range(len(values) + 1), True, key=fails) - 1
+
+
+def _converter(stream: Stream, name: str, type: Type) -> Callable[[pa.Array], pa.Array]:
+    source = stream.source
+    null = ["", *source.null]
+    if type.name == "string":
+        return lambda texts: texts
+    if type.name == "long":
+        return lambda texts: _integers(texts, null, BITS[type.digits])
+    if type.name == "timestamp":
+        if name == stream.time and source.time_unit is not None:
+            unit = source.time_unit
+            return lambda texts: instants_of_numbers(_integers(texts, null, 64), unit)
+        if source.timestamp_format is not None:
+            pattern = source.timestamp_format
+            return lambda texts: instants_in_format(_trimmed(texts, null), pattern)
+        return _first_as_it_is(instants_of_texts, null)
+    if type.name == "boolean":
+        return _first_as_it_is(_booleans, null)
+    if type.name == "date":
+        return _first_as_it_is(_dates, null)
+    target = arrow_type(type)
+    if type.name == "decimal":
+        return lambda texts: _numbers(texts, null, DECIMAL, target)
+    return lambda texts: _numbers(texts, null, f"{DECIMAL}|{SPECIAL}", target)
+
+
+def _first_as_it_is(convert: Callable[[pa.Array], pa.Array], null: Sequence[str]) -> Callable[[pa.Array], pa.Array]:
+    """Trims only what does not convert: hardly ever."""
+
+    def converted(texts: pa.Array) -> pa.Array:
+        try:
+            return convert(texts)
+        except pa.ArrowInvalid:
+            return convert(_trimmed(texts, null))
+
+    return converted
+
+
+def _trimmed(texts: pa.Array, null: Sequence[str]) -> pa.Array:
+    """Texts of another type than strings: without spaces around them, what is null also where it was quoted."""
+    texts = pc.ascii_trim_whitespace(texts)
+    return pc.if_else(pc.is_in(texts, pa.array(null)), pa.scalar(None, pa.string()), texts)
+
+
+def _has_no_words(texts: pa.Array) -> bool:
+    """Whether no letter occurs but the E of exponents: pyarrow takes ``0x10`` and ``nan(2)`` for numbers too."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return True
+    ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    written = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
+    return len(written) == 0 or written.max() <= ord("9") or not _WORDS[written].any()
+
+
+_WORDS = np.array([byte > ord("9") and byte not in b"Ee" for byte in range(256)])
+
+
+def _numbers(texts: pa.Array, null: Sequence[str], pattern: str, target: pa.DataType) -> pa.Array:
+    if _has_no_words(texts):
+        try:
+            return texts.cast(target)
+        except pa.ArrowInvalid:
+            pass  # a quoted null, or a value that is none: told apart below
+    texts = _trimmed(texts, null)
+    if not pc.all(pc.match_substring_regex(texts, f"^({pattern})$"), min_count=0).as_py():
+        raise pa.ArrowInvalid("not a number")
+    return pc.utf8_ltrim(texts, "+").cast(target)
+
+
+def _integers(texts: pa.Array, null: Sequence[str], bits: int) -> pa.Array:
+    numbers = _numbers(texts, null, INTEGER, pa.int64())
+    if bits < 64 and len(numbers) > numbers.null_count:
+        most, found = 1 << (bits - 1), pc.min_max(numbers).as_py()
+        if found["min"] < -most or found["max"] >= most:
+            raise pa.ArrowInvalid("out of range")
+    return numbers
+
+
+def _booleans(texts: pa.Array) -> pa.Array:
+    lower = pc.utf8_lower(texts)
+    true, false = (pc.is_in(lower, pa.array(words)) for words in (TRUE, FALSE))
+    if not pc.all(pc.or_(pc.or_(true, false), pc.is_null(texts)), min_count=0).as_py():
+        raise pa.ArrowInvalid("not a boolean")
+    return pc.if_else(pc.is_null(texts), pa.scalar(None, pa.bool_()), true)
+
+
+def _dates(texts: pa.Array) -> pa.Array:
+    dates = texts.cast(pa.date32())
+    if len(dates) > dates.null_count and pc.min(dates.cast(pa.int32())).as_py() < _FIRST_DATE:
+        raise pa.ArrowInvalid("before year 1")
+    return dates
+
+
+# ------------------------------------------------------------------------------------------- times
+def instants_of_texts(texts: pa.Array) -> pa.Array:
+    """Timestamps of texts in ISO 8601, UTC where they name no zone."""
+    target = pa.timestamp("us", tz="UTC")
+    text = pc.utf8_trim_whitespace(texts)
+    zoned = pc.match_substring_regex(text, ZONE)
+    if not pc.any(zoned).as_py():
+        return text.cast(pa.timestamp("us")).cast(target)
+    with_zone = pc.if_else(zoned, text, pa.scalar(None, pa.string())).cast(target)
+    without = pc.if_else(zoned, pa.scalar(None, pa.string()), text).cast(pa.timestamp("us")).cast(target)
+    return pc.coalesce(with_zone, without)
+
+
+def instants_of_numbers(numbers: pa.Array, unit: str) -> pa.Array:
+    """Timestamps of integers that count ``unit`` since 1970; nanoseconds are floored, so that no event moves into a
+    later fragment. Beyond what microseconds can hold: the least or the greatest that they do, which no event has."""
+    above, below = TIME_UNITS[unit]
+    known = pc.is_valid(numbers).to_numpy(zero_copy_only=False)
+    values = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    most = (1 << 62) // above
+    if below == 1:
+        values = np.clip(values, -most, most)
+    return pa.array(np.floor_divide(values * above, below), mask=~known).cast(pa.timestamp("us", tz="UTC"))
+
+
+def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
+    """Timestamps of texts in a format of ``strptime`` (:data:`optimizer.workload.streams.DIRECTIVES`), UTC without a
+    %z."""
+    parts = re.split(r"%(.)", pattern)
+    regex = "".join(
+        re.escape(part) if index % 2 == 0 else "%" if part == "%" else f"(?P<{part}>{DIRECTIVES[part]})"
+        for index, part in enumerate(parts)
+    )
+    found = pc.extract_regex(texts, f"(?i)^{regex}$")
+    if found.null_count != texts.null_count:
+        raise pa.ArrowInvalid("not in the format")
+    known = pc.is_valid(texts).to_numpy(zero_copy_only=False)
+    names = [field.name for field in found.type]
+
+    def text(name: str) -> pa.Array:
+        return pc.struct_field(found, name)
+
+    def number(name: str, least: int, most: int) -> np.ndarray:
+        if name not in names:
+            return np.full(len(texts), least)
+        values = pc.fill_null(text(name).cast(pa.int64()), least).to_numpy(zero_copy_only=False)
+        if len(values) and (values.min() < least or values.max() > most):
+            raise pa.ArrowInvalid(f"%{name} is out of range")
+        return values
+
+    years = number("Y", 0, 9999) if "Y" in names else number("y", 0, 99)
+    if "y" in names:
+        years = years + np.where(years < 69, 2000, 1900)
+    months = number("m", 1, 12) - 1
+    if "b" in names:
+        months = pc.index_in(pc.utf8_lower(text("b")), pa.array(_MONTHS)).fill_null(0).to_numpy(zero_copy_only=False)
+    first = (years - 1970).astype("datetime64[Y]").astype("datetime64[M]") + months
+    days = first.astype("datetime64[D]") + (number("d", 1, 31) - 1)
+    if not (days.astype("datetime64[M]") == first)[known].all():
+        raise pa.ArrowInvalid("no such day")
+    hours = number("H", 0, 23)
+    if "I" in names:
+        late = pc.fill_null(pc.equal(pc.utf8_lower(text("p")), "pm"), False).to_numpy(zero_copy_only=False)
+        hours = number("I", 1, 12) % 12 + 12 * late
+    seconds = (hours * 60 + number("M", 0, 59)) * 60 + number("S", 0, 59)
+    if "z" in names:
+        seconds = seconds - _offsets(text("z"))
+    instants = days.astype("datetime64[s]").astype(np.int64) + seconds
+    fraction = np.zeros(len(texts), dtype=np.int64)
+    if "f" in names:
+        digits = pc.utf8_rpad(pc.fill_null(text("f"), "0"), 6, "0")
+        fraction = digits.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return pa.array(instants * 1_000_000 + fraction, mask=~known).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _offsets(texts: pa.Array) -> np.ndarray:
+    """Seconds ahead of UTC."""
+    found = pc.extract_regex(texts, r"^(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)$")
+    hours, minutes = (
+        pc.fill_null(pc.struct_field(found, name).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        for name in ("hours", "minutes")
+    )
+    if len(hours) and (hours.max() > 18 or minutes.max() > 59):
+        raise pa.ArrowInvalid("no such zone")
+    behind = pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False).to_numpy(zero_copy_only=False)
+    return np.where(behind, -1, 1) * (hours * 60 + minutes) * 60

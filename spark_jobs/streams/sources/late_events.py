@@ -1,0 +1,189 @@
+"""The blast radius of late data: which windows of which queries changed since they were published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import Fragments, instants, instants_over, starts_of
+from optimizer.workload.values import ACQ, Stream, Window
+from spark_jobs.streams.sources.decoding import read_split, times_of
+from spark_jobs.streams.sources.expressions import evaluate
+from spark_jobs.streams.sources.ledger import Arrival, Ledger
+from spark_jobs.streams.sources.replacements import FAR, disjoint, met
+from spark_jobs.streams.sources.splits import Split
+
+_COUNTED = ("files", "rows", "fragments", "queries", "windows", "by_feed")
+
+
+@dataclass(frozen=True)
+class LateDataImpact:
+    """What has changed of a published interval: ``files`` that came or went since, of which so many are ``by_feed``: a
+    change data feed says which rows they do not share; the late events and the moments of such rows (``rows``) in the
+    history of its windows, the ``fragments`` that they fall into, and the ``queries`` with how many of their
+    ``windows`` hold such an event that passes the query's filter, or may hold any, are due now and were not
+    then. Files that went cannot be read: what they may have held counts by time alone, and so do rows that a feed tells
+    of. Windows of rows are not counted (their queries are). ``declared``: the streams that are declared otherwise
+    since, of whose queries all windows count.
+    """
+
+    files: int
+    rows: int
+    fragments: int
+    queries: tuple[str, ...]
+    windows: int
+    by_feed: int = 0
+    declared: tuple[str, ...] = ()
+
+    def joined(self, other: LateDataImpact | None) -> LateDataImpact:
+        """Both, which are of other queries."""
+        if other is None:
+            return self
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
+        return LateDataImpact(**counts, declared=(*self.declared, *other.declared))
+
+
+class ChangedWindows(NamedTuple):
+    """What has changed of a published interval: the ``radius``, and of each query that it may have changed the
+    ``instants`` (ascending) whose windows it may have; None: any of them."""
+
+    radius: LateDataImpact
+    instants: dict[str, NDArray[np.int64] | None]
+
+
+def change(
+    plan: SharingPlan,
+    sources: Mapping[str, Sequence[Split]],
+    arrivals: Mapping[str, Ledger],
+    begin: int,
+    ends: Mapping[str, int],
+    since: Mapping[str, int],
+    due: Mapping[str, int],
+    fragments: Mapping[str, Sequence[Fragments]],
+) -> ChangedWindows:
+    """What came or went since the ledger was as it was then makes of the windows that end after ``begin``.
+
+    Of each stream: ``arrivals`` its ledger, ``since`` the newest entry that was known then, ``ends`` up to where its
+    windows are answered, ``due`` up to where they were then (if not to the same), ``fragments`` what its synopses are
+    cut into. Instants are certain: a window that is not among them holds the events that it held, because its files are
+    the same. Where an event may make another one a repetition (``event_id``) any window may change, and with windows of
+    rows.
+    """
+    files = rows = cut = windows = by_feed = 0
+    touched: dict[str, NDArray[np.int64] | None] = {}
+    names: list[str] = []
+    for name, splits in sources.items():
+        stream, end = plan.workload.stream(name), ends[name]
+        queries = plan.workload.queries_of(name)
+        first = min((begin - query.window.reach for query in queries if not query.window.is_rows), default=begin)
+        met_files = [one for one in arrivals[name].since(since.get(name, 0)) if one.meets(first, end)]
+        replaced = arrivals[name].replacements(stream).since(since.get(name, 0))
+        explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
+        news = {one.identity: one for one in met_files if not _is_explained(one, explained, since.get(name, 0))}
+        gone = [one for one in news.values() if not one.is_here]
+        changed = disjoint(span for each in replaced for span in _within(each.changed, first, end))
+        spans = [span for split in splits for span in split.spans]
+        possible = [(-FAR if low is None else low, FAR if high is None else high) for low, high in spans]
+        files += len(met_files)
+        by_feed += len(met_files) - len(news)
+        columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
+        batches = [
+            batch
+            for split in splits
+            if split.identity in news and split.may_hold(first, end)
+            for batch in read_split(stream, split, columns)
+        ]
+        times, found = _late(stream, batches, first, end)
+        rows += len(times) + len(changed)
+        at = np.concatenate([times, np.array([low for low, _ in changed], dtype=np.int64)])
+        for edges in fragments.get(name, ()):
+            cut += len(np.unique(edges.starts(at)))
+        schema = stream.types
+        for query in queries:
+            if query.window.is_rows:
+                touched[query.name] = None
+                names += [query.name] * (len(times) > 0 or bool(gone) or bool(changed))
+                continue
+            mine = times
+            if query.filter is not None and len(times):
+                passed = evaluate(query.filter, found, schema)
+                mine = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
+            hit = _windows(query, mine, gone, changed, begin, end, due.get(name, end), possible)
+            windows += len(hit)
+            names += [query.name] * bool(len(hit))
+            if stream.event_id is not None:
+                touched[query.name] = None
+            elif len(hit):
+                touched[query.name] = hit
+    return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows, by_feed), touched)
+
+
+def _is_explained(arrival: Arrival, explained: Collection[tuple[str, int]], since: int) -> bool:
+    """Whether feeds tell of all that a file did since a moment. ``explained``: the files of which they do, and when."""
+    moves = [move.noted for move in arrival.moves if move.noted > since]
+    return arrival.noted in moves and all((arrival.identity, noted) in explained for noted in moves)
+
+
+def _within(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    return [(max(low, begin), min(high, end)) for low, high in spans if low < end and high > begin]
+
+
+def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: int) -> tuple[Any, Any]:
+    """The times of the events in [begin, end), ascending, and the events in that order."""
+    kept = []
+    for batch in batches:
+        times, batch, _ = times_of(batch, stream)
+        kept.append(batch.filter(pa.array((times >= begin) & (times < end))))
+    if not kept:
+        return np.zeros(0, dtype=np.int64), None
+    table = pa.Table.from_batches(kept).combine_chunks()
+    table = table.take(pc.sort_indices(table, [(stream.time, "ascending")]))
+    batch = table.combine_chunks().to_batches()[0] if len(table) else kept[0]
+    return times_of(batch, stream)[0], batch
+
+
+def _windows(
+    query: ACQ,
+    times: Any,
+    gone: Sequence[Arrival],
+    changed: Sequence[tuple[int, int]],
+    begin: int,
+    end: int,
+    due: int,
+    possible: Iterable[tuple[int, int]],
+) -> NDArray[np.int64]:
+    """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone or has
+    ``changed`` (spans, ascending and disjoint), or end after ``due`` and may hold an event: it is
+    ``possible`` in these spans."""
+    window = query.window
+    spans = [(-FAR if one.begin is None else one.begin, FAR if one.end is None else one.end) for one in gone]
+    at = _near(window, times, disjoint([*spans, *changed]), begin, end)
+    if due < end:
+        at = np.union1d(at, _near(window, times[:0], disjoint(possible), max(begin, due), end))
+    starts, ends = starts_of(window, at), at - window.ago
+    hit = (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
+    for low, high in spans:
+        hit |= (ends > low) & (starts < high)
+    return at[hit | (at > due)]
+
+
+def _near(
+    window: Window, times: NDArray[np.int64], spans: Iterable[tuple[int, int]], begin: int, end: int
+) -> NDArray[np.int64]:
+    """Instants in (begin, end], ascending, among which are all whose windows hold one of some times, ascending, or meet
+    a span."""
+    pieces = [instants_over(window, times, begin, end)]
+    for low, high in spans:
+        first, last = max(begin, low + window.ago), min(end, high - 1 + window.reach)
+        pieces += [instants(window, first, last)] if first < last else []
+    # whoever refuses no events compiles no kernels
+    from spark_jobs.store.arrays.numbering import distinct_of
+
+    return distinct_of(np.concatenate(pieces))[0]

@@ -1,0 +1,201 @@
+"""Files of sources as they were listed, and the reading of them: on this machine by their paths, in stores by URL.
+
+In a store a file is listed with its *version*, and what is read of it later has to be of this version, else it is
+HDL-402: the version is asked for once more after reading, so that what a writer replaced meanwhile never counts.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs.store.storage import ObjectVersion, Place
+
+FOOTER = 1 << 16
+"""Bytes at the end of a Parquet file of a store that are asked for at once: most footers are shorter."""
+
+BUFFER = 1 << 20
+"""Bytes of an object that are asked for at least."""
+
+COPIED = 8 << 20
+"""Bytes of an object that are copied at once."""
+
+BEGINNING = 1 << 16
+"""Bytes at the beginning of a CSV file of a store that are kept, or of a look at it that are asked for at least."""
+
+BEGINNINGS = 512
+"""Beginnings that a process keeps: 32 MiB."""
+
+FOOTERS = 4096
+"""Footers that a process keeps."""
+
+
+class Changed(OSError):
+    """An object is not the one that was listed."""
+
+
+@contextmanager
+def object_file(path: str, version: ObjectVersion | None) -> Iterator[pa.NativeFile]:
+    """An object, to be read from anywhere in it. Raises :class:`Changed`, also in place of whatever failed meanwhile,
+    if it is not of the version, or is not any more when all is read."""
+    with Place.of(path).open() as file:
+        now = ObjectVersion.of(file) if version is None or version.tag else version
+        _check(now, version)
+        try:
+            yield file
+        except Exception:
+            _check_again(path, now)
+            raise
+    _check_again(path, now)
+
+
+def _check(now: ObjectVersion, version: ObjectVersion | None) -> None:
+    if version is not None and (now.size, now.tag) != (version.size, version.tag):
+        raise Changed("it is not what was listed: did it change meanwhile?")
+
+
+def _check_again(path: str, version: ObjectVersion) -> None:
+    if version.tag:
+        with Place.of(path).open() as file:
+            _check(ObjectVersion.of(file), version)
+
+
+_beginnings: dict[tuple[str, ObjectVersion], bytes] = {}
+
+
+def look_at(path: str) -> ObjectVersion:
+    """What a file of a store is like now; its beginning is kept for later looks. Raises OSError."""
+    with Place.of(path).open() as file:
+        now = ObjectVersion.of(file)
+        if (path, now) not in _beginnings:
+            beginning = _read(file, 0, min(BEGINNING, now.size))
+            if len(_beginnings) >= BEGINNINGS:
+                _beginnings.clear()
+            _beginnings[path, now] = beginning
+    return now
+
+
+@contextmanager
+def opened(path: str, version: ObjectVersion | None = None, look: bool = False) -> Iterator[io.BufferedReader]:
+    """A file's bytes from its first; in a store by large requests, for a ``look`` at an end of it by smaller ones, and
+    by none where :func:`look_at` kept enough. Raises OSError."""
+    if Place.of(path).is_local:
+        with Path(path).open("rb") as file:
+            yield file
+        return
+    with ExitStack() as stack:
+
+        def stored_file() -> pa.NativeFile:
+            return stack.enter_context(object_file(path, version))
+
+        if version is not None and look:
+            content = _Object(version.size, stored_file, _beginnings.get((path, version), b""))
+        else:
+            stored = stored_file()
+            size = int(stored.size())
+            # its header is looked at, and read again with what follows
+            content = _Object(size, lambda: stored, _read(stored, 0, min(size, BUFFER)))
+        yield io.BufferedReader(content, BEGINNING if look else BUFFER)
+
+
+def _read(file: pa.NativeFile, begin: int, size: int) -> bytes:
+    content: bytes = file.read_at(size, begin) if size else b""
+    if len(content) < size:
+        raise OSError(f"it ends after {begin + len(content)} bytes")
+    return content
+
+
+class _Object(io.RawIOBase):
+    """An object as Python reads files, of which the ``kept`` beginning is known; one that ends early is an error."""
+
+    def __init__(self, size: int, ask: Callable[[], pa.NativeFile], kept: bytes = b"") -> None:
+        self.size, self.ask, self.kept, self.at = size, ask, kept, 0
+        self.file: pa.NativeFile | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.at = offset + (0, self.at, self.size)[whence]
+        return self.at
+
+    def tell(self) -> int:
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        with memoryview(buffer).cast("B") as target:
+            wanted = max(0, min(len(target), self.size - self.at))
+            content = self.kept[self.at : self.at + wanted]
+            if not content and wanted:
+                self.file = self.file or self.ask()
+                content = _read(self.file, self.at, wanted)
+            target[: len(content)] = content
+        self.at += len(content)
+        return len(content)
+
+
+@contextmanager
+def mapped(path: str, version: ObjectVersion | None = None) -> Iterator[mmap.mmap]:
+    """All of a file that is not empty; that of a store as a temporary copy on this machine's disk. Raises OSError."""
+    if Place.of(path).is_local:
+        with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+        return
+    with tempfile.TemporaryFile() as copy:
+        with opened(path, version) as file:
+            while block := file.read(COPIED):
+                copy.write(block)
+        copy.flush()
+        with mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+# ------------------------------------------------------------------------------------------- Parquet
+_footers: dict[tuple[str, ObjectVersion], pq.FileMetaData] = {}
+
+
+def seen(path: str, version: ObjectVersion | None = None) -> tuple[ObjectVersion, pq.FileMetaData]:
+    """The version of a Parquet file of a store, unless it is known, and its footer, which is read once a process and
+    version. Raises OSError and pyarrow's errors."""
+    with Place.of(path).open() as file:
+        now = ObjectVersion.of(file) if version is None or version.tag else version
+        _check(now, version)
+        metadata = _footers.get((path, now)) or _footer(file)
+    if len(_footers) >= FOOTERS:
+        _footers.clear()
+    _footers[path, now] = metadata
+    return now, metadata
+
+
+def _footer(file: pa.NativeFile) -> pq.FileMetaData:
+    size = int(file.size())
+    begin = max(0, size - FOOTER)
+    end = _read(file, begin, size - begin)
+    is_whole = begin == 0 or int.from_bytes(end[-8:-4], "little") + 8 <= len(end)
+    # a footer alone is read as a file would be that has it at its end
+    return pq.read_metadata(pa.BufferReader(end) if is_whole else file)
+
+
+@contextmanager
+def parquet(
+    path: str, version: ObjectVersion | None = None, metadata: pq.FileMetaData | None = None, **options: Any
+) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, maybe with its footer; in a store its columns are asked for by ranges at once. A page that has a
+    checksum is checked against it. Raises OSError and pyarrow's errors."""
+    options["page_checksum_verification"] = True
+    if Place.of(path).is_local:
+        yield pq.ParquetFile(path, metadata=metadata, **options)
+        return
+    with object_file(path, version) as file:
+        yield pq.ParquetFile(file, metadata=metadata or _footer(file), pre_buffer=True, **options)

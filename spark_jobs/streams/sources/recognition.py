@@ -1,0 +1,197 @@
+"""Which files are known already, under whatever names their source lies now.
+
+A file of a folder that is listed as it was, with the inode and the time of change that it had then, is as it was. Else
+it is read: links, permissions, copies and moves change these as well. If a file of its name and size held the same, it
+is that file, and is noted as it is listed now. If not, it is another one: it came where the other went.
+
+A file of a store is known by its ETag, one of a table by the id of the table and the name that the log has for it.
+Neither is read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import Stream
+from spark_jobs.store.storage import Place
+from spark_jobs.streams.sources.arrivals import Arrival
+from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.listings import first_table
+from spark_jobs.streams.sources.splits import Split
+
+if TYPE_CHECKING:
+    from spark_jobs.streams.sources.ledger import Ledger
+
+CONTENT = "|content "
+"""Before the CRC-32 in the identity of a file that held something else under its name, size and time."""
+
+CHUNK = 4 << 20
+"""Bytes of a file that are read at once for its CRC-32."""
+
+KEPT = 1 << 17
+"""Checksums that a process keeps: what it looks at twice it reads once."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file as it is listed now: by what the ledger finds it again."""
+
+    path: str
+    listing: str
+    stamp: str | None
+
+
+@dataclass
+class Recognised:
+    """Splits under the identities of their files, and of files that are seen otherwise than before how they are now, by
+    identity."""
+
+    splits: list[Split]
+    seen: dict[str, Seen] = field(default_factory=dict)
+
+    def named(self, identities: Mapping[str, str]) -> Recognised:
+        """With the identity of each path."""
+        splits = [replace(split, identity=identities[split.path]) for split in self.splits]
+        return Recognised(splits, self.seen)
+
+
+def recognised(
+    stream: Stream, splits: list[Split], known: Ledger, table: str | None, note: bool, trust: bool = True
+) -> Recognised:
+    """Splits, as they are listed, under the identities by which the ledger knows their files.
+
+    Parameters
+    ----------
+    table
+        The id of the table that the stream is now, if it is one.
+    note
+        Whether the ledger is written: files that nothing is known of are only read then.
+    trust
+        Whether a file that is listed with the inode and time of change of before need not be read.
+
+    Raises HDL-402.
+    """
+    found = Recognised(splits)
+    listings = {split.path: split for split in splits}
+    if not listings:
+        return found
+    if format_of(stream).is_table:
+        return _of_table(found, listings, known, table)
+    if not Place.of(stream.source.path).is_local:
+        return _of_store(found, listings, known)
+    return _of_folder(found, stream, listings, known, note, trust)
+
+
+def _by_listing(arrivals: Sequence[Arrival]) -> dict[str, Arrival]:
+    """The first of some files that was listed as each."""
+    found: dict[str, Arrival] = {}
+    for one in arrivals:
+        for listing, _ in one.listings:
+            found.setdefault(listing, one)
+    return found
+
+
+def _of_table(files_seen: Recognised, listings: Mapping[str, Split], known: Ledger, table: str | None) -> Recognised:
+    files = _by_listing(known.listed({split.identity for split in listings.values()}, table))
+    identities = {}
+    for path, split in listings.items():
+        file = files.get(split.identity)
+        identities[path] = split.identity if file is None else file.identity
+        if file is not None and not files_seen.seen and first_table(known.rows) is None:
+            # from now on the ledger knows which table it is
+            files_seen.seen[file.identity] = Seen(path, split.identity, None)
+    return files_seen.named(identities)
+
+
+def _of_store(files_seen: Recognised, listings: Mapping[str, Split], known: Ledger) -> Recognised:
+    files = _by_listing(known.listed({split.identity for split in listings.values()}))
+    identities = {}
+    for path, split in listings.items():
+        file = files.get(split.identity)
+        identities[path] = split.identity if file is None else file.identity
+        if file is not None and split.version is not None:
+            written = str(split.version.modified)
+            if written not in file.stamps and split.version.modified != file.arrived:
+                files_seen.seen[file.identity] = Seen(path, split.identity, written)
+    return files_seen.named(identities)
+
+
+def _of_folder(
+    files_seen: Recognised, stream: Stream, listings: Mapping[str, Split], known: Ledger, note: bool, trust: bool
+) -> Recognised:
+    alike = known.listed({split.identity for split in listings.values()})
+    before = {pair: one.identity for one in reversed(alike) for pair in one.listings if pair[1]}
+    statuses: dict[str, str] = {}
+    for path in listings:
+        with file_errors(stream, path):
+            status = Path(path).stat()
+            statuses[path] = f"{status.st_ino}|{status.st_ctime_ns}"
+    identities: dict[str, str] = {}
+    for path, split in listings.items():
+        identity = before.get((split.identity, statuses[path]))
+        if identity is not None and trust:
+            identities[path] = identity
+    others = {path: split.identity for path, split in listings.items() if path not in identities}
+    sized: dict[str, list[Arrival]] = {}
+    for one in known.listed(set(others.values()), is_sized=True) if others else ():
+        for listing in {listing for listing, _ in one.listings}:
+            sized.setdefault(_sized(listing), []).append(one)
+    for path, listing in others.items():
+        candidates = sized.get(_sized(listing), [])
+        if not candidates and not note:
+            identities[path] = listing
+            continue
+        with file_errors(stream, path):
+            content = _content(path, statuses[path], listing)
+        identities[path] = identity = _held(listing, content, candidates)
+        files_seen.seen[identity] = Seen(path, listing, f"{statuses[path]}|{content}")
+    return files_seen.named(identities)
+
+
+def _held(listing: str, content: str, candidates: Sequence[Arrival]) -> str:
+    """The identity of a file with such content, of files of its name and size."""
+    same = [one for one in candidates if any(known == listing for known, _ in one.listings)]
+    for one in (*same, *candidates):
+        if content in one.contents:
+            return one.identity
+    # an earlier Heddle has noted it without what it holds
+    unstamped = [one for one in same if not one.contents]
+    if unstamped:
+        return unstamped[0].identity
+    return f"{listing}{CONTENT}{content}" if same else listing
+
+
+def _sized(listing: str) -> str:
+    return listing.rpartition("|")[0]
+
+
+@lru_cache(KEPT)
+def _content(path: str, status: str, listing: str) -> str:
+    """What a file holds that is listed so."""
+    return _checksum(path)
+
+
+def _checksum(path: str) -> str:
+    """The CRC-32 of a file's content."""
+    found = 0
+    with Path(path).open("rb") as file:
+        while chunk := file.read(CHUNK):
+            found = zlib.crc32(chunk, found)
+    return f"{found:08x}"
+
+
+@contextmanager
+def file_errors(stream: Stream, path: str) -> Iterator[None]:
+    """A file that cannot be read is a coded error of its stream."""
+    try:
+        yield
+    except OSError as error:
+        hint = "do files come and go while they are listed? run it again"
+        raise HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint) from error

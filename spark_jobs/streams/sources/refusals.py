@@ -1,0 +1,44 @@
+"""The events that came too late and are refused, and taking them in all the same
+(:mod:`spark_jobs.streams.sources.ledger`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.store.warehouse.plans import current_version, load_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.arrivals import Arrival
+from spark_jobs.streams.sources.ledger import ledger, next_moment
+
+
+def refusals(warehouse: Warehouse) -> list[Arrival]:
+    """The files of which events are refused now, by stream and path."""
+    names, version = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}, current_version(warehouse)
+    # what was refused by times that were declared otherwise is refused no more
+    planned = () if version is None else load_plan(warehouse, version).workload.streams
+    streams = {name: name for name in names} | {stream.name: stream for stream in planned if stream.name in names}
+    found = [one for name in sorted(names) for one in ledger(warehouse, streams[name]).all()]
+    return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
+
+
+def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
+    """Take in what is refused of some files (by path, or the end of one): the intervals that it changes are outdated
+    then, and repaired as others are. Returns the files. Raises HDL-412 for one of which nothing is refused."""
+    with warehouse.lease() as token:
+        refused = refusals(warehouse)
+        found: dict[str, Arrival] = {}
+        for path in paths:
+            mine = [one for one in refused if one.path == path or one.path.endswith("/" + path)]
+            if not mine:
+                known = ", ".join(Path(one.path).name for one in refused[:8]) or "nothing is"
+                raise HeddleError("HDL-412", f"nothing of {path} is refused", f"refused: {known}")
+            found |= {one.identity: one for one in mine}
+        released = [
+            replace(one, event="released", noted=next_moment(ledger(warehouse, one.stream)), refused=(), late=0)
+            for one in found.values()
+        ]
+        warehouse.append("source_files", [one.row() for one in released], token)
+    return list(found.values())

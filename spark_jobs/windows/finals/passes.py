@@ -1,0 +1,413 @@
+"""What a task of the final stage has to answer, in passes whose partial rows fit into its memory.
+
+As a rule everything fits, and there is one pass. What does not fit is divided, by the first of these that applies, and
+each part tried again, down to what fits; each pass reads the rows that it needs once more, row group by row group, and
+keeps no others:
+
+1. the buckets of group keys;
+2. the synopses;
+3. the groups, by a hash of the group columns that all queries at hand have;
+4. (windows of time) the families of a synopsis: tuples of other filters are left out, and of some families all groups
+   have columns that others lack (3);
+5. (windows of time) what is left is reduced while it is read: combined into the cells of the family, where many rows
+   are of one cell (groups rolled up, or one key whose events are everywhere);
+6. (windows of time) the instants whose windows hold something, each with the fragments under its windows; those of the
+   heaviest window first; then the queries.
+
+Whole groups, and all fragments of a window, are always in one pass: a window of one group of one query that does not
+fit is :class:`TooLarge`. The query is then dropped from all passes that are left, and as its heaviest window is tried
+first, none of its other windows is. Windows of rows and sequences need all rows of a key at once (1, 2, 3).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.aggregates.states import MULTISETS
+from optimizer.synopses.synopsis import families_of, states_of
+from optimizer.windows.alignment import history_start, instants_over, starts_of
+from optimizer.workload.values import ACQ, Window, WindowKind
+from spark_jobs.store.arrays.numbering import distinct_of
+from spark_jobs.store.settings import TaskMemory
+from spark_jobs.store.warehouse.data_files import read_buckets, stored_bytes
+from spark_jobs.store.warehouse.schemas import PARTIALS
+from spark_jobs.windows.partials.cells import Cells, concatenated
+
+if TYPE_CHECKING:
+    from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+
+TOO_LARGE = "HDL-610"
+"""Code of a query that needs more memory at once than a task may take."""
+
+HASHINGS = 2
+"""How often groups are divided by a hash: what is too large then is taken for one group."""
+
+LARGE_ROW = 1 << 11
+"""Bytes of a row from which on its states are taken for multisets."""
+
+MOST_PIECES = 1 << 10
+"""Pieces that groups are divided into at once."""
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """A query that a task cannot answer within its memory: its name, the code and what is wrong."""
+
+    query: str
+    code: str
+    message: str
+
+
+@dataclass(eq=False)
+class Pass:
+    """Work with its partial ``rows``; of ``parts`` the instants in (``begin``, their last] are answered."""
+
+    parts: tuple[SynopsisWork, ...]
+    begin: int
+    rows: pa.Table
+
+    def forget(self) -> None:
+        """Drop the rows."""
+        self.rows = PARTIALS.empty_table()
+
+
+class _Hash(NamedTuple):
+    """Groups whose values of some ``columns`` have a hash with this ``remainder``; of so many ``hashings``."""
+
+    columns: tuple[str, ...]
+    divisor: int
+    remainder: int
+    hashings: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Work that may fit; ``hashes``: what the hashes of rows' groups have to be; ``is_whole``: all rows of the buckets
+    are needed, whatever they are of."""
+
+    buckets: frozenset[int]
+    parts: tuple[SynopsisWork, ...]
+    begin: int
+    hashes: tuple[_Hash, ...] = ()
+    is_whole: bool = False
+
+    @property
+    def queries(self) -> list[ACQ]:
+        return [query for part in self.parts for query in part.queries]
+
+    @property
+    def families(self) -> int:
+        return len(families_of(self.queries))
+
+    @property
+    def is_family(self) -> bool:
+        """Whether it is one family of windows of time."""
+        return len(self.parts) == 1 and self.parts[0].synopsis.kind is WindowKind.TIME and self.families == 1
+
+    def without(self, names: AbstractSet[str]) -> _Piece:
+        """The piece without some queries, and the parts that have no others."""
+        if not any(query.name in names for query in self.queries):
+            return self
+        left = [(part, tuple(query for query in part.queries if query.name not in names)) for part in self.parts]
+        return replace(self, parts=tuple(_of_queries(part, queries, self.begin) for part, queries in left if queries))
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The span [begin, end) of the fragments that it needs, if it has windows of time alone."""
+        if any(part.synopsis.kind is not WindowKind.TIME for part in self.parts):
+            return None
+        return min(part.begin for part in self.parts), max(part.end for part in self.parts)
+
+    def chosen(self, rows: pa.Table) -> pa.Table:
+        """The rows that it needs of some rows of its buckets."""
+        if self.is_whole:
+            return rows
+        fingerprints = pa.array([part.synopsis.fingerprint for part in self.parts])
+        names = rows["fingerprint"].cast(pa.string())
+        mask = pc.is_in(names, fingerprints)
+        first, last = min(part.begin for part in self.parts), max(part.end for part in self.parts)
+        mask = pc.and_(mask, pc.greater(rows["fragment_end"], first))
+        mask = pc.and_(mask, pc.less(rows["fragment_start"], last))
+        if self.is_family:
+            bit = self.parts[0].synopsis.bit(self.queries[0].filter)
+            mask = pc.and_(mask, pc.fill_null(pc.not_equal(pc.bit_wise_and(rows["shard"], bit), 0), False))
+        rows = _compact(rows.filter(pc.fill_null(mask, False)))
+        for hashed in self.hashes:
+            rows = rows.filter(pa.array(self._remainders(rows, hashed) == hashed.remainder))
+        return _compact(rows) if self.hashes else rows
+
+    def _remainders(self, rows: pa.Table, hashed: _Hash) -> NDArray[np.int64]:
+        """The remainder (n,) of the hash of each row's group."""
+        names = [name for name, _ in self.parts[0].synopsis.group_by]
+        places = [names.index(name) for name in hashed.columns]
+        found = [np.empty(0, dtype=np.int64)]
+        for chunk in rows["key"].chunks:
+            keys = chunk.dictionary
+            if len(places) < len(names):
+                parsed = (json.loads(key) for key in keys.to_pylist())
+                keys = pa.array([json.dumps([values[at] for at in places]) for values in parsed], pa.string())
+            numbers = _hashes(keys) % np.uint64(hashed.divisor)
+            found.append(numbers.astype(np.int64)[chunk.indices.to_numpy(zero_copy_only=False)])
+        return np.concatenate(found)
+
+
+def _hashes(texts: pa.StringArray) -> NDArray[np.uint64]:
+    """A hash (n,) of each text, which has nothing to do with its bucket."""
+    if len(texts) == 0:
+        return np.empty(0, dtype=np.uint64)
+    _, offsets, data = texts.buffers()
+    first = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    found: NDArray[np.uint64] = _hash_each(first, np.frombuffer(data, dtype=np.uint8))
+    return found
+
+
+@numba.njit(cache=True)
+def _hash_each(offsets, data):
+    """FNV-1a with 64 bits, its high bits mixed into the low ones."""
+    out = np.empty(len(offsets) - 1, np.uint64)
+    for i in range(len(out)):
+        hashed = np.uint64(0xCBF29CE484222325)
+        for at in range(offsets[i], offsets[i + 1]):
+            hashed = (hashed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        out[i] = hashed ^ (hashed >> np.uint64(29))
+    return out
+
+
+def _weight(rows: pa.Table) -> int:
+    """Bytes of rows; twice those of states that are large, for the structures over their elements are larger."""
+    size: int = rows.nbytes
+    return 2 * size if size > LARGE_ROW * len(rows) else size
+
+
+def _compact(rows: pa.Table) -> pa.Table:
+    """Rows with dictionaries of what occurs in them alone, of the same schema: they are put beside others."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            texts = rows[field.name].cast(pa.string()).combine_chunks()
+            texts = pa.chunked_array([texts]) if isinstance(texts, pa.Array) else texts
+            rows = rows.set_column(at, field, texts.dictionary_encode())
+    return rows
+
+
+def passes(
+    paths: Sequence[str], buckets: AbstractSet[int], parts: Sequence[SynopsisWork], begin: int, memory: TaskMemory
+) -> Iterator[Pass | TooLarge]:
+    """What there is to answer of some buckets in some files of partial rows, one pass after the other; the queries of
+    which a window does not fit."""
+    refused: set[str] = set()
+    waiting = [_Piece(frozenset(buckets), tuple(parts), begin, is_whole=True)]
+    while waiting:
+        piece = waiting.pop().without(refused)
+        if not piece.parts:
+            continue
+        weights = _FragmentBytes()
+        rows, size = (
+            None,
+            stored_bytes(paths, piece.buckets, piece.span) if piece.is_whole and len(piece.buckets) > 1 else 0,
+        )
+        if size <= memory.partial_rows:
+            rows, size = _read(paths, piece, memory.partial_rows, weights)
+        if rows is None and piece.is_family:
+            reduced = _reduced(paths, piece, memory.partial_rows)
+            if reduced is not None:
+                piece, rows = reduced
+        if rows is not None:
+            if len(rows):
+                made = Pass(piece.parts, piece.begin, rows)
+                del rows
+                yield made
+            continue
+        smaller = _divided(piece, max(2, -(-2 * size // memory.partial_rows)), weights)
+        if smaller is not None:
+            waiting += smaller[::-1]
+        else:
+            refused.update(query.name for query in piece.queries)
+            yield from (TooLarge(query.name, TOO_LARGE, _said(query, size, memory)) for query in piece.queries)
+
+
+class _FragmentBytes:
+    """How many bytes of rows each fragment has, as they are read."""
+
+    def __init__(self) -> None:
+        self._starts: list[NDArray[np.int64]] = []
+        self._bytes: list[NDArray[np.float64]] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Count some more rows, each with its share of all their bytes."""
+        starts, number = distinct_of(rows["fragment_start"].to_numpy())
+        self._starts.append(starts)
+        row = _weight(rows) / max(len(rows), 1)
+        self._bytes.append((np.bincount(number, minlength=len(starts)) * row).astype(np.float64))
+
+    @cached_property
+    def fragments(self) -> NDArray[np.int64]:
+        """Where the fragments start (f,), ascending."""
+        return distinct_of(np.concatenate([np.empty(0, dtype=np.int64), *self._starts]))[0]
+
+    @cached_property
+    def _before(self) -> NDArray[np.float64]:
+        """The bytes of all fragments before each, and of all (f + 1,)."""
+        found = np.zeros(len(self.fragments) + 1)
+        for starts, size in zip(self._starts, self._bytes, strict=True):
+            found[np.searchsorted(self.fragments, starts) + 1] += size
+        return np.cumsum(found)
+
+    def under(self, window: Window, moments: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The bytes under the windows of some instants (n,)."""
+        low = np.searchsorted(self.fragments, starts_of(window, moments))
+        return self._before[np.searchsorted(self.fragments, moments - window.ago)] - self._before[low]
+
+
+def _said(query: ACQ, size: int, memory: TaskMemory) -> str:
+    what = "a window of one group" if query.kind is WindowKind.TIME else "the rows of one key"
+    return f"{what} takes some {size:,} bytes of partial rows, of which a task may hold {memory.partial_rows:,} at once"
+
+
+def _read(paths: Sequence[str], piece: _Piece, most: int, weights: _FragmentBytes) -> tuple[pa.Table | None, int]:
+    """The rows of a piece, None if they have more bytes than ``most``; how many they have. Of a family's rows those of
+    each fragment are counted in ``weights``."""
+    found: list[pa.Table] = []
+    size = 0
+    for rows in read_buckets(paths, piece.buckets, most // 4, piece.span):
+        needed = piece.chosen(rows)
+        size += _weight(needed)
+        if piece.is_family:
+            weights.add(needed)
+        found = [*found, needed] if size <= most else []
+    if size > most:
+        return None, size
+    return pa.concat_tables(found) if found else PARTIALS.empty_table(), size
+
+
+def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa.Table] | None:
+    """A family with its rows combined into its cells as they are read, of the states that its queries need; None if
+    those have more bytes than ``most``."""
+    (part,) = piece.parts
+    query, waiting, size = part.queries[0], list[pa.Table](), 0
+    # some queries need nothing of what others of their family made large
+    narrow = replace(part.synopsis, states=states_of(part.queries))
+    heaviest = most if any(state.kind in MULTISETS for state in narrow.states) else 4 * most
+    cells: Cells | None = None
+
+    def combined(tables: Sequence[pa.Table], before: Cells | None) -> Cells:
+        made = Cells.decode(part.synopsis, pa.concat_tables(tables)).rolled_up(narrow)
+        if not narrow.is_plain(query):
+            made = made.combined().projected(part.synopsis.bit(query.filter), query.group_by)
+        return (made if before is None else concatenated([before, made])).combined()
+
+    for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4, piece.span)), most // 4):
+        more = _weight(needed)
+        if size + more > most // 2 and waiting:
+            cells, waiting, size = combined(waiting, cells), [], 0
+        if more > heaviest or (cells is not None and cells.size > most // 2):
+            return None
+        waiting.append(needed)
+        size += more
+    cells = combined(waiting, cells) if waiting else cells
+    if cells is None:
+        return piece, PARTIALS.empty_table()
+    rows = cells.encode()
+    return (replace(piece, parts=(replace(part, synopsis=cells.synopsis),)), rows) if _weight(rows) <= most else None
+
+
+def _slices(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
+    """Tables cut where they weigh more than ``most``, as far as they have rows."""
+    for table in tables:
+        rows = max(1, len(table) * most // max(_weight(table), most))
+        if rows >= len(table):
+            yield table
+        else:
+            yield from (_compact(table.slice(first, rows)) for first in range(0, len(table), rows))
+
+
+def _divided(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece] | None:
+    """A piece in about so many smaller ones; None: it cannot be divided. ``weights``: what its fragments have, if it is
+    a family that was read."""
+    if len(piece.buckets) > 1:
+        cuts = np.array_split(np.array(sorted(piece.buckets)), min(pieces, len(piece.buckets)))
+        return [replace(piece, buckets=frozenset(cut.tolist())) for cut in cuts]
+    piece = replace(piece, is_whole=False)
+    if len(piece.parts) > 1:
+        size = -(-len(piece.parts) // pieces)
+        return [replace(piece, parts=piece.parts[at : at + size]) for at in range(0, len(piece.parts), size)]
+    rules = (_by_group, _by_family, partial(_by_instant, weights=weights), _by_query)
+    is_timed = piece.parts[0].synopsis.kind is WindowKind.TIME
+    return next((made for rule in rules[: None if is_timed else 1] if (made := rule(piece, pieces)) is not None), None)
+
+
+def _by_group(piece: _Piece, pieces: int) -> list[_Piece] | None:
+    (part,) = piece.parts
+    columns = part.synopsis.bucket_by
+    if part.synopsis.kind is WindowKind.TIME:
+        common = set.intersection(*({name for name, _ in query.group_by} for query in piece.queries))
+        columns = tuple(name for name, _ in part.synopsis.group_by if name in common)
+    before = next((hashed for hashed in piece.hashes if hashed.columns == columns), _Hash(columns, 1, 0, 0))
+    if not columns or before.hashings == HASHINGS:
+        return None
+    others = tuple(hashed for hashed in piece.hashes if hashed.columns != columns)
+    pieces = min(pieces, MOST_PIECES)
+    made = [
+        before._replace(
+            divisor=before.divisor * pieces,
+            remainder=before.remainder + before.divisor * number,
+            hashings=before.hashings + 1,
+        )
+        for number in range(pieces)
+    ]
+    return [replace(piece, hashes=(*others, hashed)) for hashed in made]
+
+
+def _by_family(piece: _Piece, pieces: int) -> list[_Piece] | None:
+    (part,) = piece.parts
+    if piece.families == 1:
+        return None
+    return [replace(piece, parts=(replace(part, queries=members),)) for members in families_of(part.queries).values()]
+
+
+def _by_instant(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece] | None:
+    (part,) = piece.parts
+    until = part.last_instant
+    windows = list(dict.fromkeys(query.window for query in part.queries))
+    due = [instants_over(window, weights.fragments, piece.begin, until) for window in windows]
+    sizes = [weights.under(window, moments) for window, moments in zip(windows, due, strict=True)]
+    known, number = distinct_of(np.concatenate(due))
+    if len(known) < 2:
+        return None
+    heaviest = int(number[np.argmax(np.concatenate(sizes))])
+    cuts = np.array_split(np.arange(len(known)), min(pieces, len(known)))
+    edges = [piece.begin, *(int(known[cut[-1]]) for cut in cuts)]
+    found: list[_Piece] = []
+    for at, (first, last) in enumerate(pairwise(edges)):
+        made = part.between(first, last)
+        if made is not None:
+            found.insert(0 if heaviest in cuts[at] else len(found), replace(piece, parts=(made,), begin=first))
+    return found
+
+
+def _by_query(piece: _Piece, pieces: int) -> list[_Piece] | None:
+    (part,) = piece.parts
+    if len(part.queries) == 1:
+        return None
+    return [replace(piece, parts=(_of_queries(part, (query,), piece.begin),)) for query in part.queries]
+
+
+def _of_queries(part: SynopsisWork, queries: tuple[ACQ, ...], begin: int) -> SynopsisWork:
+    """The part with some of its queries, and no more history than their windows after ``begin`` cover."""
+    if part.synopsis.kind is WindowKind.TIME:
+        windows, until = [query.window for query in queries], part.last_instant
+        start = max(part.begin, history_start(windows, begin, until))
+        end = min(part.end, until - min(window.ago for window in windows))
+        part = replace(part, begin=min(start, end), end=end, until=until)
+    return replace(part, queries=queries)

@@ -1,0 +1,146 @@
+"""Spark's task of the final stage: all partial rows of some buckets, the answers of every query for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.synopses.synopsis import Synopsis, families_of
+from optimizer.workload.values import ACQ
+from spark_jobs.engine.workers import Count, uncounted
+from spark_jobs.results.writer import ResultsFiles
+from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
+from spark_jobs.store.warehouse.data_files import DataFile
+from spark_jobs.windows.finals.passes import TooLarge, passes
+from spark_jobs.windows.finals.top import TopAnswers, TopRows
+from spark_jobs.windows.finals.views import FamilyView, GroupChunk
+from spark_jobs.windows.finals.window_query import WindowedQuery
+from spark_jobs.windows.partials.cells import Cells
+from spark_jobs.windows.partials.fill_request import by_fingerprint
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+
+FinalsTask = Callable[..., Iterator[DataFile | TopRows | TooLarge]]
+
+
+def views(
+    cells: Cells, synopsis: Synopsis, windowed: Sequence[WindowedQuery]
+) -> Iterator[tuple[FamilyView, list[WindowedQuery]]]:
+    """The cells of each family of queries, with the queries."""
+    by_name = {one.query.name: one for one in windowed}
+    cells = cells.combined()
+    for (filter, group_by), queries in families_of([one.query for one in windowed]).items():
+        family = cells if synopsis.is_plain(queries[0]) else cells.projected(synopsis.bit(filter), group_by)
+        if len(family):
+            members = [by_name[query.name] for query in queries]
+            yield FamilyView(family), members
+
+
+def finals_of(
+    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = uncounted
+) -> Iterator[pa.RecordBatch]:
+    """Answers of some queries of one synopsis for the instants in (begin, end].
+
+    ``partials``: rows of the synopsis, whole groups, covering every window asked for; in any order.
+    ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each
+    query come by group (in the order of the keys) and instant.
+    """
+    asked = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
+    top = TopAnswers(queries)
+    for one, _, span, chunk in _work(partials, synopsis, asked, count, by_day=False):
+        for found in chunk.answers(one, *span):
+            count("fragments_combined", int((found.runs.high - found.runs.low).sum()))
+            if one.query.top is not None:
+                top.add(found.top(synopsis.stream))
+                continue
+            yield found.answered(synopsis.stream).rows()
+    for first in top.close():
+        yield from first.table.combine_chunks().to_batches()
+
+
+def _work(
+    partials: pa.Table, synopsis: Synopsis, windowed: Sequence[WindowedQuery], count: Count, by_day: bool
+) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
+    """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
+    if len(partials) == 0 or not windowed:
+        return
+    for view, mine in views(Cells.decode(synopsis, partials), synopsis, windowed):
+        mine = [due for one in mine if len((due := one.over(view.grid)).instants)]
+        for chunk in view.chunks() if mine else ():
+            for one in mine:
+                count("rows_passed", chunk.rows.stop - chunk.rows.start)
+                for day, first, last in one.days if by_day else [("", 0, len(one.instants))]:
+                    yield one, day, (first, last), chunk
+
+
+def finals_task(
+    parts: list[SynopsisWork],
+    begin: int,
+    partials: list[str],
+    root: str,
+    stamp: dict[str, pa.Scalar],
+    memory: TaskMemory = TASK_MEMORY,
+) -> FinalsTask:
+    """The task that answers every query for the buckets of groups whose numbers it is given.
+
+    ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
+    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id). Names
+    the files, returns the answers that may be among the first of their windows
+    (:func:`spark_jobs.windows.finals.top.write_top`), and names the queries that need more at once than ``memory``
+    allows. What together needs more is answered in several passes, each into files of its own
+    (:mod:`spark_jobs.windows.finals.passes`). It counts ``partial_rows_read`` besides what :func:`finals_of` counts.
+    """
+
+    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TopRows | TooLarge]:
+        top = TopAnswers(query for part in parts for query in part.queries)
+        for each in passes(partials, frozenset(numbers), parts, begin, memory):
+            if isinstance(each, TooLarge):
+                yield each
+                continue
+            count("partial_rows_read", len(each.rows))
+            stored = by_fingerprint(each.rows)
+            each.forget()
+            queries = [query for part in each.parts for query in part.queries]
+            files = ResultsFiles(root, queries, stamp, memory.piece)
+            for part in each.parts:
+                if part.synopsis.fingerprint in stored:
+                    mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
+                    _answer(part, _windowed(part, each.begin), mine, files, top, count)
+            yield from files.close()
+        yield from top.close()
+
+    return task
+
+
+def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
+    starts = rows["fragment_start"]
+    bounds = pc.min_max(starts).as_py()
+    if bounds["min"] is None or (begin <= bounds["min"] and bounds["max"] < end):
+        return rows
+    return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
+
+
+def _windowed(part: SynopsisWork, begin: int) -> list[WindowedQuery]:
+    """The queries of a part, to be answered in (begin, its last instant]."""
+    until = part.end if part.until is None else part.until
+    return [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
+
+
+def _answer(
+    part: SynopsisWork,
+    windowed: Sequence[WindowedQuery],
+    partials: pa.Table,
+    files: ResultsFiles,
+    top: TopAnswers,
+    count: Count,
+) -> None:
+    combined = 0
+    for one, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
+        for found in chunk.answers(one, *span):
+            combined += int((found.runs.high - found.runs.low).sum())
+            if one.query.top is not None:
+                top.add(found.top(part.synopsis.stream))
+            else:
+                files.add(day, found.answered(part.synopsis.stream))
+    count("fragments_combined", combined)

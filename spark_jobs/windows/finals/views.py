@@ -1,0 +1,119 @@
+"""What the queries of one filter and group-by see of a synopsis, and the structures made over it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from optimizer.aggregates.exact_doubles import ExactSums
+from optimizer.windows.alignment import starts_of
+from spark_jobs.store.arrays.numbering import distinct_of
+from spark_jobs.windows.finals import window_query
+from spark_jobs.windows.finals.answers import AnswerBatch
+from spark_jobs.windows.finals.structures import STRUCTURES
+from spark_jobs.windows.finals.window_query import FragmentRuns, Longs, WindowedQuery, covered_runs
+from spark_jobs.windows.partials.cells import Cells
+from spark_jobs.windows.partials.states import Multiset
+
+
+class FamilyView:
+    """The cells of one family, one a (group, fragment), and what its queries share.
+
+    ``offsets`` (g + 1,): the groups' cells; ``grid`` (f,): the distinct fragments, ``slots`` (n,) each cell's number
+    among them; ``states``: with their columns, in the synopsis's order.
+    """
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        self.states = [(state, cells.states[state]) for state in cells.synopsis.states]
+        self.keys = cells.key_texts
+        self.grid, self.slots = distinct_of(cells.starts)
+        self.offsets = np.searchsorted(cells.group, np.arange(cells.groups + 1)).astype(np.int64)
+        self.texts: dict[int, NDArray[Any]] = {}
+        self._windows: dict[str, tuple[Longs, Longs]] = {}
+
+    def windows(self, windowed: WindowedQuery) -> tuple[Longs, Longs]:
+        """The fragments [low, high) of the grid under each of a query's windows (w,)."""
+        name = windowed.query.name
+        if name not in self._windows:
+            window = windowed.query.window
+            ends = windowed.instants - window.ago
+            starts = starts_of(window, windowed.instants)
+            self._windows[name] = np.searchsorted(self.grid, starts), np.searchsorted(self.grid, ends)
+        return self._windows[name]
+
+    def objects(self, texts: pa.StringArray) -> NDArray[Any]:
+        """Texts as objects, with None behind them."""
+        if id(texts) not in self.texts:
+            self.texts[id(texts)] = np.array([*texts.to_pylist(), None], dtype=object)
+        return self.texts[id(texts)]
+
+    def chunks(self) -> Iterator[GroupChunk]:
+        """Groups cut so that the structures over each piece stay in bounds."""
+        bounds = [(self.offsets, window_query.CHUNK)]
+        for column in self.cells.states.values():
+            if isinstance(column, Multiset):
+                bounds.append((column.offsets[self.offsets], window_query.CHUNK_ELEMENTS))
+            elif isinstance(column, ExactSums):
+                bounds.append((self.offsets * column.limbs.shape[1], window_query.CHUNK_ELEMENTS))
+        first = 0
+        while first < self.cells.groups:
+            ends = [np.searchsorted(before, before[first] + most, side="right") - 1 for before, most in bounds]
+            last = max(first + 1, int(min(ends)))
+            yield GroupChunk(self, first, last)
+            first = last
+
+
+class GroupChunk:
+    """Some groups of a view, with the structures over their cells, each made when it is first asked for.
+
+    Runs count cells from the chunk's first.
+    """
+
+    def __init__(self, view: FamilyView, first: int, last: int) -> None:
+        self.view = view
+        self.first, self.groups = first, last - first
+        self.rows = slice(int(view.offsets[first]), int(view.offsets[last]))
+        self.offsets = view.offsets[first : last + 1] - self.rows.start
+        self.slots = view.slots[self.rows]
+        self._known: dict[int, Callable[[FragmentRuns], Any]] = {}
+
+    def state(self, place: int, runs: FragmentRuns) -> Any:
+        """A state under each answer, as :meth:`optimizer.aggregates.algebra.Aggregate.lower` takes it."""
+        if place not in self._known:
+            state, column = self.view.states[place]
+            self._known[place] = STRUCTURES[type(column)](self.view, state, column, self.rows)
+        return self._known[place](runs)
+
+    def answers(self, windowed: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:
+        """The answers of a query for its instants [first, last), by group and instant, some at a time."""
+        window_low, window_high = (bounds[first:last] for bounds in self.view.windows(windowed))
+        there = np.flatnonzero(window_low < window_high)
+        window_low, window_high, times = window_low[there], window_high[there], windowed.instants[first:last][there]
+        if len(there) == 0:
+            return
+        groups = max(1, windowed.block // len(there))
+        space = [np.empty(min(groups * len(there), windowed.block), dtype=np.int64) for _ in range(4)]
+        for group in range(0, self.groups, groups):
+            for window in range(0, len(there), windowed.block):
+                part = slice(window, window + windowed.block)
+                count = covered_runs(
+                    self.slots,
+                    self.offsets,
+                    len(self.view.grid),
+                    group,
+                    min(group + groups, self.groups),
+                    window_low[part],
+                    window_high[part],
+                    *space,
+                )
+                numbers, windows, low, high = (column[:count] for column in space)
+                if count:
+                    found = AnswerBatch(windowed, self, FragmentRuns(numbers, low, high), times[part][windows])
+                    found = found.qualifying()
+                    if len(found.instants):
+                        yield found

@@ -1,0 +1,159 @@
+"""One query with its windows, as the final stage takes it: which answers exist, over which runs of fragments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.states import State
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import day_label, instants_over
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, Output
+from spark_jobs.store.arrays.numbering import distinct_of
+
+OVERFLOW = "HDL-601"
+"""Code of an answer that does not fit its type; its output is null and the row says which. Where it is what HAVING
+compares that does not fit, nobody knows whether the answer qualifies: the row is there, says so, and is null
+throughout."""
+
+BLOCK = 1 << 16
+"""Answers that are computed at once: their arrays fit the processor's caches."""
+
+CHUNK, CHUNK_ELEMENTS = 1 << 17, 1 << 20
+"""Cells, and elements of a multiset, over which structures are built at once (whole groups: one group may have
+more)."""
+
+Longs = NDArray[np.int64]
+
+COUNTED = ("partial_rows_read", "rows_passed", "fragments_combined")
+"""The features (:data:`spark_jobs.pipeline.costs.measurements.FEATURES`) that final tasks count."""
+
+
+@numba.njit(cache=True, inline="always")
+def seek(slots, begin, end, bound):
+    """The first position in [begin, end) whose slot is not below the bound; by steps that double, then by halves."""
+    step = 1
+    while begin + step <= end and slots[begin + step - 1] < bound:
+        begin += step
+        step *= 2
+    end = min(end, begin + step - 1)
+    while begin < end:
+        middle = (begin + end) >> 1
+        if slots[middle] < bound:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@numba.njit(cache=True)
+def covered_runs(slots, offsets, fragments, first_group, last_group, window_low, window_high, group, window, low, high):
+    """The run of cells under each window that holds any, by group and window; how many there are.
+
+    slots: (n,) number of each cell's fragment among all ``fragments``, ascending within a group; offsets: (g + 1,) of
+    the groups; window_low, window_high: (w,) fragments of each window, ascending.
+    """
+    count = 0
+    for g in range(first_group, last_group):
+        begin, end = offsets[g], offsets[g + 1]
+        # most groups have a cell in every fragment
+        whole = end - begin == fragments
+        first = last = begin
+        for w in range(len(window_low)):
+            if whole:
+                first, last = begin + window_low[w], begin + window_high[w]
+            else:
+                first = seek(slots, first, end, window_low[w])
+                last = seek(slots, max(first, last), end, window_high[w])
+            if first < last:
+                group[count], window[count], low[count], high[count] = g, w, first, last
+                count += 1
+    return count
+
+
+class FragmentRuns(NamedTuple):
+    """Some answers (a,): the group of each, and the run [low, high) of cells under it."""
+
+    group: Longs
+    low: Longs
+    high: Longs
+
+    def where(self, chosen: Any) -> FragmentRuns:
+        """Some of the runs."""
+        return FragmentRuns(self.group[chosen], self.low[chosen], self.high[chosen])
+
+
+class _Computed(NamedTuple):
+    """One value to compute for each answer: an output, whatever its name, from states (kind, place in the synopsis), or
+    a derived one from what is computed under other numbers, its ``parts``."""
+
+    output: Output
+    states: tuple[tuple[str, int], ...]
+    parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class WindowedQuery:
+    """A query with what depends on neither groups nor buckets.
+
+    ``begin``, ``end``: it is answered in (begin, end]; ``instants`` (w,): those of them whose windows hold something
+    (:meth:`over`), none before that is known; ``days``: label and range of instants of each day; ``block``: answers to
+    compute at once; ``computed``: what its outputs, conditions and order need, each once; ``outputs``, ``conditions``,
+    ``orders``: which of it they are.
+    """
+
+    query: ACQ
+    instants: Longs
+    block: int
+    computed: tuple[_Computed, ...]
+    outputs: tuple[int, ...]
+    conditions: tuple[int, ...]
+    orders: tuple[int, ...] = ()
+    begin: int = 0
+    end: int = 0
+    days: tuple[tuple[str, int, int], ...] = ()
+
+    @classmethod
+    def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
+        """What a query is to be answered at in (begin, end], from the states of a synopsis."""
+        most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
+        computed: dict[Output, _Computed] = {}
+        outputs = tuple(_numbered(output, synopsis, computed) for output in query.outputs)
+        compared = tuple(_numbered(output, synopsis, computed) for output in query.compared)
+        conditions, orders = compared[: len(query.having)], compared[len(query.having) :]
+        block = max(1, BLOCK // most)
+        none = np.empty(0, dtype=np.int64)
+        return cls(query, none, block, tuple(computed.values()), outputs, conditions, orders, begin, end)
+
+    def over(self, grid: Longs) -> WindowedQuery:
+        """The query at the instants whose windows may hold one of the fragments that start at ``grid`` (f,), ascending:
+        windows without events have no answer, and cost nothing."""
+        found = instants_over(self.query.window, grid, self.begin, self.end)
+        days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
+        cuts = np.searchsorted(number, np.arange(len(days) + 1))
+        labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
+        return replace(self, instants=found, days=tuple(labelled))
+
+
+def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Computed]) -> int:
+    """The number of what an output is, which is added to what is computed, behind its parts."""
+    same = replace(output, name="")
+    if same not in computed:
+        parts = tuple(_numbered(part, synopsis, computed) for part in output.parts)
+        states = () if parts else _states(output, synopsis)
+        found = tuple((state.kind, synopsis.states.index(state)) for state in states)
+        computed[same] = _Computed(same, found, parts)
+    return list(computed).index(same)
+
+
+def _states(output: Output, synopsis: Synopsis) -> tuple[State, ...]:
+    """The states that an output is lowered from: those of today, or of a synopsis of an earlier version its own."""
+    aggregate = AGGREGATES[output.function]
+    former = aggregate.states(output, former=True)
+    return former if set(former) <= set(synopsis.states) else aggregate.states(output)

@@ -1,0 +1,502 @@
+"""Answers on demand: any registered query at any instant, or over any window of its fragments, from stored partials.
+
+:class:`Reader` loads the partial rows of a query's synopsis once, without Spark; :class:`Lookups` answers from them, by
+the same cells, structures and lowering as the final tasks (:mod:`spark_jobs.windows.finals.answers`), so an answer on
+demand is the one that would be published. What a query keeps between look-ups is built when it is first needed.
+
+What is stored is what the last runs left: only fragments that a run completed are used, and what a source has gained
+since is seen once it was run again. Event sequences are answered by :mod:`spark_jobs.windows.lookups.sequence_lookups`,
+windows of rows are not answered on demand (HDL-607).
+
+How it is quick: an instant is a number of a window (one multiplication), the window two positions in the list of all
+fragments, and these, with a group, a run of cells: by arithmetic where every group has every fragment, else by a table
+of positions. Counts and exact sums are then two running totals; least and greatest a sparse table, quantiles a wavelet
+matrix.
+
+References: Arasu & Widom, "Resource sharing in continuous sliding-window aggregates" (VLDB 2004), sections 3 (look-ups)
+and 5 (substream filters: ``HAVING``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.aggregates.states import State, carrier_of
+from optimizer.combine.threshold_index import HavingIndex
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.windows.alignment import instants, instants_over, newest_instant, newest_instants, starts_of
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ, Condition, Output, Window
+from spark_jobs.results.read import typed_answers
+from spark_jobs.store.warehouse.schemas import ANSWERS
+from spark_jobs.windows.finals.answers import AnswerBatch, compares
+from spark_jobs.windows.finals.top import TopAnswers, TopRows
+from spark_jobs.windows.finals.views import FamilyView, GroupChunk
+from spark_jobs.windows.finals.window_query import FragmentRuns, WindowedQuery
+from spark_jobs.windows.lookups.kernels import (
+    COMPARE,
+    DTYPES,
+    Answered,
+    Group,
+    Longs,
+    LookupValue,
+    Span,
+    fragment_positions,
+    means_between,
+    run_by_arithmetic,
+    run_by_position,
+    run_by_search,
+    sums_between,
+    windows_at,
+)
+from spark_jobs.windows.lookups.single import SINGLE_VALUES
+from spark_jobs.windows.lookups.stored import StoredGroups, StoredSpans
+from spark_jobs.windows.lookups.totals import TOTALS, RunningTotal
+from spark_jobs.windows.partials.cells import Cells
+
+MOST_WINDOWS = 1 << 22
+"""Windows whose fragments are kept as a table; beyond, they are searched for."""
+
+MOST_POSITIONS = 1 << 24
+"""Entries of the table of positions (groups x fragments), unless cells are about as many; beyond, they are searched."""
+
+BLOCK = 1 << 14
+"""Look-ups of a batch whose runs are found at once: they stay in the cache until they are combined."""
+
+SHORT = 1 << 12
+"""Up to so many fragments a single look-up combines one by one."""
+
+IN_ORDER = frozenset({"mode", "top_k", "count_distinct"})
+"""Functions that take look-ups in the order of group and time only."""
+
+
+class Lookups:
+    """Look-ups of one query over its stored fragments. Made by :meth:`Reader.query`.
+
+    ``stored``: the spans [begin, end) of time, microseconds, whose fragments are complete; ``groups``: the groups that
+    have any, as tuples of their values in the query's order (number i is that of :meth:`batch`). Instants are
+    microseconds UTC. The newest instant of a query that is not after a given one is the one that is answered; its
+    window must be stored as a whole (HDL-604). Not safe for several threads at once.
+    """
+
+    def __init__(self, query: ACQ, cells: Cells, stored: Sequence[Span]) -> None:
+        self.query = query
+        self.cells = cells
+        self._spans = StoredSpans(query.name, stored)
+        self._groups = StoredGroups(query, cells.key_columns, cells.groups)
+        self._asked = WindowedQuery.of(query, cells.synopsis, 0, 0)
+        self._view = FamilyView(cells)
+        self._in_order = any(found.output.function in IN_ORDER for found in self._asked.computed)
+        self._chunk = GroupChunk(self._view, 0, cells.groups)
+        self._indexes: dict[Any, HavingIndex | None] = {}
+        self._totals: dict[Any, RunningTotal | None] = {}
+
+    def of_groups(self, groups: Sequence[Group]) -> Lookups:
+        """Look-ups of some groups alone. Raises HDL-605 for an unknown one, HDL-609 if the other groups decide which of
+        them have answers."""
+        self._check_every_group()
+        wanted = [self.number(group) for group in groups]
+        chosen = np.zeros(self.cells.groups, dtype=bool)
+        chosen[wanted] = True
+        return Lookups(self.query, self.cells.take(np.flatnonzero(chosen[self.cells.group])).combined(), self.stored)
+
+    def _check_every_group(self) -> None:
+        if self.query.top is not None:
+            message = f"{self.query.name} answers the first {self.query.top.k} groups of each window"
+            raise HeddleError("HDL-609", message, "look up all groups, an instant at a time: at, between, single")
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that are stored, as values in the query's order."""
+        return self._groups.values
+
+    @property
+    def stored(self) -> list[Span]:
+        """The spans of time that are stored."""
+        return self._spans.spans
+
+    def number(self, group: Group) -> int:
+        """The number of a group. Raises HDL-605 for one that has no stored partials."""
+        return self._groups.number(group)
+
+    # ------------------------------------------------------------------------------------------ tables
+    def at(self, instant: int, group: Group | None = None) -> pa.Table:
+        """The answers of the newest instant that is not after the given one, as :func:`spark_jobs.results.read.read`
+        returns them; ``group``: of this group alone. Raises HDL-604 and HDL-605."""
+        return self._answered(self._asked, np.array([newest_instant(self.query.window, instant)]), group)
+
+    def between(self, begin: int, end: int, group: Group | None = None) -> pa.Table:
+        """The answers of all instants in (begin, end], by window and group. Raises HDL-604 if one is not stored."""
+        window = self.query.window
+        if not window.is_regular:
+            return self._answered(self._asked, instants(window, begin, end), group)
+        self._spans.check_between(window, begin, end)
+        return self._answered(self._asked, instants_over(window, self._view.grid, begin, end), group)
+
+    def window(
+        self, start: int, end: int, having: bool | Sequence[Condition] = True, group: Group | None = None
+    ) -> pa.Table:
+        """The query's outputs over [start, end), whatever its range and slide; columns as of :meth:`at`, without
+        ``instant``.
+
+        ``having``: the query's own thresholds (True), none (False), or these, of outputs whose states the synopsis
+        keeps (else HDL-608; see :func:`parse_having`). Raises HDL-606 unless both ends are edges of fragments.
+        """
+        if end <= start:
+            raise HeddleError("HDL-606", "the window is empty", "its end must be after its start")
+        fragments = self.cells.synopsis.fragments
+        for edge in (start, end):
+            before = fragments.last_edge(edge)
+            if before != edge:
+                after = int(fragments.ends(np.array([before]))[0])
+                raise HeddleError(
+                    "HDL-606",
+                    f"{format_instant(edge)} is no edge of {self.query.name}'s fragments",
+                    f"the nearest are {format_instant(before)} and {format_instant(after)}",
+                )
+        if isinstance(having, bool):
+            having = self.query.having if having else ()
+        query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
+        try:
+            asked = WindowedQuery.of(query, self.cells.synopsis, 0, 0)
+        except ValueError as error:
+            message = "the stored partials do not hold what HAVING compares"
+            raise HeddleError("HDL-608", message, "compare outputs of the query") from error
+        return self._answered(asked, np.array([end]), group)
+
+    def _answered(self, windowed: WindowedQuery, moments: Longs, group: Group | None) -> pa.Table:
+        """The answers of some instants, ascending."""
+        query, window = windowed.query, windowed.query.window
+        starts, ends = starts_of(window, moments), moments - window.ago
+        self._spans.check_windows(moments, window)
+        groups = None if group is None else np.array([self.number(group)])
+        if query.top is not None:
+            groups = None
+        if groups is None and len(moments) == 1:
+            groups = self._candidates(query, int(starts[0]), int(ends[0]))
+        if groups is None:
+            self._view._windows.clear()  # it knows a query's windows by the query's name
+            answers = self._chunk.answers(replace(windowed, instants=moments), 0, len(moments))
+        else:
+            answers = self._of_groups(windowed, groups, moments)
+        stream = self.cells.synopsis.stream
+        if query.top is not None:
+            return self._first(query, [found.top(stream) for found in answers], group)
+        batches = [found.answered(stream).rows() for found in answers]
+        return typed_answers(query, pa.Table.from_batches(batches, ANSWERS))
+
+    def _first(self, query: ACQ, parts: Sequence[TopRows], group: Group | None) -> pa.Table:
+        """The answers that are among the first of their windows; ``group``: those of this one alone."""
+        top = TopAnswers([query])
+        for part in parts:
+            top.add(part)
+        rows = pa.concat_tables([ANSWERS.empty_table(), *(one.table for one in top.close())])
+        if group is not None:
+            rows = rows.filter(pc.equal(rows["key"], self.cells.key_texts[self.number(group)]))
+        return typed_answers(query, rows)
+
+    def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
+        window, grid = windowed.query.window, self._view.grid
+        numbers = np.repeat(groups, len(moments))
+        low = np.tile(np.searchsorted(grid, starts_of(window, moments)), len(groups))
+        high = np.tile(np.searchsorted(grid, moments - window.ago), len(groups))
+        self._to_runs(numbers, low, high)
+        there = low < high
+        if not there.any():
+            return
+        runs = FragmentRuns(numbers, low, high).where(there)
+        found = AnswerBatch(windowed, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
+        if len(found.instants):
+            yield found
+
+    # ------------------------------------------------------------------------------------------ HAVING
+    def _candidates(self, query: ACQ, start: int, end: int) -> Longs | None:
+        """Groups (k,) outside which none satisfies HAVING, by an index over a count or a sum; None: not known."""
+        for condition in query.having:
+            bounds = _bounds(condition)
+            index = self._index(condition.output) if bounds is not None else None
+            if index is not None and bounds is not None:
+                return index.between(start, end, *bounds)
+        return None
+
+    def _index(self, output: Output) -> HavingIndex | None:
+        key = output.function, output.argument
+        if key not in self._indexes:
+            total = self._total(output)
+            self._indexes[key] = None
+            if total is not None and not total.mean:
+                values = np.diff(total.totals[:, 1])
+                if values.min(initial=0) >= 0:
+                    self._indexes[key] = HavingIndex(self.cells.starts, self._chunk.offsets, values)
+        return self._indexes[key]
+
+    # ------------------------------------------------------------------------------------------- batches
+    @cached_property
+    def _table(self) -> tuple[int, Longs, Longs]:
+        """Start of the windows' table (the first instant), and the fragments [low, high) under each window; -1: it is
+        not stored as a whole."""
+        window, grid = self.query.window, self._view.grid
+        if not self.stored or window.calendar is not None:
+            return 0, np.empty(0, np.int64), np.empty(0, np.int64)
+        begin, end = self.stored[0][0] + window.reach - 1, self.stored[-1][1] + window.ago
+        count = max(0, (end - window.range) // window.slide - (begin - window.range) // window.slide)
+        if count > MOST_WINDOWS:
+            return 0, np.empty(0, np.int64), np.empty(0, np.int64)
+        moments = instants(window, begin, end)
+        starts, ends = starts_of(window, moments), moments - window.ago
+        inside = np.zeros(len(moments), dtype=bool)
+        for first, last in self.stored:
+            inside |= (starts >= first) & (ends <= last)
+        low = np.where(inside, np.searchsorted(grid, starts), -1)
+        return int(moments[0]) if len(moments) else 0, low, np.searchsorted(grid, ends)
+
+    def _slots(self, times: Longs, low: Longs, high: Longs) -> None:
+        """The fragments under the newest window of each instant. Raises HDL-604."""
+        base, first, last = self._table
+        window = self.query.window
+        wrong = windows_at(times, base, window.slide, first, last, low, high)
+        if wrong < 0:
+            return
+        if len(first):
+            self._spans.check_windows(newest_instants(window, times[wrong : wrong + 1]), window)
+        moments = newest_instants(window, times)
+        self._spans.check_windows(np.unique(moments), window)
+        low[:] = np.searchsorted(self._view.grid, starts_of(window, moments))
+        high[:] = np.searchsorted(self._view.grid, moments - window.ago)
+
+    @cached_property
+    def _position(self) -> NDArray[Any] | None:
+        """Of each group the cells before each fragment (g, f + 1); None if that is arithmetic, or too much to keep."""
+        cells, groups, fragments = len(self.cells), self.cells.groups, len(self._view.grid)
+        size = groups * (fragments + 1)
+        if cells == groups * fragments or size > max(MOST_POSITIONS, 4 * cells):
+            return None
+        position = np.empty((groups, fragments + 1), np.int32 if cells < 1 << 31 else np.int64)
+        fragment_positions(self._view.slots, self._chunk.offsets, position)
+        return position
+
+    def _to_runs(self, groups: Longs, low: Longs, high: Longs) -> None:
+        """Fragments [low, high) of groups become runs of cells, in place."""
+        if len(self.cells) == self.cells.groups * len(self._view.grid):
+            run_by_arithmetic(groups, len(self._view.grid), low, high)
+        elif self._position is not None:
+            run_by_position(groups, self._position, low, high)
+        else:
+            run_by_search(groups, self._view.slots, self._chunk.offsets, low, high)
+
+    def batch(self, at: Any, groups: Any = None) -> Answered:
+        """Many look-ups at once: by output its values and whether each is an answer that is not null.
+
+        ``at`` (a,): instants, int64 microseconds or datetime64, in any order; ``groups`` (a,): of each look-up the
+        number of its group, or its values as a tuple; None: each instant of every group, results are (g, a) then. One
+        look-up is one (instant, group) with all outputs of the query: from the instant to the window, to the fragments,
+        to the values. Values are int64 (booleans 0 and 1, dates as days, timestamps as microseconds), float64, or
+        objects (texts, decimals as texts). Not valid are nulls, values that do not fit their type, and where there is
+        no answer: no event in the window, or not as HAVING wants. Raises HDL-604 and HDL-605 for the first wrong one,
+        HDL-609 for a query with ORDER BY … LIMIT.
+        """
+        self._check_every_group()
+        times = np.asarray(at)
+        if np.issubdtype(times.dtype, np.datetime64):
+            times = times.astype("datetime64[us]")
+        times = np.ascontiguousarray(times.astype(np.int64, copy=False)).reshape(-1)
+        shape: tuple[int, ...] = (len(times),)
+        if groups is None:
+            numbers, shape = np.repeat(np.arange(self.cells.groups), len(times)), (self.cells.groups, len(times))
+            times = np.tile(times, self.cells.groups)
+        else:
+            numbers = self._groups.numbered(groups)
+            if numbers.shape != times.shape:
+                raise ValueError(f"{len(times)} instants, {len(numbers)} groups")
+        order = np.lexsort((times, numbers)) if self._in_order else None
+        if order is not None:
+            times, numbers = times[order], numbers[order]
+        found = [
+            (np.empty(len(times), dtype=DTYPES[carrier_of(output.type)]), np.empty(len(times), dtype=bool))
+            for output in self.query.outputs
+        ]
+        quick = not self.query.having and all(self._total(output) is not None for output in self.query.outputs)
+        size = BLOCK if quick else self._asked.block
+        low, high = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+        for begin in range(0, len(times), size):
+            part = slice(begin, min(begin + size, len(times)))
+            runs = FragmentRuns(numbers[part], low[: part.stop - begin], high[: part.stop - begin])
+            self._slots(times[part], runs.low, runs.high)
+            self._to_runs(*runs)
+            self._fill(runs, [(values[part], valid[part]) for values, valid in found])
+        if order is not None:
+            for values, valid in found:
+                values[order], valid[order] = values.copy(), valid.copy()
+        named = zip(self.query.outputs, found, strict=True)
+        return {output.name: (values.reshape(shape), valid.reshape(shape)) for output, (values, valid) in named}
+
+    def _fill(self, runs: FragmentRuns, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
+        """The outputs under some runs of cells."""
+        chosen: Longs | None = None
+        answers: AnswerBatch | None = None
+        kept: NDArray[Any] | None = None
+
+        def answered() -> AnswerBatch:
+            nonlocal chosen, answers
+            if answers is None:
+                there = runs.low < runs.high
+                if there.all():
+                    answers = AnswerBatch(self._asked, self._chunk, runs, runs.low)
+                else:
+                    chosen = np.flatnonzero(there)
+                    part = runs.where(chosen)
+                    answers = AnswerBatch(self._asked, self._chunk, part, part.low)
+            return answers
+
+        def spread(values: NDArray[Any], to: NDArray[Any]) -> None:
+            if chosen is None:
+                to[:] = values
+            else:
+                to[:] = np.zeros((), to.dtype) if to.dtype != object else None
+                to[chosen] = values
+
+        for condition, number in zip(self.query.having, self._asked.conditions, strict=True):
+            holds = compares(condition, answered().lowered(number))
+            kept = holds if kept is None else kept & holds
+        for output, number, (values, valid) in zip(self.query.outputs, self._asked.outputs, out, strict=True):
+            total = self._total(output)
+            if total is not None and kept is None:
+                (means_between if total.mean else sums_between)(total.totals, runs.low, runs.high, values, valid)
+                continue
+            if len(answered().runs.low) == 0:
+                valid[:] = False
+                values[:] = np.zeros((), values.dtype) if values.dtype != object else None
+                continue
+            lowered = answered().lowered(number)
+            spread(lowered.values, values)
+            spread(lowered.valid if kept is None else lowered.valid & kept, valid)
+
+    def _total(self, output: Output) -> RunningTotal | None:
+        """Running totals that answer an output; None if it takes more."""
+        key = output.function, output.argument
+        if key not in self._totals:
+            made = TOTALS.get(output.function)
+            self._totals[key] = made(self.cells, output) if made is not None else None
+        return self._totals[key]
+
+    def _multiset(self, state: State) -> Any:
+        """The elements of a state of multisets, over all cells."""
+        none = np.empty(0, dtype=np.int64)
+        return self._chunk.state(self.cells.synopsis.states.index(state), FragmentRuns(none, none, none)).elements
+
+    # ------------------------------------------------------------------------------------- one at a time
+    def single(self, instant: int, *group: Any) -> tuple[Any, ...] | None:
+        """One look-up: the outputs of a group at the newest instant that is not after the given one (microseconds), as
+        the rows of :meth:`at` have them; None if there is no answer: no event in the window, or not as HAVING wants.
+
+        Without tables of Arrow: counts, sums, means, extremes and percentiles of integers and doubles take a few
+        microseconds, and runs of up to :data:`SHORT` fragments are combined one by one where there are no running
+        totals. Raises HDL-604 and HDL-605.
+        """
+        quick = self._quick
+        number = quick.numbers.get(group)
+        if number is None:
+            number = self.number(group)
+        window = (instant - quick.base) // quick.slide
+        if not 0 <= window < quick.windows or quick.first[window] < 0:
+            return self._slowly(instant, group)
+        low, high = quick.first[window], quick.last[window]
+        if quick.position is None:
+            begin = number * quick.fragments
+            low, high = begin + low, begin + high
+        else:
+            low, high = quick.position[number, low], quick.position[number, high]
+        if low == high:
+            return None
+        if high - low > quick.most:
+            return self._slowly(instant, group)
+        for holds in quick.conditions:
+            if not holds(low, high):
+                return None
+        return tuple([output(low, high) for output in quick.outputs])
+
+    def _slowly(self, instant: int, group: Group) -> tuple[Any, ...] | None:
+        rows = self.at(instant, group).to_pylist()
+        return tuple(rows[0][output.name] for output in self.query.outputs) if rows else None
+
+    @cached_property
+    def _quick(self) -> _Quick:
+        base, first, last = self._table
+        outputs = [self._single(output) for output in self.query.outputs]
+        conditions = [self._single_condition(condition) for condition in self.query.having]
+        searched = self._position is None and len(self.cells) != self.cells.groups * len(self._view.grid)
+        able = self.query.top is None and not searched and None not in outputs and None not in conditions
+        folded = any(
+            self._total(output) is None and output.function not in ("median", "percentile", "percentile_disc")
+            for output in self.query.computed
+        )
+        return _Quick(
+            self._groups.numbers,
+            base,
+            self.query.window.slide,
+            len(first) if able else 0,
+            first.data,
+            last.data,
+            len(self._view.grid),
+            None if self._position is None else self._position.data,
+            SHORT if folded else len(self.cells),
+            [output for output in outputs if output is not None],
+            [condition for condition in conditions if condition is not None],
+        )
+
+    def _single_condition(self, condition: Condition) -> Callable[[int, int], bool] | None:
+        value, literal = self._single(condition.output), condition.value
+        if value is None or condition.output.type.name != "long" or literal.type.name != "long":
+            return None
+        compare, bound = COMPARE[condition.comparison], literal.value
+
+        def holds(low: int, high: int) -> bool:
+            found = value(low, high)
+            return found is not None and compare(found, bound)
+
+        return holds
+
+    def _single(self, output: Output) -> LookupValue | None:
+        """What gives an output under one run of cells, at once; None if it takes the long way."""
+        made = SINGLE_VALUES.get(output.function)
+        return made(self, output) if made is not None else None
+
+
+class _Quick(NamedTuple):
+    """What :meth:`Lookups.single` reads, as Python reads it quickest. ``windows`` 0: all look-ups go the long way."""
+
+    numbers: dict[Group, int]
+    base: int
+    slide: int
+    windows: int
+    first: memoryview
+    last: memoryview
+    fragments: int
+    position: memoryview | None
+    most: int
+    outputs: list[LookupValue]
+    conditions: list[Callable[[int, int], bool]]
+
+
+def _bounds(condition: Condition) -> tuple[int | None, int | None] | None:
+    """The least and the greatest integer that satisfy a threshold; None if it is no interval, or not exact."""
+    if not condition.value.type.is_exact or condition.value.value is None:
+        return None
+    value = condition.value.value
+    floor, ceiling = math.floor(value), math.ceil(value)
+    return {
+        ">": (floor + 1, None),
+        ">=": (ceiling, None),
+        "<": (None, ceiling - 1),
+        "<=": (None, floor),
+        "=": (ceiling, floor),
+    }.get(condition.comparison)

@@ -1,0 +1,111 @@
+"""What look-ups are answered from: the groups that are stored, and the spans of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.windows.alignment import has_instant, instants, longest_pause, starts_of
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ, Window
+from spark_jobs.results.rows import typed
+from spark_jobs.windows.lookups.kernels import Group, Longs, Span, unknown_group
+
+
+class StoredGroups:
+    """The ``size`` groups of a query, numbered in the order of ``columns``: for each of its group columns the groups'
+    values (size,) as texts."""
+
+    def __init__(self, query: ACQ, columns: Sequence[pa.StringArray], size: int) -> None:
+        self.query, self.columns, self.size = query, columns, size
+
+    @cached_property
+    def values(self) -> list[Group]:
+        """The groups as tuples of their values in the query's order."""
+        columns = [
+            typed(column, type).to_pylist() for column, (_, type) in zip(self.columns, self.query.group_by, strict=True)
+        ]
+        return list(zip(*columns, strict=True)) if columns else [()] * self.size
+
+    @cached_property
+    def numbers(self) -> dict[Group, int]:
+        """The number of each group; NaN is one value."""
+        return {_hashable(group): number for number, group in enumerate(self.values)}
+
+    def number(self, group: Group) -> int:
+        """The number of a group. Raises HDL-605 for one that has no stored partials."""
+        try:
+            return self.numbers[_hashable(group)]
+        except (KeyError, TypeError) as error:
+            raise unknown_group(self.query, [group]) from error
+
+    def numbered(self, groups: Any) -> Longs:
+        """The numbers (n,) of groups, which are given as tuples or as numbers. Raises HDL-605."""
+        if not isinstance(groups, np.ndarray) or groups.dtype == object:
+            groups = [group if isinstance(group, (int, np.integer)) else self.number(tuple(group)) for group in groups]
+        numbers = np.ascontiguousarray(groups, dtype=np.int64).reshape(-1)
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < self.size):
+            wrong = int(numbers[(numbers < 0) | (numbers >= self.size)][0])
+            raise HeddleError("HDL-605", f"{self.query.name} has no group number {wrong}", f"{self.size} groups")
+        return numbers
+
+
+def _hashable(group: Group) -> Group:
+    return tuple("NaN" if isinstance(value, float) and value != value else value for value in group)
+
+
+class StoredSpans:
+    """The spans [begin, end) of time, microseconds, ascending, of which all partial rows of a query are stored."""
+
+    def __init__(self, query: str, spans: Sequence[Span]) -> None:
+        self.query, self.spans = query, list(spans)
+
+    def check(self, start: int, end: int) -> None:
+        """Raises HDL-604 unless [start, end) is stored."""
+        if any(first <= start and end <= last for first, last in self.spans):
+            return
+        told = f"{self.query}: {format_instant(start)} .. {format_instant(end)}"
+        if not self.spans:
+            raise HeddleError("HDL-604", f"{told} is not stored: nothing is")
+        shown = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in self.spans[:5])
+        shown += ", ..." if len(self.spans) > 5 else ""
+        where = "has fragments that are not stored"
+        if start < self.spans[0][0]:
+            where = "begins before the first stored fragment"
+        elif end > self.spans[-1][1]:
+            where = "ends after the last stored fragment"
+        raise HeddleError("HDL-604", f"{told} {where}", f"stored: {shown}")
+
+    def check_windows(self, moments: Longs, window: Window) -> None:
+        """Raises HDL-604 unless the windows of some instants are stored, for the first that is not. ``window``: the
+        query's, or one that is asked for."""
+        starts, ends = starts_of(window, moments), moments - window.ago
+        wrong = np.flatnonzero(~self.inside(moments, window))
+        if len(wrong):
+            self.check(int(starts[wrong[0]]), int(ends[wrong[0]]))
+
+    def check_between(self, window: Window, begin: int, end: int) -> None:
+        """Raises HDL-604 unless the windows of all instants in (begin, end] are stored, for the first that is not.
+        ``window``: a regular one. O(spans), however many windows there are."""
+        at = begin
+        for first, last in [*self.spans, (end, end)]:
+            # the windows of these instants lie in the span
+            low, high = first + window.reach - 1, last + window.ago
+            if has_instant(window, at, min(low, end)):
+                missing = instants(window, at, at + longest_pause(window))
+                self.check(*(int(missing[0]) - before for before in (window.reach, window.ago)))
+            at = max(at, high) if low < high else at
+
+    def inside(self, moments: Longs, window: Window) -> NDArray[np.bool_]:
+        """Of which instants (n,) the windows are stored."""
+        starts, ends = starts_of(window, moments), moments - window.ago
+        inside = np.zeros(len(moments), dtype=bool)
+        for first, last in self.spans:
+            inside |= (starts >= first) & (ends <= last)
+        return inside

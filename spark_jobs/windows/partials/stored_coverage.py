@@ -1,0 +1,347 @@
+"""What of each synopsis is stored, and for which state of its source: the gaps, and what a run completed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from optimizer.synopses.derivation import amount_of, best_of, given_by
+from optimizer.synopses.synopsis import Synopsis, former_of
+from optimizer.windows.alignment import day_label, day_pieces
+from optimizer.workload.instants import FAR_APART
+from optimizer.workload.values import Stream, WindowKind
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, read_file, reading, write_files
+from spark_jobs.store.warehouse.plans import former_streams, recent_plans
+from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.schemas import PARTIALS
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.declared import Declaration, Named
+from spark_jobs.streams.sources.splits import ContentName, Split, Tokens
+from spark_jobs.windows.partials.fill_request import FillRequest, columns_of_synopsis
+
+if TYPE_CHECKING:
+    from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+
+
+EVER = -(1 << 62)
+"""Before every instant."""
+
+
+MOST_PIECES = 8
+"""Requests that what is missing of a synopsis is cut into at most."""
+
+
+def uncovered(
+    warehouse: Warehouse,
+    parts: Sequence[SynopsisWork],
+    splits: list[Split],
+    current: DeltaTable | None = None,
+    trust: bool = True,
+) -> list[FillRequest]:
+    """What is not stored of the parts of a stream for its source as it is now, as of ``current``, else of now.
+    ``trust``: what is stored counts; if not, all is asked for, and in the place of whole stored pieces.
+
+    Where rows of other synopses of the recent plans give it, or some of its states, the request says so
+    (:attr:`FillRequest.stored`); a synopsis then has several requests, one after the other in time.
+    """
+    if not parts:
+        return []
+    current = warehouse.table("partials") if current is None else current
+    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], current, span_of(parts))
+    tokens: Tokens = {}
+    missing = [
+        (part, gap)
+        for part in parts
+        for gap in missing_spans(part, pieces.get(part.synopsis.fingerprint, []), splits, trust, tokens)
+    ]
+    if not trust:
+        return [gap for _, gap in missing]
+    # what only counts rows has as many groups as the driver can hold: that is found out while it is lifted
+    usable = [gap for part, gap in missing if part.queries]
+    stored = _stored_runs(warehouse, current, parts, usable, splits, tokens)
+    requests: list[FillRequest] = []
+    for _, gap in missing:
+        requests += _derived(gap, stored, MOST_PIECES) if gap in usable else [gap]
+    return requests
+
+
+Runs = list[tuple[Synopsis, list[tuple[int, int]]]]
+"""Synopses with the spans [begin, end) of which all is stored."""
+
+
+def _stored_runs(
+    warehouse: Warehouse,
+    current: DeltaTable,
+    parts: Sequence[SynopsisWork],
+    gaps: Sequence[FillRequest],
+    splits: list[Split],
+    tokens: Tokens,
+) -> Runs:
+    """Of which synopses of a stream, those of the recent plans among them, something is stored where others have gaps,
+    for the source as it is now."""
+    if not gaps:
+        return []
+    stream, within = gaps[0].synopsis.stream, (min(gap.begin for gap in gaps), max(gap.end for gap in gaps))
+    covered = coverage(warehouse, None, current, within, stream)
+    synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
+    if covered.keys() - synopses.keys():
+        recent = [pair for plan in recent_plans(warehouse) for pair in plan.synopses(stream)]
+        formers = (former_of(synopsis, queries) for synopsis, queries in recent)
+        synopses |= {one.fingerprint: one for one in chain((one for one, _ in recent), formers)}
+    runs: Runs = []
+    for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
+        known: list[tuple[int, int]] = []
+        is_stored = _stored_for(synopsis, splits, tokens)
+        for first, last, name in pieces:
+            if not is_stored(name, first, last):
+                continue
+            if known and known[-1][1] >= first:
+                known[-1] = known[-1][0], max(known[-1][1], last)
+            else:
+                known.append((first, last))
+        runs += [(synopsis, known)] if known else []
+    return runs
+
+
+def _derived(gap: FillRequest, stored: Runs, most: int) -> list[FillRequest]:
+    """A gap in at most so many requests, one after the other, those of the longest spans that most is given of."""
+    best: tuple[tuple[bool, int, int], Synopsis, int, int] | None = None
+    for other, runs in stored if most > 1 else ():
+        given = given_by(other, gap.synopsis)
+        for run in runs if given is not None else ():
+            assert given is not None
+            begin, end = _within(gap, run)
+            worth = amount_of(given) == amount_of(gap.synopsis), amount_of(given), end - begin
+            if begin < end and (best is None or worth > best[0]):
+                best = worth, other, begin, end
+    if best is None:
+        return [gap]
+    _, other, begin, end = best
+    found = [_completed_by_others(replace(gap, begin=begin, end=end, stored=(other,)), stored)]
+    if gap.begin < begin:
+        found = _derived(replace(gap, end=begin), stored, most // 2) + found
+    if end < gap.end:
+        found += _derived(replace(gap, begin=end), stored, most // 2)
+    return found
+
+
+def _within(gap: FillRequest, run: tuple[int, int]) -> tuple[int, int]:
+    """What of a gap lies in a run, from an edge to an edge of its synopsis: empty if the former is not before the
+    latter."""
+    fragments, first, last = gap.synopsis.fragments, max(run[0], gap.begin), min(run[1], gap.end)
+    if first >= last:
+        return first, first
+    begin = fragments.last_edge(first)
+    return begin if begin == first else fragments.next_edge(first), fragments.last_edge(last)
+
+
+def _completed_by_others(request: FillRequest, stored: Runs) -> FillRequest:
+    """A request that is given something by other synopses, too, as long as those give what nobody has given."""
+    span = request.begin, request.end
+    covering = [other for other, runs in stored if any(_within(request, run) == span for run in runs)]
+    while (best := best_of(covering, (rest.synopsis for rest in request.lifted))) is not None:
+        request = replace(request, stored=(*request.stored, best))
+    return request
+
+
+def store_coverage(
+    warehouse: Warehouse,
+    stream: Stream,
+    splits: list[Split],
+    spans: Sequence[FillRequest],
+    files: list[DataFile],
+    broken: Mapping[str, SynopsisFailure],
+    record: RunRecord,
+) -> list[FillRequest]:
+    """Commit what tasks wrote for some spans, without the synopses that failed; the spans that are stored now."""
+    root = warehouse.path("partials")
+    if broken:
+        spans = [span for span in spans if span.synopsis.fingerprint not in broken]
+        files = _only(Place.of(root), files, {span.synopsis.fingerprint for span in spans})
+    if not spans:
+        return []
+    first, last = min(span.begin for span in spans), max(span.end for span in spans)
+    written = sum(file.rows for file in files)
+    record.partials_written += written
+    record.features["partial_rows_written"] += written
+    files += write_files(root, _completed(stream, splits, spans, {file.day for file in files}))
+    bounds: dict[str, list[int]] = {}
+    for begin, end, name in sorted((span.begin, span.end, span.synopsis.fingerprint) for span in spans):
+        bounds.setdefault(name, []).extend((begin, end))
+
+    def replaced(stored: pa.Table) -> pa.Array:
+        encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
+        starts, codes = stored["fragment_start"].to_numpy(), encoded.indices.to_numpy()
+        gone = np.zeros(len(stored), dtype=bool)
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            if name in bounds:
+                # inside one of the spans, which do not overlap: behind an odd number of their bounds
+                mine = codes == code
+                gone[mine] = np.searchsorted(bounds[name], starts[mine], side="right") % 2 == 1
+        return pa.array(gone)
+
+    def untouched(file: dict[str, Any]) -> bool:
+        return bool(file["max.fragment_start"] < first or file["min.fragment_start"] >= last)
+
+    days = day_label(first), day_label(last - 1)
+    # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
+    warehouse.replace("partials", files, days, replaced, "/".join(days), None, untouched)
+    return list(spans)
+
+
+def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
+    """The files of partial rows without those of synopses that are not whole."""
+    found: list[DataFile] = []
+    for file in files:
+        rows = read_file(root / file.path)
+        kept = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(fingerprints), pa.string())))
+        if len(kept) == len(rows):
+            found.append(file)
+            continue
+        (root / file.path).remove()
+        found += write_files(root, kept.append_column("day", pa.array([file.day] * len(kept), pa.string())))
+    return found
+
+
+def _completed(
+    stream: Stream, splits: list[Split], spans: Sequence[FillRequest], occupied: Collection[str] | None = None
+) -> pa.Table:
+    """Rows that say of each span, day by day, that it is complete, and for which content of the source under which
+    declaration.
+
+    ``occupied``: the labels of the only days that have partial rows; all days between two of them are one row. A row of
+    several days stands in the partition of the first, and no partial row is ever inside it: who stores some replaces
+    it, too.
+    """
+    names = {span.synopsis: content_name(span.synopsis, splits) for span in spans}
+    rows = [
+        {
+            "day": day_label(first),
+            "stream": stream.name,
+            "fingerprint": span.synopsis.fingerprint,
+            "fragment_start": first,
+            "fragment_end": last,
+            "key": None,
+            "shard": None,
+            "bucket": -1,
+            "longs": [],
+            "doubles": [],
+            "texts": [names[span.synopsis].of(_first_read(span.synopsis, first), last)],
+        }
+        for span in spans
+        for first, last in day_pieces(span.begin, span.end, occupied)
+    ]
+    return pa.Table.from_pylist(rows, schema=PARTIALS)
+
+
+def content_name(synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None) -> ContentName:
+    """What the stored rows of a synopsis are named by."""
+    return ContentName(splits, _columns_declared(synopsis), tokens)
+
+
+def _columns_declared(synopsis: Synopsis) -> list[str] | None:
+    """The columns whose declaration decides the rows of a synopsis. Rows of equal times are ordered by all columns."""
+    return None if synopsis.kind is WindowKind.ROWS else sorted(columns_of_synopsis(synopsis))
+
+
+def named_as_declared(warehouse: Warehouse, stream: Stream, synopsis: Synopsis) -> Named:
+    """How the columns of a synopsis are declared, by which names of its stored rows are told apart."""
+    return Declaration(stream, partial(former_streams, warehouse, stream.name)).of(_columns_declared(synopsis))
+
+
+def _first_read(synopsis: Synopsis, begin: int) -> int:
+    """From when on events decide its rows of [begin, end): row numbers come from all that is before."""
+    return EVER if synopsis.kind is WindowKind.ROWS else begin
+
+
+def _stored_for(
+    synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None
+) -> Callable[[str, int, int], bool]:
+    """Whether a piece [begin, end) that is stored under a name is of the source, and of its declaration, of now."""
+    name = content_name(synopsis, splits, tokens)
+    return lambda stored, begin, end: name.is_of(stored, _first_read(synopsis, begin), end)
+
+
+def is_current(synopsis: Synopsis, splits: list[Split], piece: tuple[int, int, str]) -> bool:
+    """Whether a complete piece (:func:`coverage`) was computed from the source as it is now."""
+    first, last, name = piece
+    return _stored_for(synopsis, splits)(name, first, last)
+
+
+def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
+    """The least span [begin, end) that holds those of all parts."""
+    return min((part.begin for part in parts), default=0), max((part.end for part in parts), default=0)
+
+
+def coverage(
+    warehouse: Warehouse,
+    fingerprints: list[str] | None,
+    current: DeltaTable | None = None,
+    within: tuple[int, int] | None = None,
+    stream: str | None = None,
+) -> dict[str, list[tuple[int, int, str]]]:
+    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``), each with the name
+    of the content that it was computed from (:class:`spark_jobs.streams.sources.splits.ContentName`); those that
+    overlap a span, if one is given."""
+    if fingerprints is not None and not fingerprints:
+        return {}
+    wanted = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
+    chosen = ds.field("key").is_null() & wanted
+    if within is not None:
+        begin, end = within
+        # a piece of several days may begin long before
+        chosen &= ds.field("day") <= day_label(end)
+        # files of other runs of these days are passed over, and of other days
+        chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
+    with reading(warehouse.path("partials")):
+        found = warehouse.dataset("partials", current, chosen).to_table(
+            columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
+            filter=chosen,
+        )
+    pieces: dict[str, list[tuple[int, int, str]]] = {}
+    for row in found.to_pylist():
+        piece = (row["fragment_start"], row["fragment_end"], row["texts"][0])
+        pieces.setdefault(row["fingerprint"], []).append(piece)
+    return {fingerprint: sorted(found) for fingerprint, found in pieces.items()}
+
+
+def missing_spans(
+    part: SynopsisWork,
+    pieces: list[tuple[int, int, str]],
+    splits: list[Split],
+    trust: bool = True,
+    tokens: Tokens | None = None,
+) -> list[FillRequest]:
+    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces: as a rule one request,
+    several where more than :data:`optimizer.workload.instants.FAR_APART` between them is stored. ``trust``: what is
+    stored counts."""
+    is_stored = _stored_for(part.synopsis, splits, tokens)
+    valid = [piece for piece in pieces if trust and is_stored(piece[2], piece[0], piece[1])]
+    gaps, at = [], part.begin
+    for first, last, _ in valid:
+        if last <= at or first >= part.end:
+            continue
+        if first > at:
+            gaps.append((at, first))
+        at = last
+    if at < part.end:
+        gaps.append((at, part.end))
+    spans: list[tuple[int, int]] = []
+    for begin, end in gaps:
+        for first, last, _ in pieces:
+            if first < end and last > begin:
+                begin, end = min(begin, first), max(end, last)
+        if spans and begin - spans[-1][1] <= FAR_APART:
+            begin = spans.pop()[0]
+        spans.append((begin, end))
+    return [FillRequest(part.synopsis, begin, end) for begin, end in spans]

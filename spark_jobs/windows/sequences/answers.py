@@ -1,0 +1,345 @@
+"""Answers of sequence queries, key by key, and lowered to their outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from optimizer.aggregates.exact_sums import decimal_texts, exact_total
+from optimizer.aggregates.state_kinds import ADD_DOUBLE
+from optimizer.aggregates.states import Lowered, carrier_of
+from optimizer.combine.choose import combine_runs
+from optimizer.combine.elements import doubles, ordinals
+from optimizer.sequences.answering import answers
+from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
+from optimizer.synopses.synopsis import Sequenced, Synopsis
+from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, DOUBLE, Output, Type
+from spark_jobs.results.derived import derived
+from spark_jobs.results.rows import AnswerRows
+from spark_jobs.store.arrays.numbering import LONG_MAX, LONG_MIN, distinct_of
+from spark_jobs.windows.finals.answers import carried_by, qualifying
+from spark_jobs.windows.sequences.encoding import Decoded, Longs, sequenced_of
+
+
+class _Column(NamedTuple):
+    """Something that is kept of an answer, and how those of several keys combine: ``add`` (limbs of 32 bits),
+    ``add_double`` (double-doubles), ``ieee`` (doubles), ``or``, ``min``, ``max``."""
+
+    operation: str
+    values: NDArray[Any]
+
+    def of(self, rows: Longs) -> _Column:
+        return _Column(self.operation, self.values[rows])
+
+    def reduced(self, heads: Longs, size: int) -> _Column:
+        """Combined from head to head; ``size`` rows in all."""
+        if len(heads) == size:
+            return self
+        if self.operation == "add_double":
+            ends = np.append(heads[1:], size)
+            runs = np.arange(len(heads)), heads, ends
+            return _Column(self.operation, combine_runs(self.values, ADD_DOUBLE, *runs))
+        reduce = _REDUCE[self.operation]
+        return _Column(self.operation, reduce(self.values, heads, axis=0))
+
+
+_REDUCE: dict[str, Callable[..., NDArray[Any]]] = {
+    "add": np.add.reduceat,
+    "ieee": np.add.reduceat,
+    "or": np.logical_or.reduceat,
+    "min": np.minimum.reduceat,
+    "max": np.maximum.reduceat,
+}
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """Answers of one query, not lowered yet, ascending by (group, instant): ``keys`` of the groups (JSON lists of
+    texts, ascending), ``group`` and ``instants`` (a,), and what is kept by (number of the measure, what)."""
+
+    query: str
+    keys: tuple[str, ...]
+    group: Longs
+    instants: Longs
+    columns: Mapping[tuple[int, str], _Column]
+
+    def at(self, wanted: Sequence[int] | Longs) -> Rolled:
+        """The answers of some instants alone."""
+        rows = np.flatnonzero(np.isin(self.instants, np.array(wanted, dtype=np.int64)))
+        kept = {name: column.of(rows) for name, column in self.columns.items()}
+        return Rolled(self.query, self.keys, self.group[rows], self.instants[rows], kept)
+
+
+def _limbs(integers: Integers) -> NDArray[np.int64]:
+    low = integers.low.astype(np.uint64)
+    mask = np.uint64(0xFFFFFFFF)
+    parts = [low & mask, low >> np.uint64(32)]
+    words = [part.astype(np.int64) for part in parts] + [integers.high & 0xFFFFFFFF, integers.high >> 32]
+    limbs: NDArray[np.int64] = np.stack(words, axis=1)
+    limbs[integers.over] = 0
+    return limbs
+
+
+def _integer_columns(number: int, what: str, integers: Integers) -> dict[tuple[int, str], _Column]:
+    return {
+        (number, what): _Column("add", _limbs(integers)),
+        (number, f"{what} over"): _Column("or", integers.over),
+    }
+
+
+def _columns(query: ACQ, sequenced: Sequenced, answers: Answers) -> dict[tuple[int, str], _Column]:
+    kept = _integer_columns(-1, "count", answers.count)
+    for number, (measure, value) in enumerate(zip(_measures(query, sequenced), answers.measures, strict=True)):
+        if isinstance(value, Integers):
+            kept |= _integer_columns(number, measure.function, value)
+        elif measure.function == "sum":
+            finite = np.isfinite(value.values)
+            pairs = np.stack([np.where(finite, value.values, 0.0), np.zeros(len(finite))], axis=1)
+            kept[number, "sum"] = _Column("add_double", pairs)
+            kept[number, "strange"] = _Column("ieee", np.where(finite, 0.0, value.values))
+        else:
+            real = value.values.dtype == np.float64
+            values = ordinals(value.values) if real else value.values
+            absent = LONG_MAX if measure.function == "min" else LONG_MIN
+            kept[number, measure.function] = _Column(measure.function, np.where(value.known, values, absent))
+            kept[number, "known"] = _Column("or", value.known)
+    return kept
+
+
+def _measures(query: ACQ, sequenced: Sequenced) -> tuple[Measure, ...]:
+    """What the executors have to keep beside the count."""
+    assert query.pattern is not None
+    found: dict[Measure, None] = {}
+    for output in query.computed:
+        for function in _FUNCTIONS[output.function]:
+            measure = _measure(query, sequenced, output, function)
+            if measure is not None:
+                found[measure] = None
+    return tuple(found)
+
+
+_FUNCTIONS = {"count": ("known",), "sum": ("sum", "known"), "avg": ("sum", "known"), "min": ("min",), "max": ("max",)}
+
+
+def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) -> Measure | None:
+    """A measure of an output; None: it counts whole sequences, or events that its pattern does not have."""
+    assert query.pattern is not None
+    if output.argument is None or output.event not in query.pattern.events:
+        return None
+    attribute = sequenced.arguments.index(output.argument)
+    return Measure(function, str(attribute), sequenced.types.index(output.event))
+
+
+def sequence_query(query: ACQ, sequenced: Sequenced) -> SequenceQuery:
+    """The query as the executors take it. Raises ValueError if the synopsis does not keep what it takes."""
+    assert query.pattern is not None
+    pattern = tuple(sequenced.types.index(event) for event in query.pattern.events)
+    return SequenceQuery(pattern, query.window.range, query.window.slide, _measures(query, sequenced))
+
+
+def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin: int, end: int) -> list[Rolled]:
+    """Answers of queries of one synopsis for the instants in (begin, end], of all keys of some events."""
+    sequenced = sequenced_of(synopsis)
+    alike: dict[tuple[int, int, int], list[ACQ]] = {}
+    for query in queries:
+        at = query.window.at
+        # of instants that are named: no window before the first, none behind the last
+        span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
+        alike.setdefault((query.window.ago, *span), []).append(query)
+    found: list[Rolled] = []
+    # queries of the same group columns have the same groups
+    groups: dict[object, tuple[list[str], Longs]] = {}
+    for (ago, first, last), members in alike.items():
+        # a historical window is one over the past as if it were now
+        events = replace(decoded.events, time=decoded.events.time + ago) if ago else decoded.events
+        asked = [sequence_query(query, sequenced) for query in members]
+        for query, answer in zip(members, answers(events, asked, ends=(first, last)), strict=True):
+            if query.group_by not in groups:
+                groups[query.group_by] = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
+            keys, group = groups[query.group_by]
+            told = rolled(query, sequenced, keys, group, answer)
+            found.append(told if query.window.at is None else told.at(query.window.at))
+    return found
+
+
+def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, answer: Answers) -> Rolled:
+    """What the executors found of a query, added up by group; ``group`` (k,): of each key of the events the number of
+    its group, whose ``keys`` ascend."""
+    instants = answer.start + query.window.range
+    columns = _columns(query, sequenced, answer)
+    return _rolled(query.name, keys, group[answer.key], instants, columns)
+
+
+def numbered_groups(texts: Sequence[str]) -> tuple[list[str], Longs]:
+    """The distinct texts, ascending, and of each text the number of its own."""
+    distinct = sorted(set(texts))
+    place = {text: number for number, text in enumerate(distinct)}
+    return distinct, np.array([place[text] for text in texts], dtype=np.int64)
+
+
+def group_key(synopsis: Synopsis, query: ACQ, key: str) -> str:
+    """The key of the group that the sequences of a key are added up to."""
+    values = dict(zip((name for name, _ in synopsis.group_by), json.loads(key), strict=True))
+    chosen = [values[name] for name, _ in query.group_by]
+    return json.dumps(chosen, ensure_ascii=False, separators=(",", ":"))
+
+
+def _rolled(
+    query: str,
+    keys: Sequence[str],
+    group: Longs,
+    instants: Longs,
+    columns: Mapping[tuple[int, str], _Column],
+) -> Rolled:
+    """Answers of groups, whose ascending ``keys`` are numbered, added up by group and instant."""
+    order = np.lexsort((instants, group))
+    group, instants = group[order], instants[order]
+    heads = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (instants[1:] != instants[:-1])))
+    heads = heads[: len(group)]
+    kept = {name: column.of(order).reduced(heads, len(group)) for name, column in columns.items()}
+    return Rolled(query, tuple(keys), group[heads], instants[heads], kept)
+
+
+def joined(parts: Sequence[Rolled]) -> Rolled:
+    """What several tasks found of one query."""
+    keys, number = numbered_groups([key for part in parts for key in part.keys])
+    cuts = np.cumsum([0, *(len(part.keys) for part in parts)])
+    group = number[np.concatenate([cut + part.group for cut, part in zip(cuts, parts, strict=False)])]
+    instants = np.concatenate([part.instants for part in parts])
+    columns = {
+        name: _Column(column.operation, np.concatenate([part.columns[name].values for part in parts]))
+        for name, column in parts[0].columns.items()
+    }
+    return _rolled(parts[0].query, keys, group, instants, columns)
+
+
+# ------------------------------------------------------------------------------------------- lowering
+class LoweredAnswers(NamedTuple):
+    """Some answers (a,) of a query, ascending by (group, instant), that satisfy HAVING or of which nobody knows:
+    ``group`` and ``instants`` (a,), each of the query's ``outputs``; ``failed`` (a,), if any: of which nobody knows;
+    ``errors``: what is wrong, by row."""
+
+    group: Longs
+    instants: Longs
+    outputs: list[Lowered]
+    failed: NDArray[np.bool_] | None
+    errors: dict[int, list[str]]
+
+
+def lowered_answers(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> LoweredAnswers:
+    """The values of the answers that satisfy HAVING."""
+    sequenced = sequenced_of(synopsis)
+    known: dict[Output, Lowered] = {}
+
+    def of(output: Output) -> Lowered:
+        same = replace(output, name="")
+        if same not in known:
+            parts = [of(part) for part in output.parts]
+            known[same] = derived(output, parts) if parts else _lowered(query, sequenced, output, rolled)
+        return known[same]
+
+    rows, failed, errors = qualifying(query, [of(condition.output) for condition in query.having], len(rolled.instants))
+    outputs = [of(output).where(rows) for output in query.outputs] if len(rows) else []
+    return LoweredAnswers(rolled.group[rows], rolled.instants[rows], outputs, failed, errors)
+
+
+def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[str, AnswerRows]]:
+    """The answers that satisfy HAVING, day by day (of the microsecond before the instant), on their way into files."""
+    group, instants, outputs, failed, errors = lowered_answers(query, synopsis, rolled)
+    if len(instants) == 0:
+        return
+    days, number = distinct_of((instants - 1) // DAY)
+    keys = pa.array(rolled.keys, pa.string())
+    for at, day in enumerate(days.tolist()):
+        mine = np.flatnonzero(number == at)
+        place = {int(row): new for new, row in enumerate(mine.tolist())}
+        told = {place[row]: list(messages) for row, messages in errors.items() if row in place}
+        lost = None if failed is None else failed[mine]
+        carried = carried_by(query, [one.where(mine) for one in outputs], lost, told)
+        yield (
+            day_label(day * DAY),
+            AnswerRows(synopsis.stream, query.name, query.window, keys, group[mine], instants[mine], carried, told),
+        )
+
+
+def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -> Lowered:
+    """The values of one output."""
+    assert query.pattern is not None
+    size = len(rolled.instants)
+    measures = _measures(query, sequenced)
+
+    def column(function: str, what: str = "") -> NDArray[Any]:
+        measure = _measure(query, sequenced, output, function)
+        assert measure is not None
+        return rolled.columns[measures.index(measure), what or function].values
+
+    always = np.ones(size, dtype=bool)
+    if output.function == "count" and output.argument is None:
+        times = 1 if output.event is None else query.pattern.events.count(output.event)
+        counted = rolled.columns[-1, "count"].values
+        over = rolled.columns[-1, "count over"].values & (times > 0)
+        return _exact(times * exact_total(counted), always, over, output.type)
+    if _measure(query, sequenced, output, _FUNCTIONS[output.function][0]) is None:
+        # events that no sequence has
+        if output.function == "count":
+            return _exact(np.zeros(size, dtype=object), always, ~always, output.type)
+        return _absent(size, output.type)
+    if output.function == "count":
+        return _exact(exact_total(column("known")), always, column("known", "known over"), output.type)
+    if output.function in ("min", "max"):
+        valid, values = column(output.function, "known"), column(output.function)
+        return _extreme(values, valid, output.type)
+    counts = exact_total(column("known"))
+    valid = np.array(counts != 0, dtype=bool) | column("known", "known over")
+    if output.argument_type == DOUBLE:
+        pairs, strange = column("sum"), column("sum", "strange")
+        total = np.where(strange == 0, pairs[:, 0] + pairs[:, 1], strange)
+        if output.function == "avg":
+            divisor = np.array([float(count) if count else 1.0 for count in counts])
+            total = total / divisor
+            return Lowered(total, valid, column("known", "known over"))
+        return Lowered(total, valid)
+    total, over = exact_total(column("sum")), column("sum", "sum over")
+    if output.function == "sum":
+        return _exact(total, valid, over, output.type)
+    over = over | column("known", "known over")
+    assert output.argument_type is not None
+    scale = output.argument_type.scale
+    means = [Fraction(int(value), int(count) or 1) / 10**scale for value, count in zip(total, counts, strict=True)]
+    if output.type == DOUBLE:
+        return Lowered(np.array([float(mean) for mean in means]), valid & ~over, over)
+    unscaled = np.array([_half_up(mean * 10**output.type.scale) for mean in means], dtype=object)
+    return _exact(unscaled, valid, over, output.type)
+
+
+def _half_up(value: Fraction) -> int:
+    rounded = int(abs(value) + Fraction(1, 2))
+    return rounded if value >= 0 else -rounded
+
+
+def _exact(unscaled: NDArray[Any], valid: NDArray[np.bool_], over: NDArray[np.bool_], type: Type) -> Lowered:
+    texts, beyond = decimal_texts(unscaled, type)
+    overflow = (beyond | over) & valid
+    return Lowered(texts, valid & ~overflow, overflow if overflow.any() else None)
+
+
+def _extreme(values: Longs, valid: NDArray[np.bool_], type: Type) -> Lowered:
+    if type == DOUBLE:
+        return Lowered(doubles(np.where(valid, values, 0)), valid)
+    if type.name == "decimal":
+        return Lowered(decimal_texts(np.where(valid, values, 0).astype(object), type)[0], valid)
+    return Lowered(np.where(valid, values, 0), valid)
+
+
+def _absent(size: int, type: Type) -> Lowered:
+    kind: Any = {"longs": np.int64, "doubles": np.float64, "texts": object}[carrier_of(type)]
+    return Lowered(np.zeros(size, dtype=kind), np.zeros(size, dtype=bool))

@@ -1,0 +1,217 @@
+"""The memory of a task: less of it makes more files and more passes, and the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import ACQ
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.store.settings import TASK_MEMORY, Settings, TaskMemory
+from spark_jobs.store.warehouse.data_files import BUCKETS, DataFile
+from spark_jobs.windows.finals.passes import Pass, TooLarge, passes
+from spark_jobs.windows.finals.stage import finals_task
+from spark_jobs.windows.partials import fill_request
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+from tests.benchmarks import memory as benchmark
+from tests.chaos.orders import in_process
+from tests.chaos.world import without_audit
+from tests.oracle import answers, compare
+from tests.sizes import examples
+from tests.spark_jobs.laboratory import Laboratory
+from tests.spark_jobs.test_differential import (
+    ALGORITHMS,
+    DEAR,
+    expects_answers,
+    planned,
+    published,
+    same_bytes,
+    stored,
+)
+from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases
+
+
+@contextmanager
+def little(memory: str) -> Iterator[None]:
+    """Tasks may take so much, and look at each batch for itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEDDLE_TASK_MEMORY", memory)
+        patch.setattr(fill_request, "BATCH_ROWS", 1)
+        yield
+
+
+def depends_on_cuts(query: ACQ) -> bool:
+    """Whether where the source is cut may show in the last bits: of sums of doubles, and of what is approximate."""
+    floating = [output.argument_type is not None and output.type.name == "double" for output in query.computed]
+    return any(floating) or any(output.error is not None for output in query.computed)
+
+
+def computed(query: ACQ) -> list[str]:
+    """The names of its outputs."""
+    return [output.name for output in query.outputs]
+
+
+@pytest.mark.reduced
+@pytest.mark.parametrize("generated_cases", [cases, calendar_cases, sequence_cases, row_cases])
+def test_how_much_memory_there_is_changes_no_byte(
+    tmp_path_factory: pytest.TempPathFactory, generated_cases: Callable[..., st.SearchStrategy[Case]]
+) -> None:
+    """Of every aggregate; sums of doubles and sketches, which come in more pieces, stay within the oracle's bounds.
+    What cannot be divided as far as it would have to be is told of, and nothing else is lost."""
+
+    @settings(DEAR, max_examples=examples(2, 100, slow=4))
+    @given(
+        generated_cases(most_queries=8, most_events=60),
+        st.sampled_from(ALGORITHMS),
+        st.sampled_from(["8k", "16k", "32k", "64k", "256k"]),
+    )
+    def check(generated: Case, algorithm: str, memory: str) -> None:
+        assume(expects_answers(generated))
+        folder = tmp_path_factory.mktemp("memory")
+        case = stored(generated, folder / "source", "parquet")
+        warehouse, version = planned(case, folder / "plenty", algorithm)
+        other, same = planned(case, folder / "little", algorithm)
+        with without_audit():
+            run(in_process(), warehouse, version, case.begin, case.end, "run-1")
+            with little(memory):
+                try:
+                    record = run(in_process(), other, same, case.begin, case.end, "run-1")
+                except HeddleError as error:
+                    assert error.diagnostic.code == "HDL-517"
+                    return
+        failed = {told["query"] for told in record.diagnostics if told["severity"] == "error"}
+        assert {told["code"] for told in record.diagnostics if told["severity"] == "error"} <= {"HDL-610"}
+        found, left = published(case, warehouse), published(case, other)
+        for query in case.workload.queries:
+            name = query.name
+            if name in failed:
+                assert len(left[name]) == 0
+            elif depends_on_cuts(query) and query.window.is_rows:
+                assert left[name].drop_columns(computed(query)).equals(found[name].drop_columns(computed(query)))
+            elif depends_on_cuts(query):
+                expected = answers(query, case.events, case.stream.time, case.begin, case.end)
+                assert compare(query, left[name], expected) == []
+            else:
+                assert same_bytes({name: found[name]}, {name: left[name]}), name
+
+    check()
+
+
+# ------------------------------------------------------------------------------------------- one task
+EVENTS = 20_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Events of ten thousand keys, half of them of one."""
+    place = tmp_path_factory.mktemp("keys")
+    benchmark.generate(place / "events", EVENTS)
+    return place
+
+
+def results(folder: Path, work: SynopsisWork, paths: list[str], memory: int) -> tuple[pa.Table, set[str], int]:
+    """The answers in an order of their own, what is too large, and how many files there are."""
+    stamp = {"plan_version": pa.scalar(1), "revision": pa.scalar(1), "run_id": pa.scalar("memory")}
+    task = finals_task([work], work.begin, paths, str(folder), stamp, memory=TaskMemory(memory))
+    outcomes = list(task(range(BUCKETS)))
+    files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+    rows = [row for file in files for row in pq.ParquetFile(folder / file.path).read().to_pylist()]
+    # a file has no column that none of its rows has a value in
+    names = ("query", "key", "instant", "longs", "doubles", "texts")
+    found = [{name: row.get(name) or [] for name in names} for row in rows]
+    found.sort(key=lambda row: (row["query"], row["key"], row["instant"]))
+    return (
+        pa.table({"rows": [repr(row) for row in found]}),
+        {o.query for o in outcomes if isinstance(o, TooLarge)},
+        len(files),
+    )
+
+
+@pytest.mark.parametrize("shape", ["sums", "both", "texts", "minutes"])
+def test_passes_of_one_task_find_the_same_answers(folder: Path, tmp_path: Path, shape: str) -> None:
+    work = benchmark.work_of(shape, stream := benchmark.stream_of(folder / "events"))
+    benchmark.partials(work, stream, tmp_path, TASK_MEMORY)
+    paths = sorted(map(str, (tmp_path / "partials").rglob("*.parquet")))
+    plenty, nothing, files = results(tmp_path / "plenty", work, paths, TASK_MEMORY.bytes)
+    little, too_large, more = results(tmp_path / "little", work, paths, 1 << 20)
+    assert (nothing, too_large) == (set(), set())
+    assert little.equals(plenty)
+    assert more > 2 * files
+
+
+def test_passes_over_instants_have_windows_of_their_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # of one group, and too large together: what is left to divide by is time
+    text = "SELECT count(DISTINCT key) AS n, median(price) AS p FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts"
+    monkeypatch.setitem(benchmark.SHAPES, "hours", [text])
+    test_passes_of_one_task_find_the_same_answers(folder, tmp_path, "hours")
+
+
+def test_each_pass_fits_and_no_row_is_lost(folder: Path, tmp_path: Path) -> None:
+    work = benchmark.work_of("both", stream := benchmark.stream_of(folder / "events"))
+    benchmark.partials(work, stream, tmp_path, TASK_MEMORY)
+    paths = sorted(map(str, (tmp_path / "partials").rglob("*.parquet")))
+    memory = TaskMemory(1 << 20)
+    found = list(passes(paths, frozenset(range(BUCKETS)), [work], work.begin, memory))
+    made = [one for one in found if isinstance(one, Pass)]
+    assert len(made) == len(found) > 3
+    assert max(one.rows.nbytes for one in made) <= memory.partial_rows
+    grouped = [one for one in made if one.parts[0].queries[0].group_by]
+    assert sum(len(one.rows) for one in grouped) == EVENTS // 2 + 1
+    keys = [set(one.rows["key"].to_pylist()) for one in grouped]
+    assert len(set().union(*keys)) == sum(map(len, keys))
+
+
+def test_a_window_that_does_not_fit_is_told_of(folder: Path, tmp_path: Path) -> None:
+    work = benchmark.work_of("ungrouped", stream := benchmark.stream_of(folder / "events"))
+    benchmark.partials(work, stream, tmp_path, TASK_MEMORY)
+    paths = sorted(map(str, (tmp_path / "partials").rglob("*.parquet")))
+    (told,) = passes(paths, frozenset(range(BUCKETS)), [work], work.begin, TaskMemory(1 << 20))
+    assert isinstance(told, TooLarge)
+    assert (told.query, told.code) == ("ungrouped_0", "HDL-610")
+    assert "a window of one group takes some" in told.message
+
+
+def test_a_query_that_is_too_large_fails_alone(tmp_path: Path) -> None:
+    """Also where others of its family read the same partial rows."""
+    lab = Laboratory(in_process(), tmp_path)
+    lab.write([(number / 60, "AB"[number % 2], 1.0, number) for number in range(3000)])
+    window = "FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts"
+    large = f"-- name: large\nSELECT count(DISTINCT volume) AS n {window};\n"
+    small = f"-- name: small\nSELECT count(*) AS n {window};\n"
+    both, alone = lab.plan(large + small), lab.plan(large)
+    with without_audit(), little("32k"):
+        record = lab.run(both, 0, 60)
+        (told,) = [found for found in record.diagnostics if found["severity"] == "error"]
+        assert (told["code"], told["query"]) == ("HDL-610", "large")
+        assert [row["n"] for row in lab.rows("small")] == [3000]
+        assert lab.rows("large") == []
+        with pytest.raises(HeddleError, match="HDL-517"):
+            lab.run(alone, 0, 60, "again")
+    with without_audit():
+        assert lab.run(both, 0, 60, "with more", recompute=True).diagnostics == []
+    assert [row["n"] for row in lab.rows("large")] == [3000]
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5g", "2 t", "g", "١k"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    configured = Settings({"HEDDLE_TASK_MEMORY": text} if text else {})
+    if not text:
+        assert configured.task_memory == TASK_MEMORY
+        return
+    with pytest.raises(HeddleError, match="HDL-120"):
+        _ = configured.task_memory
+
+
+@pytest.mark.parametrize(("text", "size"), [("4096", 4096), ("64k", 1 << 16), ("512M", 1 << 29), (" 3gb ", 3 << 30)])
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert Settings({"HEDDLE_TASK_MEMORY": text}).task_memory == TaskMemory(size)

@@ -1,0 +1,193 @@
+"""``heddle validate`` opens the data: each mistake of a new user is told before anything runs, with what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from typer.testing import CliRunner
+
+from heddle.cli.app import app
+from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
+from spark_jobs.pipeline.costs.measurements import events_between
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.streams.sources.inspection import LOOKS, estimated, inspect
+
+QUERY = """
+-- name: total
+SELECT sum(value) AS total FROM metrics WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts GROUP BY series;
+"""
+SCHEMA = "    schema: {ts: timestamp, series: string, value: double}\n"
+TIMES = ["2015-03-05 20:17:53", "2015-03-06 08:00:00"]
+
+
+def declared(source: str, schema: str = SCHEMA) -> str:
+    return f"streams:\n  metrics:\n    source: {{{source}}}\n{schema}    time: ts\n"
+
+
+def validate(folder: Path, streams: str) -> tuple[int, dict[str, Any], str]:
+    """The exit code, the JSON, and what is told to people."""
+    (folder / "streams.yaml").write_text(streams)
+    (folder / "q.sql").write_text(QUERY)
+    given = ["validate", str(folder / "q.sql"), "--streams", str(folder / "streams.yaml")]
+    told = CliRunner().invoke(app, given)
+    done = CliRunner().invoke(app, [*given, "--json"])
+    assert told.exception is None or isinstance(told.exception, SystemExit), told.exception
+    assert told.exit_code == done.exit_code
+    return done.exit_code, json.loads(done.stdout), told.stdout + told.stderr
+
+
+def csv(folder: Path, text: str, name: str = "m.csv") -> str:
+    (folder / name).write_text(text)
+    return f"format: csv, path: {folder}"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "hint"),
+    [
+        ("ts;series;value\n2015-03-05 20:17:53;a;1\n", "HDL-403", "delimiter: ';'"),
+        ("2015-03-05 20:17:53,a,1\n", "HDL-403", "header: false"),
+        ("ts,series,value\n05/03/2015 20:17,a,1\n", "HDL-404", "timestamp_format"),
+        ("ts,series,value\n1425586673,a,1\n", "HDL-404", "time_unit: s"),
+        ("ts,series\n2015-03-05 20:17:53,a\n", "HDL-403", "it has series, ts"),
+        ("ts,series,value\n2015-03-05 20:17:53,a,1.2.3\n", "HDL-404", "a decimal number"),
+        ("ts,series,value\n2015-03-05 20:17:53,a\n", "HDL-421", ""),
+        ('ts,series,value\n2015-03-05 20:17:53,"a,1\n', "HDL-422", "quote: none"),
+        ("ts,series,value,value\n2015-03-05 20:17:53,a,1,2\n", "HDL-423", "rename"),
+        ("# x\nts,series,value\n", "HDL-403", "comment"),
+    ],
+)
+def test_csv_files_that_are_not_as_declared(tmp_path: Path, text: str, code: str, hint: str) -> None:
+    exit_code, told, people = validate(tmp_path, declared(csv(tmp_path, text)))
+    (found,) = told["diagnostics"]
+    assert (exit_code, found["code"], found["severity"]) == (1, code, "error")
+    assert hint in found["hint"] and str(tmp_path / "m.csv") in found["message"] and code in people
+
+
+@pytest.mark.parametrize(
+    ("times", "schema", "code", "hint"),
+    [
+        (pa.array(TIMES), "", "HDL-455", "as timestamp"),
+        (pa.array([1425586673, 1425628800]), "", "HDL-455", "time_unit"),
+        (pa.array([1425586673, 1425628800]), SCHEMA, "HDL-404", "streams.yaml"),
+        (pa.array(["soon", "later"]), SCHEMA, "HDL-404", ""),
+    ],
+)
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_parquet_and_delta_whose_times_are_none(
+    tmp_path: Path, format: str, times: pa.Array, schema: str, code: str, hint: str
+) -> None:
+    events = pa.table({"ts": times, "series": ["a", "b"], "value": [1.0, 2.0]})
+    if format == "delta":
+        write_deltalake(tmp_path / "data", events)
+    else:
+        (tmp_path / "data").mkdir()
+        pq.write_table(events, tmp_path / "data" / "a.parquet")
+    exit_code, told, _ = validate(tmp_path, declared(f"format: {format}, path: data", schema))
+    found = told["diagnostics"][0]
+    assert (exit_code, found["code"]) == (1, code) and hint in found["hint"]
+
+
+def test_types_that_differ_between_files_and_columns_that_lack(tmp_path: Path) -> None:
+    times = pa.array([1425586673000000], pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": times, "series": ["a"], "value": [1.0]}), tmp_path / "a.parquet")
+    for values, code, exit_wanted in (({"value": ["x"]}, "HDL-404", 1), ({"valu": [1.0]}, "HDL-403", 0)):
+        pq.write_table(pa.table({"ts": times, "series": ["a"]} | values), tmp_path / "b.parquet")
+        os.utime(tmp_path / "a.parquet", ns=(1, 1))
+        exit_code, told, _ = validate(tmp_path, declared(f"format: parquet, path: {tmp_path}"))
+        # a column that one file lacks is null there, and perhaps a slip; a run answers all the same
+        (found,) = {one["message"]: one for one in told["diagnostics"]}.values()
+        assert (exit_code, found["code"]) == (exit_wanted, code) and "b.parquet" in found["message"]
+
+
+def test_what_no_query_reads_is_a_warning(tmp_path: Path) -> None:
+    source = csv(tmp_path, "ts,series,value\n2015-03-05 20:17:53,a,1\n")
+    more = SCHEMA.replace("}", ", unit: string}")
+    exit_code, told, _ = validate(tmp_path, declared(source, more))
+    (found,) = told["diagnostics"]
+    assert (exit_code, found["code"], found["severity"]) == (0, "HDL-403", "warning")
+    assert "no query reads it" in found["hint"]
+    other = "  other:\n    source: {format: csv, path: absent.csv}\n    schema: {ts: timestamp}\n    time: ts\n"
+    exit_code, told, _ = validate(tmp_path, declared(source) + other)
+    (found,) = told["diagnostics"]
+    assert (exit_code, found["code"], found["severity"]) == (0, "HDL-401", "warning")
+
+
+def test_the_times_that_a_stream_holds_are_told(tmp_path: Path) -> None:
+    csv(tmp_path, f"ts,series,value\n{TIMES[0]},a,1\n", "a.csv")
+    source = csv(tmp_path, f"ts,series,value\n{TIMES[0]},a,1\n{TIMES[1]},a,1\n", "b.csv")
+    exit_code, told, people = validate(tmp_path, declared(source))
+    first, last = "2015-03-05T20:17:53Z", "2015-03-06T08:00:00Z"
+    assert exit_code == 0 and told["diagnostics"] == []
+    assert told["streams"] == [{"name": "metrics", "files": 2, "first": first, "last": last, "about": True}]
+    assert f"stream metrics: 2 files, events about from {first} to {last}" in people
+    times = pa.array([1425586673000000, 1425628800000000], pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": times, "series": ["a", "b"], "value": [1.0, 2.0]}), tmp_path / "p.parquet")
+    _, told, people = validate(tmp_path, declared("format: parquet, path: p.parquet", ""))
+    assert told["streams"] == [{"name": "metrics", "files": 1, "first": first, "last": last, "about": False}]
+    assert f"stream metrics: 1 file, events from {first} to {last}" in people
+
+
+def test_a_stream_without_any_time_is_told(tmp_path: Path) -> None:
+    exit_code, told, people = validate(tmp_path, declared(csv(tmp_path, "ts,series,value\n,a,1\n")))
+    assert exit_code == 0 and [found["code"] for found in told["diagnostics"]] == ["HDL-424"]
+    assert "times not known" in people
+
+
+def test_a_look_reads_only_the_ends_of_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the files' middle is looked at: a broken line there is found by the run."""
+    rows = [f"2015-03-05T{at // 3600:02}:{at // 60 % 60:02}:{at % 60:02},a,1\n" for at in range(20_000)]
+    rows[10_000] = "broken\n"
+    path = tmp_path / "m.csv"
+    path.write_text("ts,series,value\n" + "".join(rows))
+    schema = (("ts", TIMESTAMP), ("series", STRING), ("value", DOUBLE))
+    found = inspect(Stream("metrics", Source("csv", str(path)), schema, "ts"), ["value"])
+    assert found.diagnostics == () and found.about
+    assert str(found).endswith("events about from 2015-03-05T00:00:00Z to 2015-03-05T05:33:19Z")
+
+
+def test_event_ids_are_looked_at_too(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("ts\n2015-03-05\n")
+    stream = Stream("m", Source("csv", str(path)), (("ts", TIMESTAMP), ("id", LONG)), "ts", event_id="id")
+    assert [(found.code, found.severity) for found in inspect(stream, []).diagnostics] == [("HDL-403", "error")]
+
+
+def test_events_of_csv_files_are_counted_about(tmp_path: Path) -> None:
+    """Day files, more than are looked at, some longer: an hour has about its events, other hours none."""
+    day, every = 86_400, 60
+    for number in range(2 * LOOKS + 3):
+        rows = [
+            f"{number * day + at},{'a' * (at % 7)},{at}" for at in range(0, day, every if number % 5 else every // 2)
+        ]
+        (tmp_path / f"{number:03}.csv").write_text("\n".join(["ts,series,value", *rows, ""]))
+    types = (("ts", TIMESTAMP), ("series", STRING), ("value", LONG))
+    stream = Stream("metrics", Source("csv", str(tmp_path), time_unit="s"), types, "ts")
+    splits = splits_of(stream)
+    counted = estimated(stream, splits)
+    assert [(split.path, split.identity) for split in counted] == [(split.path, split.identity) for split in splits]
+    micros = 1_000_000
+    whole = events_between(counted, 0, len(splits) * day * micros)
+    written = sum(day // every if number % 5 else 2 * day // every for number in range(len(splits)))
+    assert whole == pytest.approx(written, rel=0.05)
+    assert events_between(counted, 10 * day * micros, 20 * day * micros) == pytest.approx(12 * day // every, rel=0.2)
+    assert events_between(counted, -day * micros, 0) == events_between(splits, 0, day * micros) == 0
+
+
+def test_files_that_say_nothing_of_their_events_stay_as_they_are(tmp_path: Path) -> None:
+    for name, text in {
+        "a": "",
+        "b": "ts,series,value\n",
+        "c": "ts,series,value\nnever,a,1\n",
+        "d": "other\n1\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    stream = Stream("metrics", Source("csv", str(tmp_path)), (("ts", TIMESTAMP), ("value", LONG)), "ts")
+    assert estimated(stream, splits_of(stream)) == splits_of(stream)
+    assert estimated(stream, []) == []

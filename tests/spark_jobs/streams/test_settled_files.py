@@ -1,0 +1,293 @@
+"""Files that are as the ledger has them and hold nothing for a run are not opened: it takes in what it would else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.pipeline.run.preparation import listed, prepare
+from spark_jobs.pipeline.run.values import RunRequest
+from spark_jobs.store.warehouse.schemas import TABLES
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.declared import Declaration
+from spark_jobs.streams.sources.formats import parquet as parquet_module
+from spark_jobs.streams.sources.ledger import Arrival, Ledger, _by_moment, ledger
+from spark_jobs.streams.sources.splits import SourceFiles
+from tests.sizes import examples
+from tests.spark_jobs.laboratory import DAY, MINUTE
+
+HOURS = 60 * MINUTE
+SCHEMA = (("ts", TIMESTAMP), ("symbol", STRING), ("volume", LONG), ("id", LONG))
+QUERIES = """
+-- name: short
+SELECT symbol, sum(volume) FROM trades WINDOW RANGE '3 hours' SLIDE '1 hour' ON ts GROUP BY symbol;
+-- name: long
+SELECT count(*) FROM trades WINDOW RANGE '1 day' SLIDE '6 hours' ON ts;
+"""
+CLOCK = 400 * DAY
+
+
+def events(first: int, last: int, number: int) -> pa.Table:
+    """Events of the hours [first, last), of which some have no time or repeat an id."""
+    chance = np.random.default_rng(number)
+    hours = [*range(first, last)]
+    return pa.table(
+        {
+            "ts": pa.array([DAY + hour * HOURS + number for hour in hours], pa.timestamp("us", tz="UTC")),
+            "symbol": ["AB"[hour % 2] for hour in hours],
+            "volume": chance.integers(0, 9, len(hours)),
+            "id": chance.integers(0, 50, len(hours)),
+        }
+    )
+
+
+class Twins:
+    """One source, and two warehouses over it: one opens all files, one those that a run needs."""
+
+    def __init__(self, folder: Path, format: str, **options: Any) -> None:
+        self.folder, self.format, self.count = folder / "trades", format, 0
+        self.stream = Stream("trades", Source(format, str(self.folder)), SCHEMA, "ts", **options)
+        self.every, self.needed = (Warehouse.open(folder / name) for name in ("every", "needed"))
+        found = parse(QUERIES, {"trades": self.stream})
+        self.plan: SharingPlan = build_plan(
+            Workload(found.queries, (self.stream,)), {"trades": Fraction(1)}, "weave-share"
+        )
+
+    def path(self, name: int) -> Path:
+        # some in a folder, and names whose order as texts is not that of their parts
+        return self.folder / ("", "a", "a-b")[name % 3] / f"{name}.{self.format}"
+
+    def write(self, name: int, first: int, hours: int, keeps: bool = False) -> None:
+        """A file with events; ``keeps``: by the time of modification that one in its place has."""
+        self.count += 1
+        rows = events(first, first + hours, self.count)
+        if self.format == "delta":
+            write_deltalake(str(self.folder), rows, mode="append")
+            return
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.stat() if path.exists() else None
+        if self.format == "csv":
+            pcsv.write_csv(rows, path)
+        else:
+            pq.write_table(rows, path, row_group_size=5)
+        if before is not None and keeps:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def change(self, step: str, name: int, other: int) -> None:
+        """What is done to a file that is there."""
+        if self.format == "delta":
+            table = DeltaTable(str(self.folder))
+            if step == "remove":
+                table.delete(f"id = {name}")
+            elif step == "swap":
+                table.optimize.compact()
+            return
+        path, to = self.path(name), self.path(other)
+        if not path.exists():
+            return
+        if step == "remove":
+            path.unlink()
+        elif step == "touch":
+            path.touch()
+        else:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(to)
+
+    def look(self, begin: int, end: int) -> tuple[Any, Any]:
+        """What both take in for a run over some hours, and what they note."""
+        found = []
+        for house, within in ((self.every, None), (self.needed, (DAY + begin * HOURS, DAY + end * HOURS))):
+            first, last = DAY + begin * HOURS, DAY + end * HOURS
+            listing = listed(house, self.plan, CLOCK, "a run", within=within)
+            prepared = prepare(house, self.plan, RunRequest(1, first, last, "a run", CLOCK), listing)
+            noted = [
+                (one.identity, one.event, one.begin, one.end, one.refused, one.stamps, len(one.moves))
+                for one in listing.arrivals.get("trades", {}).values()
+            ]
+            codes = [problem["code"] for problem in listing.problems]
+            arrivals = listing.arrivals.get("trades")
+            extent = None if arrivals is None else arrivals.extent
+            found.append((prepared.content, prepared.failed, codes, sorted(noted), extent, prepared.repeated))
+        return found[0], found[1]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 5), st.integers(0, 200), st.integers(0, 30)),
+        st.tuples(st.just("keep"), st.integers(0, 5), st.integers(0, 200), st.integers(1, 30)),
+        st.tuples(st.sampled_from(["remove", "touch", "swap"]), st.integers(0, 5), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("look"), st.integers(0, 220), st.integers(1, 24), st.just(0)),
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "delta"])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(history=steps, has_ids=st.booleans())
+def test_what_is_taken_in_is_what_all_files_give(
+    tmp_path_factory: pytest.TempPathFactory, format: str, history: list[tuple[str, int, int, int]], has_ids: bool
+) -> None:
+    twins = Twins(tmp_path_factory.mktemp("twins"), format, event_id="id" if has_ids else None)
+    twins.write(0, 0, 30)
+    for step, name, number, more in [*history, ("look", 30, 12, 0), ("look", 150, 12, 0)]:
+        if step in ("write", "keep"):
+            twins.write(name, number, more, step == "keep")
+        elif step == "look":
+            every, needed = twins.look(name, name + number)
+            assert needed == every
+        else:
+            twins.change(step, name, number)
+
+
+def opened_by(twins: Twins, begin: int, end: int, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The files that the second warehouse opens for a run over some hours, by name."""
+    seen: list[str] = []
+    opening = parquet_module.parquet_splits
+
+    def watched(stream: Stream, path: str, *rest: Any, **options: Any) -> Any:
+        seen.append(Path(path).name)
+        return opening(stream, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_module, "parquet_splits", watched)
+        listed(twins.needed, twins.plan, CLOCK, "a run", within=(DAY + begin * HOURS, DAY + end * HOURS))
+    return set(seen)
+
+
+def test_a_run_opens_what_is_new_and_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = Twins(tmp_path, "parquet")
+    for name in range(10):
+        twins.write(name, 24 * name, 24)
+    assert opened_by(twins, 220, 230, monkeypatch) == {f"{name}.parquet" for name in range(10)}
+    # a day back, by whole days
+    assert opened_by(twins, 220, 230, monkeypatch) == {"8.parquet", "9.parquet"}
+    twins.write(2, 48, 12)
+    assert opened_by(twins, 220, 230, monkeypatch) == {"2.parquet", "8.parquet", "9.parquet"}
+    assert opened_by(twins, 220, 230, monkeypatch) == {"8.parquet", "9.parquet"}
+
+
+def test_a_column_that_older_files_alone_have_is_there(tmp_path: Path) -> None:
+    twins = Twins(tmp_path, "parquet")
+    for name in range(5):
+        rows = events(48 * name, 48 * name + 24, name)
+        path = twins.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows if name == 1 else rows.drop_columns(["volume"]), path)
+    twins.look(0, 240)
+    _, (content, failed, codes, *_) = twins.look(216, 240)
+    assert (failed, codes) == ((), []) and content
+
+
+@pytest.mark.parametrize("written", [0, 30 * DAY])
+def test_a_file_of_a_store_is_known_by_its_moment_an_hour_later(written: int) -> None:
+    stream = Stream("trades", Source("csv", "s3://bucket/trades"), SCHEMA, "ts")
+    noted = written + HOURS
+    name = "s3://bucket/trades/a|b.csv"
+    row = {
+        "stream": "trades",
+        "identity": f'{name}|12|"tag"',
+        "path": name,
+        "event": "came",
+        "arrived": written,
+        "begin": 0,
+        "end": DAY,
+        "refused": "[]",
+        "late": 0,
+        "at": noted,
+        "stamps": None,
+        "commit": None,
+        "changed": None,
+    }
+
+    def settled(mark: str, at: int, suffix: str = "", plans: tuple[Stream, ...] = (stream,)) -> list[bool]:
+        then = row | {"at": at, "identity": f"{row['identity']}{suffix}"}
+        rows = pa.Table.from_pylist([then], TABLES["source_files"][0])
+        files = SourceFiles([name], lambda: [mark], lambda numbers: [], ["a|b.csv"])
+        known = Ledger("trades", 1, rows, None, Declaration(stream, lambda: plans))
+        return list(known.settled_in(stream, files, (2 * DAY, 3 * DAY))[0])
+
+    assert settled(f"12|{written}", noted + 1) == [True]
+    # within the hour it may be written again under the same moment
+    assert settled(f"12|{written}", noted) == [False]
+    assert settled(f"13|{written}", noted + 1) == [False]
+    assert settled(f"12|{written + 1}", noted + 1) == [False]
+    # whatever an earlier Heddle had behind it; but only if the times are declared as in the plans of then
+    other = replace(stream, source=replace(stream.source, header=False))
+    for plans, expected in (((stream,), [True]), ((other,), [False]), ((stream, other), [False])):
+        assert settled(f"12|{written}", noted + 1, '|as {"header": false}|one of each id', plans) == expected
+
+
+def test_nothing_of_the_ledger_is_lost_in_columns(tmp_path: Path) -> None:
+    twins = Twins(tmp_path, "parquet")
+    twins.write(1, 0, 24)
+    twins.write(2, 48, 24)
+    twins.look(0, 72)
+    twins.change("remove", 1, 0)
+    twins.look(0, 72)
+    found = ledger(twins.needed, "trades")
+    assert [one.event for one in found.values()] == ["gone", "came"] and len(found) == 2
+    assert found.extent == (DAY + 48 * HOURS + 2, DAY + 71 * HOURS + 3)
+    assert [one.event for one in found.since(0)] == ["gone", "came"] and found.since(found.newest) == []
+    assert found.newest == max(one.noted for one in found.values())
+
+
+bounds = st.one_of(st.none(), st.integers(0, 12))
+spans_asked = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), max_size=5)
+files_noted = st.lists(st.tuples(st.integers(0, 5), bounds, bounds, st.integers(1, 9)), max_size=9)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    rows=files_noted, added=files_noted, spans=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), max_size=5)
+)
+def test_the_newest_entry_of_a_span_is_that_of_all_files(rows: list[Any], added: list[Any], spans: list[Any]) -> None:
+    def arrival(name: int, begin: int | None, end: int | None, noted: int) -> Arrival:
+        if begin is not None and end is not None:
+            begin, end = min(begin, end), max(begin, end) + 1
+        return Arrival("trades", f"{name}|0|0", f"{name}", "came", noted, noted, begin, end)
+
+    # what is added comes after all that is stored
+    stored = sorted((arrival(*row) for row in rows), key=lambda one: one.noted)
+    more = {one.identity: one for one in (arrival(name, begin, end, noted + 9) for name, begin, end, noted in added)}
+    table = pa.Table.from_pylist([one.row() for one in stored], TABLES["source_files"][0])
+    found = Ledger("trades", 1, table, more)
+    # of one of the table that does not say both of its bounds any time counts
+    last = {
+        one.identity: replace(one, begin=None, end=None) if None in (one.begin, one.end) else one for one in stored
+    } | more
+    begins, lengths = (np.array([span[at] for span in spans], dtype=np.int64) for at in (0, 1))
+    expected = []
+    for begin, end in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
+        expected.append(max((one.noted for one in last.values() if one.meets(begin, end)), default=0))
+    assert found.newest_in(begins, begins + lengths).tolist() == expected
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(pieces=st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=4))
+def test_rows_of_a_ledger_are_ordered_by_their_moments(pieces: list[list[int]]) -> None:
+    schema, number, tables = pa.schema([("at", pa.timestamp("us")), ("number", pa.int64())]), 0, list[pa.Table]()
+    for piece in pieces:
+        numbers = range(number, number + len(piece))
+        tables.append(pa.table({"at": pa.array(piece, schema.field("at").type), "number": numbers}, schema))
+        number += len(piece)
+    rows = pa.concat_tables([schema.empty_table(), *tables])
+    assert _by_moment(rows).equals(rows.sort_by("at"))

@@ -1,0 +1,528 @@
+"""Answers on demand: those that runs publish, from the same partial rows, at any instant and over any window."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import instants
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, DOUBLE, Stream, Window, WindowKind, Workload
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run.preparation import synopsis_work
+from spark_jobs.store.warehouse.data_files import write_files
+from spark_jobs.store.warehouse.schemas import PARTIALS
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.declared import Declaration
+from spark_jobs.streams.sources.replacements import FAR
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.lookups import kernels
+from spark_jobs.windows.lookups import lookups as lookups_module
+from spark_jobs.windows.lookups.loading import QueryLookups, Reader, parse_group, parse_having
+from spark_jobs.windows.lookups.lookups import Lookups
+from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.lifting import partials_of
+from spark_jobs.windows.partials.stored_coverage import _completed, coverage, missing_spans
+from spark_jobs.windows.sequences.lifting import SequenceLifting
+from tests.oracle import answers, compare
+from tests.sizes import examples
+from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
+from tests.spark_jobs.windows.test_partial_aggregates import SECOND, STREAM, events
+from tests.workloads import Case, calendar_cases, cases
+
+FAST = settings(
+    max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def stored(
+    root: Path | str,
+    workload: Workload,
+    table: pa.Table,
+    pieces: Sequence[tuple[int, int]],
+    algorithm: str = "weave-share",
+    together: Sequence[Sequence[str]] = (),
+) -> Warehouse:
+    """A warehouse as runs over some intervals leave it, without Spark and without results."""
+    warehouse = Warehouse.open(root)
+    plan = build_plan(workload, dict.fromkeys((stream.name for stream in workload.streams), Fraction(1)), algorithm)
+    plan = replace(plan, trees=tuple(replace(tree, together=_within(tree.queries, together)) for tree in plan.trees))
+    publish_plan(warehouse, plan)
+    for number, (begin, end) in enumerate(pieces):
+        store(warehouse, plan, table, begin, end, number)
+    return warehouse
+
+
+def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    names = {query.name for query in queries}
+    found = (tuple(name for name in homes if name in names) for homes in together)
+    return tuple(homes for homes in found if len(homes) > 1)
+
+
+def nothing_of(stream: Stream) -> list[Split]:
+    """A source in which no event can be, with the stream's declaration."""
+    return [Split("", "", begin=FAR, end=FAR, declared=Declaration(stream))]
+
+
+def store(
+    warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int, again: bool = False
+) -> None:
+    """``again``: the source changed since the interval was stored, so that event sequences are stored once more."""
+    # as runs do it: trees that need the same synopsis fill it once
+    for part in synopsis_work(plan, begin, {stream.name: end for stream in plan.workload.streams}):
+        stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
+        if part.synopsis.kind is WindowKind.SEQUENCE:
+            # whole pieces: a row of events does not end at the begin of a span
+            pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
+            wanted = missing_spans(
+                part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], nothing_of(stream)
+            )
+            if not wanted:
+                continue
+            (span,) = wanted
+        if part.synopsis.kind is WindowKind.SEQUENCE:
+            sequences = SequenceLifting(stream, [span])
+            for batch in table.to_batches():
+                sequences.add(batch)
+            lifted = pa.concat_tables([PARTIALS.empty_table(), *sequences.tables()])
+        else:
+            lifted = partials_of(table.to_batches(), stream, [span])
+        rows = pa.concat_tables([lifted, _completed(stream, nothing_of(stream), [span])])
+        files = list(write_files(warehouse.path("partials"), rows))
+        gone = lambda rows, span=span: pa.array(  # noqa: E731
+            (rows["fragment_start"].to_numpy() >= span.begin)
+            & (rows["fragment_start"].to_numpy() < span.end)
+            & (np.array(rows["fingerprint"].to_pylist()) == span.synopsis.fingerprint)
+        )
+        warehouse.replace("partials", files, ("0000", "9999"), gone, span.synopsis.fingerprint, number + 1)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    return table.to_pylist()
+
+
+# ------------------------------------------------------------------------------------ against the oracle
+@FAST
+@given(
+    st.one_of(cases(), calendar_cases()),
+    st.sampled_from(ALGORITHMS),
+    st.lists(st.integers(0, 1), max_size=6),
+    st.booleans(),
+)
+def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, homes: list[int], twice: bool) -> None:
+    """Every aggregate, HAVING, historical windows, merged families; the partials written by one run or by two."""
+    case = normalised(case)
+    together = [
+        [query.name for query, home in zip(case.workload.queries, homes, strict=False) if home == wanted]
+        for wanted in (0, 1)
+    ]
+    middle = (case.begin + case.end) // 2
+    pieces = [(case.begin, middle), (middle, case.end)] if twice and middle > case.begin else [(case.begin, case.end)]
+    with tempfile.TemporaryDirectory() as folder:
+        reader = Reader(stored(Path(folder) / "house", case.workload, decoded(case), pieces, algorithm, together))
+        for query in case.workload.queries:
+            try:
+                found = reader.query(query.name)
+            except HeddleError as error:
+                # no window of its tree ends in the interval
+                assert error.diagnostic.code == "HDL-603" and not len(instants(query.window, case.begin, case.end))
+                continue
+            expected = answers(query, case.events, case.stream.time, case.begin, case.end)
+            table = found.between(case.begin, case.end)
+            assert compare(query, table, expected) == []
+            check_instants(query, found, table, case)
+
+
+def check_instants(query: ACQ, found: QueryLookups, table: pa.Table, case: Case) -> None:
+    """Each way to ask for one instant tells what ``between`` tells of it."""
+    moments = instants(query.window, case.begin, case.end)
+    if len(moments) == 0:
+        return
+    groups = [query.select[at] if query.select else name for at, (name, _) in enumerate(query.group_by)]
+    # what is made of sums of doubles may depend on their last bit
+    told_alike = [one for one in query.outputs if not any(part.type == DOUBLE for part in one.parts)]
+    outputs = [output.name for output in told_alike]
+    known = {}
+    for row in rows_of(table):
+        at = row["window_end"] if not query.window.ago else row["instant"]
+        key = pa.scalar(at, pa.timestamp("us", "UTC")).value, tuple(map(repr, (row[name] for name in groups)))
+        known[key] = row
+    later = moments + min(query.window.slide, 3) - 1
+    if query.top is None:
+        batch = found.batch(later)
+    else:
+        with pytest.raises(HeddleError, match="HDL-609"):
+            found.batch(later)
+    for place, moment in enumerate(moments.tolist()):
+        singly = found.at(moment)
+        mine = [row for (at, _), row in known.items() if at == moment]
+        assert list(map(repr, rows_of(singly.select(outputs)))) == [
+            repr({name: row[name] for name in outputs}) for row in mine
+        ]
+        for number, group in enumerate(found.groups):
+            row = known.get((moment, tuple(map(repr, group))))
+            told = found.single(int(later[place]), *group)
+            assert (told is None) == (row is None)
+            if row is not None and told is not None:
+                values = {output.name: value for output, value in zip(query.outputs, told, strict=True)}
+                assert [alike(values[name]) for name in outputs] == [alike(row[name]) for name in outputs]
+            for output in told_alike if query.top is None else ():
+                values, valid = batch[output.name]
+                wanted = None if row is None else row[output.name]
+                assert valid[number, place] == (wanted is not None)
+                if wanted is not None and output.type.name in ("long", "double", "string"):
+                    assert alike(values[number, place].item() if values.dtype != object else values[number, place]) == (
+                        alike(wanted)
+                    )
+
+
+def alike(value: Any) -> Any:
+    """Doubles up to the rounding of sums that are put together in another order, which can cancel."""
+    if isinstance(value, float):
+        return "NaN" if value != value else pytest.approx(value, rel=1e-9, abs=1e-9)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------- by hand
+QUERIES = """
+-- name: by_symbol
+SELECT symbol, count(*) AS n, sum(volume) AS total, max(price) AS high, sum(fee) AS fees
+FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts GROUP BY symbol;
+-- name: busy
+SELECT symbol, late, count(*) AS n, percentile_disc(volume, 0.5) AS middle
+FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts GROUP BY symbol, late HAVING sum(volume) >= 30;
+-- name: before
+SELECT max(volume) AS most FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ENDING '20 seconds' AGO ON ts
+WHERE price > 0;
+-- name: seventh
+SELECT count(*) AS n FROM trades WINDOW ROWS 7 SLIDE 7 ON ts;
+"""
+
+
+def trades(seconds: range = range(100)) -> pa.Table:
+    """An event a second: A, B and null in turn."""
+    rows = (
+        {"at": at, "symbol": ("A", "B", None)[at % 3], "price": at / 4 - 1, "volume": at, "late": at % 2 == 0}
+        for at in seconds
+    )
+    return pa.Table.from_batches([events(*rows)])
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    workload = workload_of(QUERIES)
+    timed = Workload(tuple(query for query in workload.queries if not query.window.is_rows), workload.streams)
+    root = tmp_path_factory.mktemp("lookup") / "house"
+    warehouse = stored(root, timed, trades(), [(40 * SECOND, 60 * SECOND), (80 * SECOND, 100 * SECOND)])
+    publish_plan(warehouse, build_plan(workload, {"trades": Fraction(1)}))
+    return warehouse
+
+
+def workload_of(text: str, stream: Stream = STREAM) -> Workload:
+    found = parse(text, {stream.name: stream})
+    assert found.diagnostics == ()
+    return Workload(found.queries, (stream,))
+
+
+def counted(table: pa.Table) -> dict[str | None, tuple[int, int]]:
+    return {row["symbol"]: (row["n"], row["total"]) for row in rows_of(table)}
+
+
+def expected(first: int, last: int) -> dict[str | None, tuple[int, int]]:
+    seconds: dict[str | None, list[int]] = {}
+    for at in range(first, last):
+        seconds.setdefault(("A", "B", None)[at % 3], []).append(at)
+    return {symbol: (len(found), sum(found)) for symbol, found in seconds.items()}
+
+
+def test_trees_that_need_the_same_synopsis_fill_it_for_all_of_their_windows(tmp_path: Path) -> None:
+    """Though one of them answers a single instant: unshared, each query is a tree."""
+    workload = workload_of(QUERIES)
+    (query,) = (query for query in workload.queries if query.name == "by_symbol")
+    once = replace(query, name="once", window=replace(query.window, at=(60 * SECOND,)))
+    both = Workload((once, query), workload.streams)
+    reader = Reader(stored(tmp_path / "house", both, trades(), [(40 * SECOND, 100 * SECOND)], "no-share"))
+    assert counted(reader.query("by_symbol").at(50 * SECOND)) == expected(30, 50)
+    assert counted(reader.query("once").at(60 * SECOND)) == expected(40, 60)
+
+
+def test_an_instant_between_two_answers_has_the_earlier(house: Warehouse) -> None:
+    found = Reader(house).query("by_symbol")
+    assert found.stored == [(30 * SECOND, 60 * SECOND), (70 * SECOND, 100 * SECOND)]
+    for at, last in ((50, 50), (59, 50), (60, 60), (69, 60), (90, 90)):
+        table = found.at(at * SECOND + 999_999 * (at == 69))
+        assert counted(table) == expected(last - 20, last)
+        assert set(table["window_end"].to_pylist()) == {pa.scalar(last * SECOND, pa.timestamp("us", "UTC")).as_py()}
+    assert found.single(59 * SECOND, "B")[:2] == expected(30, 50)["B"]  # type: ignore[index]
+    values, valid = found.batch(np.array([95, 50, 61]) * SECOND, [("A",), (None,), ("B",)])["total"]
+    assert valid.all() and values.tolist() == [
+        expected(last - 20, last)[symbol][1] for last, symbol in ((90, "A"), (50, None), (60, "B"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "at, where",
+    [(49, "before the first"), (110, "after the last"), (70, "not stored"), (80, "not stored"), (-(10**6), "before")],
+)
+def test_what_is_not_stored_is_said_to_be_so(house: Warehouse, at: int, where: str) -> None:
+    found = Reader(house).query("by_symbol")
+    ask = (
+        lambda: found.at(at * SECOND),
+        lambda: found.single(at * SECOND, "A"),
+        lambda: found.batch(np.array([50, at]) * SECOND),
+        lambda: found.between((at - 1) * SECOND, at * SECOND) if at % 10 == 0 else found.at(at * SECOND),
+    )
+    for one in ask:
+        with pytest.raises(HeddleError, match=rf"HDL-604 .*{where}(.|\n)*1970-01-01T00:00:30Z .. 1970-01-01T00:01:00Z"):
+            one()
+
+
+def test_any_window_between_edges(house: Warehouse) -> None:
+    found = Reader(house).query("by_symbol")
+    assert counted(found.window(30 * SECOND, 60 * SECOND)) == expected(30, 60)
+    table = found.window(70 * SECOND, 80 * SECOND, group=(None,))
+    assert counted(table) == {None: expected(70, 80)[None]} and table.column_names[:3] == [
+        *("window_start", "window_end", "symbol")
+    ]
+    with pytest.raises(HeddleError, match=r"HDL-606 (.|\n)*1970-01-01T00:00:30Z and 1970-01-01T00:00:40Z"):
+        found.window(33 * SECOND, 60 * SECOND)
+    with pytest.raises(HeddleError, match="HDL-606 .*empty"):
+        found.window(40 * SECOND, 40 * SECOND)
+    with pytest.raises(HeddleError, match="HDL-604"):
+        found.window(50 * SECOND, 80 * SECOND)
+
+
+def test_having_on_demand(house: Warehouse) -> None:
+    found = Reader(house).query("busy")
+    start, end = 30 * SECOND, 40 * SECOND
+    every = found.window(start, end, having=False)
+    assert every.num_rows == 6
+    heavy = {(row["symbol"], row["late"]): row["middle"] for row in rows_of(found.window(start, end))}
+    volumes: dict[Any, list[int]] = {}
+    for at in range(30, 40):
+        volumes.setdefault((("A", "B", None)[at % 3], at % 2 == 0), []).append(at)
+    assert heavy == {key: sorted(some)[(len(some) - 1) // 2] for key, some in volumes.items() if sum(some) >= 30}
+    assert found.query.having and {rows["n"] for rows in rows_of(every)} == {1, 2}
+    twice = found.window(start, end, having=parse_having(found.query, "n >= 2 and middle < 35"))
+    assert {row["middle"] for row in rows_of(twice)} == {
+        sorted(some)[0] for some in volumes.values() if len(some) == 2 and sorted(some)[0] < 35
+    }
+    for bound, holds in (("n = 1", 2), ("n <= 1.5", 2), ("n > 1", 4), ("n != 2", 2), ("n < 0", 0), ("n >= 0.5", 6)):
+        assert found.window(start, end, parse_having(found.query, bound)).num_rows == holds, bound
+    with pytest.raises(HeddleError, match="HDL-608"):
+        parse_having(found.query, "n >= 'x'")
+    with pytest.raises(HeddleError, match="HDL-608"):
+        parse_having(found.query, "volume > 2")
+    foreign = Reader(house).query("before").query.computed[0]
+    threshold = replace(parse_having(found.query, "n > 1")[0], output=replace(foreign, function="stddev"))
+    with pytest.raises(HeddleError, match="HDL-608"):
+        found.window(start, end, having=[threshold])
+
+
+def test_a_part_of_time_or_of_the_groups(house: Warehouse) -> None:
+    reader = Reader(house)
+    some = reader.query("by_symbol", begin=40 * SECOND, end=50 * SECOND)
+    assert some.stored == [(30 * SECOND, 50 * SECOND)] and counted(some.at(50 * SECOND)) == expected(30, 50)
+    with pytest.raises(HeddleError, match="HDL-604"):
+        some.at(60 * SECOND)
+    one = reader.query("by_symbol", groups=[(None,), ("B",)])
+    assert sorted(map(repr, one.groups)) == ["('B',)", "(None,)"]
+    assert counted(one.at(50 * SECOND)) == {symbol: expected(30, 50)[symbol] for symbol in ("B", None)}
+    assert reader.query("by_symbol").of_groups([("B",)]).groups == [("B",)]
+    for wrong in ([("C",)], [("A", "B")], [(1,)], [()]):
+        with pytest.raises(HeddleError, match="HDL-605"):
+            reader.query("by_symbol", groups=wrong)  # type: ignore[arg-type]
+    found = reader.query("by_symbol")
+    for ask in (
+        lambda: found.single(50 * SECOND, "C"),
+        lambda: found.at(50 * SECOND, ("C",)),
+        lambda: found.batch([50 * SECOND], [("C",)]),
+        lambda: found.batch([50 * SECOND], np.array([3])),
+        lambda: parse_group(found.query, ["A", "B"]),
+    ):
+        with pytest.raises(HeddleError, match="HDL-605"):
+            ask()
+
+
+def test_historical_windows_reach_back_from_their_instant(house: Warehouse) -> None:
+    found = Reader(house).query("before")
+    (row,) = rows_of(found.at(95 * SECOND))
+    assert row["instant"].second == 30 and row["window_end"].second == 10 and row["most"] == 69
+    assert found.single(95 * SECOND) == (69,)
+    with pytest.raises(HeddleError, match="HDL-604 .*1970-01-01T00:00:40Z .. 1970-01-01T00:01:00Z"):
+        found.at(85 * SECOND)
+
+
+def test_queries_that_cannot_be_looked_up(house: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(HeddleError, match="HDL-507"):
+        Reader(house).query("nope")
+    with pytest.raises(HeddleError, match="HDL-607"):
+        Reader(house).query("seventh")
+    empty = Warehouse.open(tmp_path / "empty")
+    publish_plan(empty, build_plan(workload_of(QUERIES), {"trades": Fraction(1)}))
+    with pytest.raises(HeddleError, match="HDL-603"):
+        Reader(empty).query("by_symbol")
+
+
+def test_the_partials_of_an_older_plan_answer_until_the_new_one_has_run(tmp_path: Path) -> None:
+    """The new plan has other edges, so another synopsis; a query that changed has nothing to be answered from."""
+    text = "-- name: a\nSELECT count(*) AS n FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts;\n"
+    warehouse = stored(tmp_path / "house", workload_of(text), trades(), [(40 * SECOND, 60 * SECOND)])
+    other = text + "-- name: b\nSELECT count(*) AS n FROM trades WINDOW RANGE '7 seconds' SLIDE '5 seconds' ON ts;"
+    publish_plan(warehouse, build_plan(workload_of(other), {"trades": Fraction(1)}, "shared"))
+    assert Reader(warehouse).query("a").single(60 * SECOND) == (20,)
+    publish_plan(warehouse, build_plan(workload_of(text.replace("20 sec", "25 sec")), {"trades": Fraction(1)}))
+    with pytest.raises(HeddleError, match="HDL-603"):
+        Reader(warehouse).query("a")
+    assert Reader(warehouse, plan_version=1).query("a").single(60 * SECOND) == (20,)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        (),
+        ((lookups_module, "MOST_WINDOWS", 0),),
+        ((Lookups, "_position", None),),
+        ((lookups_module, "SHORT", 0),),
+        ((lookups_module, "BLOCK", 3),),
+    ],
+    ids=lambda limits: limits[0][1] if limits else "none",
+)
+def test_sparse_groups_and_large_synopses(
+    tmp_path: Path, limits: tuple[tuple[Any, str, int | None], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups that are in some fragments only; what is too large for a table is searched."""
+    for owner, name, value in limits:
+        monkeypatch.setattr(owner, name, value)
+    text = """-- name: plain
+    SELECT symbol, count(*) AS n, sum(volume) AS total, avg(volume) AS mean FROM trades
+    WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts GROUP BY symbol;
+    -- name: mixed
+    SELECT symbol, sum(price) AS money, min(price) AS low, median(volume) AS middle, mode(volume) AS most,
+           max(tip) AS tip
+    FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts GROUP BY symbol HAVING count(volume) > 1;
+    -- name: quick
+    SELECT symbol, sum(price) AS money, avg(price) AS mean, min(price) AS low, max(volume) AS high,
+           median(volume) AS middle, percentile_disc(price, 0.3) AS third, count(tip) AS tips
+    FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts GROUP BY symbol HAVING count(volume) > 1;"""
+    rows = (
+        {"at": at, "symbol": f"S{at // 7 % 9}", "price": at / 4, "volume": None if at % 5 == 0 else at % 11}
+        for at in range(200)
+    )
+    table = pa.Table.from_batches([events(*rows)])
+    reader = Reader(stored(tmp_path / "house", workload_of(text), table, [(100 * SECOND, 200 * SECOND)]))
+    rng = np.random.default_rng(0)
+    for name in ("plain", "mixed", "quick"):
+        found = reader.query(name)
+        assert len(found.cells) < found.cells.groups * len(found._view.grid)
+        times = rng.integers(110, 201, 60) * SECOND
+        groups = rng.integers(0, len(found.groups), 60)
+        batch = found.batch(times, groups)
+        assert bool(found._quick.windows) == (
+            name != "mixed" and not {"_position", "MOST_WINDOWS"} & {limit[1] for limit in limits}
+        )
+        for at, (time, group) in enumerate(zip(times.tolist(), groups.tolist(), strict=True)):
+            told = [row for row in rows_of(found.at(time)) if row["symbol"] == found.groups[group][0]]
+            assert rows_of(found.at(time, found.groups[group])) == told
+            told += [{output.name: None for output in found.query.outputs}] * (not told)
+            values = [told[0][output.name] for output in found.query.outputs]
+            alone = found.single(time, *found.groups[group])
+            assert (list(alone) if alone is not None else [None] * len(values)) == values
+            together = [batch[output.name] for output in found.query.outputs]
+            assert [column[at].item() if valid[at] else None for column, valid in together] == values
+
+
+def test_a_day_is_cut_at_midnight(tmp_path: Path) -> None:
+    """An edge of its own, so a window may end there."""
+    text = "-- name: a\nSELECT count(*) AS n FROM trades WINDOW RANGE '70 seconds' SLIDE '70 seconds' ON ts;\n"
+    day = DAY // SECOND
+    table = trades(range(day - 100, day + 100))
+    warehouse = stored(tmp_path / "house", workload_of(text), table, [(DAY - 90 * SECOND, DAY + 90 * SECOND)])
+    found = Reader(warehouse).query("a")
+    before = day - day % 70
+    (row,) = rows_of(found.window(before * SECOND, DAY))
+    assert row["n"] == day % 70
+    with pytest.raises(HeddleError, match="HDL-606"):
+        found.window(before * SECOND, DAY + SECOND)
+    assert found.query.window == Window(70 * SECOND, 70 * SECOND)
+
+
+@given(st.integers(1, 10**13), st.integers(-(10**15), 10**15), st.integers(0, 200), st.sampled_from((-1, 0, 1)))
+def test_windows_are_numbered_exactly(slide: int, base: int, number: int, beside: int) -> None:
+    """By a product of doubles, which is off by one at some multiples of the slide."""
+    check_number(slide, base, number, beside)
+
+
+def test_windows_are_numbered_exactly_where_the_product_is_too_small() -> None:
+    slide = next(slide for slide in range(1, 1000) if int(slide * (1.0 / slide)) < 1)
+    for beside in (-1, 0, 1):
+        check_number(slide, 0, 1, beside)
+
+
+def check_number(slide: int, base: int, number: int, beside: int) -> None:
+    time = base + number * slide + beside
+    windows = np.arange(201)
+    low, high = np.array([-7]), np.array([-7])
+    wrong = kernels.windows_at(np.array([time]), base, slide, windows, windows + 1, low, high)
+    expected = (time - base) // slide
+    assert (wrong, low[0]) == ((-1, expected) if 0 <= expected < 201 else (0, -7))
+
+
+# ------------------------------------------------------------------------------------- the command line
+def heddle(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["lookup", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_answers_and_explains(house: Warehouse) -> None:
+    root = ("--warehouse", str(house.root))
+    code, out, _ = heddle("by_symbol", *root, "--at", "1970-01-01T00:00:59", "--group", "B", "--json")
+    assert code == 0
+    (row,) = json.loads(out)["rows"]
+    assert (row["symbol"], row["n"], row["window_end"]) == ("B", 7, "1970-01-01T00:00:50Z")
+    code, out, _ = heddle("by_symbol", *root, "--at", "1970-01-01T00:00:59", "--group", "\\N", "--format", "csv")
+    assert code == 0 and len(out.splitlines()) == 2
+    ending = ("--range", "30 seconds", "--ending-at", "1970-01-01T00:01:00")
+    span = ("--from", "1970-01-01T00:00:30", "--to", "1970-01-01T00:01:00")
+    told = [heddle("by_symbol", *root, *which, "--format", "csv") for which in (ending, span)]
+    assert told[0] == told[1] and told[0][0] == 0 and len(told[0][1].splitlines()) == 4
+    code, out, _ = heddle("busy", *root, *span, "--having", "n >= 6 AND middle > 44", "--json")
+    assert code == 0 and all(row["n"] >= 6 and row["middle"] > 44 for row in json.loads(out)["rows"])
+    assert "by_symbol" in heddle("by_symbol", *root, "--at", "1970-01-01T00:01")[1]
+
+
+@pytest.mark.parametrize(
+    "code, message, arguments",
+    [
+        (1, "HDL-604", ["by_symbol", "--at", "1970-01-02"]),
+        (1, "HDL-605", ["by_symbol", "--at", "1970-01-01T00:01", "--group", "Z"]),
+        (1, "HDL-605", ["by_symbol", "--at", "1970-01-01T00:01", "--group", ""]),
+        (1, "HDL-606", ["by_symbol", "--from", "1970-01-01T00:00:31", "--to", "1970-01-01T00:01"]),
+        (1, "HDL-607", ["seventh", "--at", "1970-01-01T00:01"]),
+        (1, "HDL-507", ["nope", "--at", "1970-01-01T00:01"]),
+        (2, "HDL-114", ["by_symbol", "--at", "noon"]),
+        (2, "say when", ["by_symbol"]),
+        (2, "say when", ["by_symbol", "--at", "1970-01-01", "--from", "1970-01-01"]),
+        (2, "--having", ["by_symbol", "--at", "1970-01-01", "--having", "n > 1"]),
+    ],
+)
+def test_the_command_refuses(house: Warehouse, code: int, message: str, arguments: list[str]) -> None:
+    found, _, told = heddle(*arguments, "--warehouse", str(house.root))
+    assert found == code and message in told

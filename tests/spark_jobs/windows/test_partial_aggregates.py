@@ -1,0 +1,695 @@
+"""Partial aggregates: what a fragment keeps, and that neither cutting, nor order, nor sharing changes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from optimizer.aggregates.exact_doubles import INFINITE, NAN, NEGATIVE, ExactSums
+from optimizer.aggregates.exact_sums import exact_total
+from optimizer.aggregates.ordinals import hash64, hash64_of_texts, ordinals_of_doubles
+from optimizer.aggregates.sketches import precision_of, registers_of
+from optimizer.aggregates.states import MULTISETS, PAIRS, ROWS, State
+from optimizer.language.parser import parse
+from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import (
+    ACQ,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Source,
+    Stream,
+    Type,
+    decimal,
+)
+from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.pipeline.run.partials_task import UNTIMED, events_of_slab, lift_task
+from spark_jobs.store.arrays import numbering
+from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
+from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime, read_buckets
+from spark_jobs.store.warehouse.schemas import PARTIALS
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.windows.partials import cells as cells_module
+from spark_jobs.windows.partials import fill_request, kernels, values
+from spark_jobs.windows.partials.cells import Cells
+from spark_jobs.windows.partials.fill_request import FillRequest, by_fingerprint, columns_of_synopsis
+from spark_jobs.windows.partials.lifting import Lifting, partials_of
+from spark_jobs.windows.partials.states import Fixed, Multiset, Pairs, Texts
+from tests.sizes import examples
+
+SCHEMA = (
+    ("ts", TIMESTAMP),
+    ("symbol", STRING),
+    ("price", DOUBLE),
+    ("volume", LONG),
+    ("fee", decimal(30, 2)),
+    ("tip", decimal(10, 2)),
+    ("late", BOOLEAN),
+    ("due", DATE),
+)
+STREAM = Stream("trades", Source("csv", "trades.csv"), SCHEMA, "ts")
+ARROW = pa.schema([(name, arrow_type(type)) for name, type in SCHEMA])
+SECOND = 1_000_000
+TYPES = dict(SCHEMA)
+NULLS = dict.fromkeys(name for name, _ in SCHEMA[1:])
+
+
+def synopsis(select: str, slide: int = 10, range_: int = 10, rest: str = "") -> tuple[Synopsis, ACQ]:
+    text = f"SELECT {select} FROM trades WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' ON ts {rest}"
+    found = parse(text, {"trades": STREAM})
+    assert found.diagnostics == ()
+    ((made, (query,)),) = synopses_of(STREAM, found.queries).items()
+    return made, query
+
+
+def events(*rows: dict[str, Any]) -> pa.RecordBatch:
+    """Events with ``at`` in seconds; columns that are not named are null."""
+    table = [{"ts": None if row["at"] is None else row["at"] * SECOND} | row for row in rows]
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in ARROW.names} for row in table], ARROW)
+
+
+# ------------------------------------------------------------------------------------ cells in plain Python
+Content = dict[tuple[int, int, int, tuple[str | None, ...]], dict[State, Any]]
+
+
+def content(found: Sequence[Cells]) -> Content:
+    """Cells as plain values; asserts that every one occurs once."""
+    out: Content = {}
+    for cells in found:
+        for row in range(len(cells)):
+            cell = (int(cells.starts[row]), int(cells.ends[row]), int(cells.shards[row]), cells.keys[cells.group[row]])
+            assert cell not in out
+            out[cell] = {state: told(state, column, row) for state, column in cells.states.items()}
+    return out
+
+
+def told(state: State, column: Any, row: int) -> Any:
+    """What a state holds of one cell: sums exactly, as fractions; multisets as dictionaries."""
+    if isinstance(column, Fixed):
+        values = column.values[row]
+        if state.width > 1:
+            return exact_total(values[None, :])[0]
+        return values[0].item()
+    if isinstance(column, ExactSums):
+        return column.fraction(row), int(column.special[row])
+    if isinstance(column, Texts):
+        known = 0 <= column.ranks[row] < len(column.texts)
+        return column.texts[int(column.ranks[row])].as_py() if known else None
+    if isinstance(column, Pairs):
+        if column.present[row] < 0:
+            return "nothing"
+        return side(column.order[row], column.order_texts), column.present[row] and side(
+            column.value[row], column.value_texts
+        )
+    assert isinstance(column, Multiset)
+    part = slice(column.offsets[row], column.offsets[row + 1])
+    values = [side(value, column.texts) for value in column.values[part]]
+    assert len(set(values)) == len(values)
+    return dict(zip(values, column.weights[part].tolist(), strict=True))
+
+
+def side(value: Any, texts: pa.StringArray | None) -> Any:
+    return int(value) if texts is None else texts[int(value)].as_py()
+
+
+def same(one: Content, other: Content) -> bool:
+    """Equal, with NaN equal to itself."""
+    if one.keys() != other.keys():
+        return False
+    for cell, states in one.items():
+        if states.keys() != other[cell].keys():
+            return False
+        for state, value in states.items():
+            wanted = other[cell][state]
+            if value != wanted and not (value != value and wanted != wanted):
+                return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------- brute force
+PREDICATES: dict[Expression | None, Callable[[dict[str, Any]], bool]] = {
+    None: lambda row: True,
+    Call(">", (Column("volume"), Literal(0, LONG))): lambda row: row["volume"] is not None and row["volume"] > 0,
+    Call("=", (Column("symbol"), Literal("A", STRING))): lambda row: row["symbol"] == "A",
+    Call("is_null", (Column("price"),)): lambda row: row["price"] is None,
+}
+
+
+def text(value: Any) -> str | None:
+    """A group value, or one that states keep as a text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Decimal):
+        return f"{value:.2f}"
+    return str(value).lower()
+
+
+def ordinal(value: Any, type: Type, exact: bool = False) -> Any:
+    """A value as states hold it: a number, or a text where texts are kept."""
+    if type.name == "double":
+        return int(ordinals_of_doubles(np.array([value], dtype=np.float64), exact)[0])
+    if type.name == "timestamp":
+        return value
+    if type.name == "date":
+        return (value - date(1970, 1, 1)).days
+    return text(value) if type.name in ("string", "decimal") else int(value)
+
+
+def comparable(value: Any, type: Type) -> Any:
+    return value if type.name in ("string", "decimal") else ordinal(value, type)
+
+
+def expected_state(state: State, rows: list[dict[str, Any]]) -> Any:
+    if state.kind == "rows":
+        return len(rows)
+    assert isinstance(state.argument, Column)
+    type, name = TYPES[state.argument.name], state.argument.name
+    values = [row[name] for row in rows if row[name] is not None]
+    if state.kind == "count":
+        return len(values)
+    if state.kind in PAIRS:
+        return expected_pair(state, rows, type)
+    if state.operation in ("add", "add_exact"):
+        return expected_sum(state, values, type)
+    if state.kind in ("min", "max"):
+        best = min if state.kind == "min" else max
+        if not values:
+            empty = {"double": (math.nan, -math.inf), "string": (None, None), "decimal": (None, None)}
+            return empty.get(type.name, (2**63 - 1, -(2**63)))[state.kind == "max"]
+        if type.name == "double":
+            chosen = best(ordinal(value, type, exact=True) for value in values)
+            return float(np.array([chosen ^ (chosen >> 63 & (2**63 - 1))]).view(np.float64)[0])
+        return ordinal(best(values), type)
+    if state.kind == "registers":
+        texts = type.name in ("string", "decimal") and type.precision == 0 or type.precision > 18
+        hashes = (
+            hash64_of_texts([text(value) or "" for value in values])
+            if texts
+            else hash64(np.array([unscaled(value, type) for value in values], dtype=np.int64))
+        )
+        registers, ranks = registers_of(hashes, precision_of(state.error or Decimal(1)))
+        return {int(at): max(ranks[registers == at].tolist()) for at in registers}
+    if state.kind in MULTISETS:
+        return dict(Counter(kept(value, type) for value in values))
+    bits = {"bit_and": lambda a, b: a & b, "bit_or": lambda a, b: a | b, "bit_xor": lambda a, b: a ^ b}[state.kind]
+    out = -1 if state.kind == "bit_and" else 0
+    for value in values:
+        out = bits(out, value)
+    return out
+
+
+def unscaled(value: Any, type: Type) -> int:
+    return int(value.scaleb(type.scale)) if type.name == "decimal" else ordinal(value, type)
+
+
+def kept(value: Any, type: Type) -> Any:
+    """A value in a multiset: decimals that fit into 64 bits are numbers there."""
+    small = type.name == "decimal" and type.precision <= 18
+    return unscaled(value, type) if small else ordinal(value, type)
+
+
+def expected_pair(state: State, rows: list[dict[str, Any]], type: Type) -> Any:
+    assert isinstance(state.argument, Column) and isinstance(state.by, Column)
+    name, by, by_type = state.argument.name, state.by.name, TYPES[state.by.name]
+    known = [row for row in rows if row[by] is not None and (row[name] is not None or state.kind.endswith("_by"))]
+    if not known:
+        return "nothing"
+
+    def value(row: dict[str, Any]) -> tuple[Any, ...]:
+        if row[name] is None:
+            return (0,)
+        return 1, row[name] if type.name in ("string", "decimal") else ordinal(row[name], type, exact=True)
+
+    best = (min if state.operation == "least_by" else max)(
+        known, key=lambda row: (comparable(row[by], by_type), value(row))
+    )
+    return ordinal(best[by], by_type), 0 if best[name] is None else ordinal(best[name], type, exact=True)
+
+
+def expected_sum(state: State, values: list[Any], type: Type) -> Any:
+    power = {"sum": 1, "squares": 2, "2": 2, "cubes": 3, "fourths": 4}[state.kind.split("_")[-1]]
+    if type.is_exact:
+        return sum(unscaled(value, type) ** power for value in values)
+    finite = [Fraction(value) ** power for value in values if math.isfinite(value)]
+    marks = [
+        NAN if value != value else NEGATIVE if value < 0 and power % 2 else INFINITE
+        for value in values
+        if not math.isfinite(value)
+    ]
+    return sum(finite, Fraction(0)), reduce(or_, marks, 0)
+
+
+def expected(span: FillRequest, rows: Sequence[dict[str, Any]]) -> Content:
+    """Each cell by its definition."""
+    made, cells = span.synopsis, {}
+    for row in rows:
+        if row["at"] is None:
+            continue
+        at = row["at"] * SECOND
+        midnight = at - at % DAY
+        start = max([midnight, *(at - (at - shift) % slide for slide, shift in made.edges)])
+        end = min([midnight + DAY, *(at + slide - (at - shift) % slide for slide, shift in made.edges)])
+        shard = sum(1 << bit for bit, predicate in enumerate(made.predicates) if PREDICATES[predicate](row))
+        key = tuple(text(row[name]) for name, _ in made.group_by)
+        if shard and span.begin <= start < span.end:
+            cells.setdefault((start, end, shard, key), []).append(row | {"ts": at})
+    return {cell: {state: expected_state(state, mine) for state in made.states} for cell, mine in cells.items()}
+
+
+def state(kind: str, name: str, by: str | None = None, error: str | None = None) -> State:
+    type = None if kind == "count" else TYPES[name]
+    ordered = (Column(by), TYPES[by]) if by else (None, None)
+    return State(kind, Column(name), type, *ordered, Decimal(error) if error else None)
+
+
+STATES = (
+    *(state("count", name) for name in ("price", "symbol", "volume")),
+    *(state(kind, "price") for kind in ("exact_sum", "exact_sum_squares", "exact_sum_cubes", "exact_sum_fourths")),
+    *(state(kind, "price") for kind in ("min", "max", "values")),
+    *(state(kind, "volume") for kind in ("sum", "power_2", "min", "max", "values")),
+    *(state(kind, "volume") for kind in ("bit_and", "bit_or", "bit_xor")),
+    *(state(kind, name) for kind in ("sum", "min", "max", "values") for name in ("fee", "tip")),
+    *(state(kind, name) for kind in ("min", "max", "values") for name in ("symbol", "late", "due")),
+    state("least_by", "price", "symbol"),
+    state("greatest_by", "symbol", "price"),
+    state("least_by", "fee", "volume"),
+    state("greatest_by", "volume", "tip"),
+    state("first", "tip", "ts"),
+    state("last", "late", "ts"),
+    *(state("registers", name, error="0.2") for name in ("price", "symbol", "volume", "fee", "tip")),
+)
+GROUPS = ("symbol", "late", "due", "tip")
+
+rows_of_events = st.lists(
+    st.fixed_dictionaries(
+        {
+            "at": st.integers(-30, 30) | st.none(),
+            "symbol": st.sampled_from([None, "", "A", "B", "é"]),
+            "price": st.sampled_from([None, 0.1, 1e16, -1e16, 3.3, -0.0, 0.0, 1e-9, math.nan, math.inf, 1e300]),
+            "volume": st.sampled_from([None, 2**63 - 1, -(2**63), 1, 0, -1]),
+            "fee": st.sampled_from([None, Decimal("0.01"), Decimal(-(10**27)), Decimal("-0.01"), Decimal(2**64)]),
+            "tip": st.sampled_from([None, Decimal("0.01"), Decimal("-99999999.99"), Decimal("12.00")]),
+            "late": st.sampled_from([None, True, False]),
+            "due": st.sampled_from([None, date(1969, 12, 31)]),
+        }
+    ),
+    max_size=25,
+)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> FillRequest:
+    """Any synopsis over a few edges, predicates, group columns and states, somewhere in [-40 s, 40 s)."""
+    edges = draw(st.sampled_from([((10, 0),), ((10, 0), (10, 5)), ((20, 0),), ((7, 0),), ((15, 3), (20, 10))]))
+    edges = tuple((slide * SECOND, shift * SECOND) for slide, shift in edges)
+    predicates = tuple(draw(st.lists(st.sampled_from(list(PREDICATES)), min_size=1, max_size=3, unique=True)))
+    names = sorted(draw(st.sets(st.sampled_from(GROUPS), max_size=2)))
+    states = draw(st.lists(st.sampled_from(STATES), max_size=6, unique=True))
+    group_by = tuple((name, TYPES[name]) for name in names)
+    made = Synopsis("trades", "ts", edges, predicates, group_by, (ROWS, *states), tuple(names[:1]))
+    instants = made.fragments.between(-40 * SECOND, 40 * SECOND).tolist()
+    begin, end = sorted(draw(st.tuples(st.sampled_from(instants[:4]), st.sampled_from(instants[4:]))))
+    return FillRequest(made, begin, end)
+
+
+def pieces(found: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        yield events(*found[low:high])
+
+
+def lifted(batches: Sequence[pa.RecordBatch], wanted: Sequence[FillRequest]) -> dict[str, list[Cells]]:
+    lifting = Lifting(STREAM, wanted)
+    for batch in batches:
+        lifting.add(batch)
+    found: dict[str, list[Cells]] = {span.synopsis.fingerprint: [] for span in wanted}
+    for cells in lifting.cells():
+        found[cells.synopsis.fingerprint].append(cells)
+    assert not lifting.failed
+    return found
+
+
+@pytest.fixture(params=["shared", "apart", "as it comes"])
+def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Families are never divided, or always as far as can be, or as the counts say; batches are lifted one by one."""
+    cost = {"shared": 0, "apart": 10**9}
+    if request.param in cost:
+        monkeypatch.setattr(fill_request, "ROLL_UP_COST", cost[request.param])
+    else:
+        # a few events tell what is lifted apart, and combinations of values are numbered that do not occur
+        monkeypatch.setattr(fill_request, "SAMPLE_ROWS", 3)
+        monkeypatch.setattr(values, "FEW_EVENTS", 0.01)
+    if request.param == "apart":
+        # numbered by hashing, and cut small
+        monkeypatch.setattr(kernels, "DENSE", -(10**6))
+        monkeypatch.setattr(numbering, "DENSE", -(10**6))
+        monkeypatch.setattr(fill_request, "SLICE_ROWS", 7)
+        monkeypatch.setattr(values, "FEW_EVENTS", 0)
+    monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
+
+
+MANY = settings(
+    max_examples=examples(25),
+    deadline=None,
+    phases=[Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@MANY
+@given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.lists(spans(), min_size=1, max_size=4))
+def test_lifting_is_what_the_definition_says(
+    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[FillRequest]
+) -> None:
+    """Any events in any batches, for several synopses at once: fragments, shards, groups and every state."""
+    wanted = list({span.synopsis.fingerprint: span for span in wanted}.values())
+    cells = lifted(list(pieces(found, cuts)), wanted)
+    for span in wanted:
+        assert same(content(cells[span.synopsis.fingerprint]), expected(span, found))
+
+
+@MANY
+@given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.lists(spans(), min_size=2, max_size=5))
+def test_synopses_lifted_together_are_those_lifted_alone(
+    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[FillRequest]
+) -> None:
+    wanted = list({span.synopsis.fingerprint: span for span in wanted}.values())
+    batches = list(pieces(found, cuts))
+    together = lifted(batches, wanted)
+    for span in wanted:
+        fingerprint = span.synopsis.fingerprint
+        alone = lifted(batches, [span])[fingerprint]
+        assert same(content(together[fingerprint]), content(alone))
+        # and in the same order
+        assert [cells.key_texts.take(pa.array(cells.group)) for cells in together[fingerprint]] == [
+            cells.key_texts.take(pa.array(cells.group)) for cells in alone
+        ]
+
+
+def test_events_of_one_group_alone_may_be_nearly_all(sharing: None) -> None:
+    """A key with most of the events is lifted as the others are."""
+    found = [{"at": at // 50, "symbol": "A" if at % 10 else f"k{at}", "volume": at} for at in range(1000)]
+    rows = [NULLS | row for row in found]
+    (cells,) = lifted([events(*rows)], [span := FillRequest(simple("symbol"), 0, 20 * SECOND)])[
+        span.synopsis.fingerprint
+    ]
+    assert same(content([cells]), expected(span, rows))
+
+
+def simple(
+    *group_by: str, predicates: tuple[Expression | None, ...] = (None,), states: tuple[State, ...] = ()
+) -> Synopsis:
+    columns = tuple((name, TYPES[name]) for name in group_by)
+    chosen = states or (state("count", "volume"), state("sum", "volume"))
+    return Synopsis("trades", "ts", ((10 * SECOND, 0),), predicates, columns, (ROWS, *chosen), group_by)
+
+
+def test_there_may_be_no_events_at_all(sharing: None) -> None:
+    wanted = [FillRequest(simple("symbol"), 0, 20 * SECOND), FillRequest(simple(), 0, 20 * SECOND)]
+    lifting = Lifting(STREAM, wanted)
+    for batch in (events(), events({"at": None}), events({"at": -5}, {"at": 99})):
+        lifting.add(batch)
+    assert list(lifting.cells()) == []
+    assert (lifting.inside, lifting.untimed, lifting.size) == (0, 1, 0)
+    found = partials_of([], STREAM, wanted)
+    assert found.schema == PARTIALS and len(found) == 0
+
+
+def test_only_events_of_the_spans_and_filters_are_lifted_and_all_are_counted() -> None:
+    made, _ = synopsis("count(*) AS n", rest="WHERE volume > 0")
+    batch = events(
+        {"at": -1, "volume": 9},
+        {"at": 0, "volume": 1},
+        {"at": 9, "volume": None},
+        {"at": 9, "volume": 0},
+        {"at": 10, "volume": 9},
+        {"at": None, "volume": 9},
+    )
+    lifting = Lifting(STREAM, [FillRequest(made, 0, 10 * SECOND)])
+    lifting.add(batch)
+    (cells,) = lifting.cells()
+    assert cells.states[ROWS].values.tolist() == [[1]]  # type: ignore[union-attr]
+    assert (lifting.inside, lifting.untimed) == (3, 1)
+    assert columns_of_synopsis(made) == {"volume"}
+    pair = replace(made, states=(ROWS, state("least_by", "price", "fee"), state("first", "late", "ts")))
+    assert columns_of_synopsis(pair) == {"volume", "price", "fee", "late"}
+
+
+def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
+    made, _ = synopsis("symbol, count(*) AS n, sum(volume) AS s", range_=15, rest="GROUP BY symbol")
+    batch = events(
+        {"at": 1, "symbol": "A", "volume": 5},
+        {"at": 4, "symbol": "A", "volume": None},
+        {"at": 6, "symbol": "A", "volume": 7},
+        {"at": 6, "symbol": None, "volume": -1},
+    )
+    rows = partials_of([batch], STREAM, [FillRequest(made, 0, 10 * SECOND)]).to_pylist()
+    # range 15, slide 10: edges at 0, 5, 10, …
+    assert sorted((row["fragment_start"], row["fragment_end"], row["key"], row["shard"]) for row in rows) == [
+        (0, 5 * SECOND, '["A"]', 1),
+        (5 * SECOND, 10 * SECOND, '["A"]', 1),
+        (5 * SECOND, 10 * SECOND, "[null]", 1),
+    ]
+    assert {(row["day"], row["stream"], row["fingerprint"]) for row in rows} == {
+        ("1970-01-01", "trades", made.fingerprint)
+    }
+
+
+def test_groups_tell_nulls_empty_strings_and_separators_apart() -> None:
+    values = [("a", True), ("", None), (None, None), ('a","b', False), ("a", True), ("null", None)]
+    batch = events(*({"at": 1, "symbol": symbol, "late": late} for symbol, late in values))
+    wanted = FillRequest(simple("symbol", "late"), 0, 10 * SECOND)
+    rows = partials_of([batch], STREAM, [wanted]).to_pylist()
+    found = sorted(((*json.loads(row["key"]), int.from_bytes(row["numbers"][:8], "little")) for row in rows), key=str)
+    assert found == sorted(
+        [("a", "true", 2), ("", None, 1), (None, None, 1), ('a","b', "false", 1), ("null", None, 1)], key=str
+    )
+
+
+def test_extremes_of_nothing_but_nulls_leave_no_trace() -> None:
+    made, _ = synopsis("min(price) AS a, max(symbol) AS b, min(fee) AS c, max(late) AS d")
+    null, one = events({"at": 1}), events({"at": 2, "price": 2.5, "symbol": "x", "fee": Decimal("-3.10"), "late": True})
+    span = FillRequest(made, 0, 10 * SECOND)
+    both, alone = partials_of([null, one], STREAM, [span]), partials_of([one], STREAM, [span])
+    (row,), (other,) = both.to_pylist(), alone.to_pylist()
+    assert (row["longs"][0], other["longs"][0]) == (2, 1)
+    assert (row["doubles"], row["texts"]) == (other["doubles"], other["texts"])
+    assert sorted(row["texts"]) == ["-3.10", "x"]
+
+
+def test_ties_and_nulls_of_the_value_at_the_least_or_greatest() -> None:
+    """Equal orders: the least or the greatest value, null being the least; `first` and `last` know no null values."""
+    rows = [
+        {"at": 1, "volume": 1, "symbol": None, "tip": None},
+        {"at": 2, "volume": 1, "symbol": "a"},
+        {"at": 2, "volume": 9, "symbol": "b"},
+        {"at": 3, "volume": 9, "symbol": "c"},
+        {"at": 4, "volume": None, "symbol": "d"},
+        {"at": 5, "volume": 2, "symbol": None},
+    ]
+    wanted = {
+        state("least_by", "symbol", "volume"): (1, 0),
+        state("greatest_by", "symbol", "volume"): (9, "c"),
+        state("first", "symbol", "ts"): (2 * SECOND, "a"),
+        state("last", "symbol", "ts"): (4 * SECOND, "d"),
+        state("least_by", "symbol", "tip"): "nothing",
+    }
+    span = FillRequest(simple(states=tuple(wanted)), 0, 10 * SECOND)
+    for where in ([], [1, 3], [2, 5]):
+        parts = [found for batch in pieces(rows, where) for found in lifted([batch], [span])[span.synopsis.fingerprint]]
+        (found,) = content([cells_module.concatenated(parts).combined()]).values()
+        assert {one: found[one] for one in wanted} == wanted
+
+
+@pytest.mark.parametrize("value", [10**28 - 1, -(10**28) + 1, 2**64, -(2**64), -1])
+def test_wide_decimals_are_kept_exactly(value: int) -> None:
+    total = state("sum", "fee")
+    fee = Decimal(value).scaleb(-2)
+    batch = events({"at": 1, "fee": fee}, {"at": 2, "fee": fee}, {"at": 3})
+    lifting = Lifting(STREAM, [FillRequest(simple(states=(total,)), 0, 10 * SECOND)])
+    lifting.add(batch)
+    (cells,) = lifting.cells()
+    assert exact_total(cells.states[total].values)[0] == 2 * value  # type: ignore[union-attr]
+
+
+def test_columns_may_come_as_dictionaries() -> None:
+    """Even of a file whose dictionary holds a value twice, values that do not occur, or a null."""
+    plain = pa.array(["A", None, "B", "A", "A"])
+    twice = pa.DictionaryArray.from_arrays(
+        pa.array([0, None, 1, 3, 0], pa.int32()), pa.array(["A", "B", "C", "A", None])
+    )
+    rows = [{"at": 1, "symbol": symbol, "volume": 1} for symbol in plain.to_pylist()]
+    batch = events(*rows)
+    columns = [twice if name == "symbol" else batch.column(name) for name in batch.schema.names]
+    coded = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    predicate = Call("=", (Column("symbol"), Literal("A", STRING)))
+    wanted = [
+        FillRequest(simple("symbol", states=(state("max", "symbol"),)), 0, 10 * SECOND),
+        FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND),
+    ]
+    one, other = lifted([batch, batch], wanted), lifted([coded, batch], wanted)
+    for span in wanted:
+        fingerprint = span.synopsis.fingerprint
+        assert same(content(one[fingerprint]), content(other[fingerprint]))
+
+
+def test_sketches_are_thinned_once_when_they_are_stored() -> None:
+    quantiles, frequent = state("quantiles", "volume", error="0.1"), state("frequent", "symbol", error="0.2")
+    wanted = FillRequest(simple(states=(quantiles, frequent)), 0, 20 * SECOND)
+    rows = [{"at": at // 50, "volume": at, "symbol": "often" if at % 3 else f"s{at}"} for at in range(1000)]
+    (cells,) = lifted([events(*rows[:300]), events(*rows[300:])], [wanted])[wanted.synopsis.fingerprint]
+    of_volume, of_symbol = cells.states[quantiles], cells.states[frequent]
+    assert isinstance(of_volume, Multiset) and isinstance(of_symbol, Multiset) and of_symbol.texts is not None
+    for cell in range(len(cells)):
+        part = slice(of_volume.offsets[cell], of_volume.offsets[cell + 1])
+        values, weights = of_volume.values[part], of_volume.weights[part]
+        assert weights.sum() == 500 and len(values) == 5
+        true = np.searchsorted(np.arange(500 * cell, 500 * cell + 500), values, side="right")
+        assert (np.abs(true - np.cumsum(weights)) <= 0.1 * 500).all()
+        part = slice(of_symbol.offsets[cell], of_symbol.offsets[cell + 1])
+        assert of_symbol.texts.take(pa.array(of_symbol.values[part])).to_pylist() == ["often"]
+        assert of_symbol.weights[part].tolist() == [
+            sum(1 for row in rows[500 * cell : 500 * cell + 500] if row["symbol"] == "often")
+        ]
+
+
+def test_there_may_be_more_filters_than_a_signature_has_bits() -> None:
+    predicates = [Call(">", (Column("volume"), Literal(value, LONG))) for value in range(100)]
+    wanted = [FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND) for predicate in predicates]
+    found = lifted([events(*({"at": 1, "volume": value} for value in range(101)))], wanted)
+    for value, span in enumerate(wanted):
+        (cells,) = found[span.synopsis.fingerprint]
+        assert cells.states[ROWS].values.tolist() == [[100 - value]]  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------------------------------- a Spark task
+def stored(folder: Path, rows: Sequence[dict[str, Any]]) -> Stream:
+    table = pa.Table.from_batches([events(*rows)])
+    pq.write_table(table, folder / "events.parquet", row_group_size=100)
+    return replace(STREAM, source=Source("parquet", str(folder / "events.parquet")))
+
+
+def run_task(
+    stream: Stream, wanted: list[FillRequest], root: Path, limit: int | None = None, memory: TaskMemory = TASK_MEMORY
+) -> tuple[list[Any], int, int]:
+    splits = splits_of(stream)
+    wanted = [replace(span, most_groups=limit) for span in wanted]
+    task = lift_task(stream, splits, [wanted], str(root), memory)
+    outcome = LocalWorkers().run(task, len(splits), 1, "lift")
+    return outcome.results, outcome.counts[events_of_slab(0)], outcome.counts[UNTIMED]
+
+
+def rows_of(root: Path, outcomes: Sequence[Any]) -> pa.Table:
+    paths = [str(root / file.path) for file in outcomes if isinstance(file, DataFile)]
+    return pa.concat_tables(read_buckets(paths, set(range(64))))
+
+
+@pytest.mark.parametrize("memory", [8, 1 << 12, 1 << 32])
+def test_a_task_writes_files_that_hold_every_cell(tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one file a day, or in many when memory is short: combined they are the same."""
+    monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
+    rows = [NULLS | {"at": at, "symbol": f"k{at % 7}", "volume": at} for at in range(0, 200_000, 500)]
+    stream = stored(tmp_path, [*rows, {"at": None}])
+    wanted = [FillRequest(simple("symbol"), 0, 200_000 * SECOND), FillRequest(simple("late"), 0, 200_000 * SECOND)]
+    outcomes, inside, untimed = run_task(stream, wanted, tmp_path / "out", memory=TaskMemory(memory))
+    assert (inside, untimed) == (len(rows), 1)
+    assert [each.rows for each in outcomes if isinstance(each, WithoutTime)] == [1]
+    assert {file.day for file in outcomes if isinstance(file, DataFile)} == {"1970-01-01", "1970-01-02", "1970-01-03"}
+    found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
+    for span in wanted:
+        cells = Cells.decode(span.synopsis, found[span.synopsis.fingerprint]).combined()
+        assert same(content([cells]), expected(span, rows))
+
+
+@settings(deadline=None, max_examples=examples(40))
+@given(
+    pieces=st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=6),
+    runs=st.integers(0, 3),
+    dictionary=st.booleans(),
+    cut=st.integers(0, 5),
+)
+def test_rows_are_told_apart_by_synopsis_in_their_order(
+    pieces: list[list[int]], runs: int, dictionary: bool, cut: int
+) -> None:
+    """Of pieces with long runs, of shuffled ones, of empty ones and of parts of pieces; each row once."""
+    names = [[f"{(number * 7) % 4}" for number in piece] for piece in pieces]
+    chunks = [pa.array(piece, pa.string()) for piece in names]
+    column = pa.chunked_array([chunk.dictionary_encode() if dictionary else chunk for chunk in chunks] or [[]])
+    if not dictionary:
+        column = column.cast(pa.string())
+    rows = pa.table({"fingerprint": column, "number": pa.array(range(len(column)), pa.int64())}).slice(cut)
+    flat = [name for piece in names for name in piece][cut:]
+    expected = {
+        name: [cut + at for at, other in enumerate(flat) if other == name] for name in sorted(dict.fromkeys(flat))
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fill_request, "RUNS", runs)
+        found = by_fingerprint(rows)
+    assert {name: table["number"].to_pylist() for name, table in found.items()} == expected
+    assert list(found) == list(expected)
+    for name, table in found.items():
+        assert set(table["fingerprint"].to_pylist()) == {name}
+
+
+def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None) -> None:
+    """Whether it is met early or late, and whether or not others share its atoms; as many as allowed are no failure."""
+    rows = [{"at": at % 10, "symbol": f"k{at % 100}", "volume": at, "late": at % 2 == 0} for at in range(1000)]
+    rows += [{"at": 1, "symbol": f"last {at}", "volume": 0} for at in range(30)]
+    stream = stored(tmp_path, rows)
+    allowed = Call(">", (Column("volume"), Literal(0, LONG)))
+    wanted = [
+        FillRequest(simple("symbol", predicates=(None,)), 0, 10 * SECOND),
+        FillRequest(simple("symbol", predicates=(allowed,)), 0, 10 * SECOND),
+        FillRequest(simple("late"), 0, 10 * SECOND),
+        FillRequest(simple(), 0, 10 * SECOND),
+    ]
+    outcomes, inside, _ = run_task(stream, wanted, tmp_path / "out", 100)
+    (failed,) = (outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure))
+    assert (failed.fingerprint, failed.code) == (wanted[0].synopsis.fingerprint, "HDL-602")
+    assert failed.message == "more than 100 groups of symbol in one part of stream trades"
+    assert inside == len(rows)
+    found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
+    assert found.keys() == {span.synopsis.fingerprint for span in wanted[1:]}
+    for span in wanted[1:]:
+        cells = Cells.decode(span.synopsis, found[span.synopsis.fingerprint])
+        assert same(content([cells]), expected(span, [NULLS | row for row in rows]))
+
+
+def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
+    (tmp_path / "events").mkdir()
+    for number in range(5):
+        rows = [{"at": 1, "symbol": f"k{at}"} for at in range(100 * number, 100 * number + 120)]
+        pq.write_table(pa.Table.from_batches([events(*rows)]), tmp_path / "events" / f"{number}.parquet")
+    stream = replace(STREAM, source=Source("parquet", str(tmp_path / "events")))
+    wanted = [FillRequest(simple("symbol"), 0, 10 * SECOND)]
+    for limit, failures in ((519, 1), (520, 0)):
+        outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit, TaskMemory(8))
+        assert sum(isinstance(outcome, SynopsisFailure) for outcome in outcomes) == failures
+        assert sum(isinstance(outcome, DataFile) for outcome in outcomes) >= 4

@@ -1,0 +1,569 @@
+"""Windows of rows against the oracle: numbering, whole windows and answers, without Spark."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from math import inf, nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.synopses.synopsis import Synopsis, counts_of, synopses_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import (
+    ACQ,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Column,
+    Output,
+    Source,
+    Stream,
+    Window,
+    Workload,
+)
+from spark_jobs.audit.checks import inspection, recompute, row_windows
+from spark_jobs.audit.checks.inspection import inspect
+from spark_jobs.audit.checks.staged_answers import Staged as Answers
+from spark_jobs.audit.checks.suite import FINDINGS
+from spark_jobs.audit.unshared.windows import unshared
+from spark_jobs.engine.local import LocalWorkers
+from spark_jobs.engine.workers import Task
+from spark_jobs.store.settings import TaskMemory
+from spark_jobs.store.warehouse.data_files import BUCKETS, DataFile
+from spark_jobs.store.warehouse.schemas import ANSWERS, PARTIALS, RESULTS
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.streams.sources.files import splits_of
+from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.lifting import partials_of
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
+from spark_jobs.windows.row_windows.answers import finals_of_rows, row_finals_task
+from spark_jobs.windows.row_windows.lifting import RowLifting, rows_task
+from spark_jobs.windows.row_windows.numbering import Counts, first_day
+from tests.chaos.orders import in_process
+from tests.oracle import answers, column_names, compare
+from tests.sizes import examples
+from tests.spark_jobs.test_differential import as_read, decoded, of_query
+from tests.workloads import Case, row_cases, spans_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCH, HOUR, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(microseconds=1)
+FAST = settings(
+    max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+class Store:
+    """What runs keep of a case's stream: the rows of each day, counted and lifted; ``cuts`` cut the events into
+    batches."""
+
+    def __init__(self, case: Case, cuts: Sequence[int] = (), apart: bool = False) -> None:
+        self.stream = case.stream
+        self.cuts, self.apart = cuts, apart
+        self.synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
+        for queries in self._trees(case.workload.queries):
+            for synopsis, members in synopses_of(self.stream, queries).items():
+                self.synopses[synopsis] = (*self.synopses.get(synopsis, ()), *members)
+        self.counted = {per: counts_of(self.stream, per) for per in {synopsis.per or () for synopsis in self.synopses}}
+        self.stored = {synopsis: PARTIALS.empty_table() for synopsis in (*self.synopses, *self.counted.values())}
+        self.fill(case.events)
+
+    def _trees(self, queries: Iterable[ACQ]) -> list[list[ACQ]]:
+        trees: dict[object, list[ACQ]] = {}
+        for query in queries:
+            trees.setdefault(query.name if self.apart else query.window.per, []).append(query)
+        return list(trees.values())
+
+    def fill(self, events: pa.Table, first: int | None = None) -> None:
+        """Store the days from ``first`` (default: the first with a row) on as ``events`` have them."""
+        table = decoded(Case(Workload((), (self.stream,)), events, 0, 1))
+        bounds = pc.min_max(table["ts"].cast(pa.int64())).as_py()
+        if bounds["min"] is None:
+            return
+        begin = bounds["min"] // DAY * DAY if first is None else first
+        end = (bounds["max"] // DAY + 1) * DAY
+
+        def read(columns: list[str]) -> Iterable[pa.RecordBatch]:
+            edges = sorted({0, len(table), *(cut % (len(table) + 1) for cut in self.cuts)})
+            for low, high in zip(edges, edges[1:], strict=False):
+                yield from table.select(["ts", *columns]).slice(low, high - low).combine_chunks().to_batches()
+
+        for synopsis in self.counted.values():
+            self._replace(
+                synopsis,
+                begin,
+                partials_of(read(table.schema.names[1:]), self.stream, [FillRequest(synopsis, begin, end)]),
+            )
+        counts = self.counts()
+        lifting = RowLifting(self.stream, self.requests(begin, end), counts)
+        for block in next(iter(counts.values())).blocks(begin, end, most=5):
+            for cells in lifting.cells(read, *block):
+                assert ((block[0] <= cells.starts) & (cells.starts < block[1])).all()
+                self._replace(cells.synopsis, block[0], cells.encode())
+        assert not lifting.failed
+
+    def requests(self, begin: int, end: int) -> list[FillRequest]:
+        """All synopses of some days."""
+        return [FillRequest(synopsis, begin, end) for synopsis in self.synopses]
+
+    def _replace(self, synopsis: Synopsis, begin: int, rows: pa.Table) -> None:
+        stored = self.stored[synopsis]
+        rows = rows.filter(pc.equal(rows["fingerprint"], synopsis.fingerprint))
+        self.stored[synopsis] = pa.concat_tables([stored.filter(pc.less(stored["fragment_start"], begin)), rows])
+
+    def counts(self) -> dict[tuple[str, ...], Counts]:
+        return {per: Counts.of(synopsis, self.stored[synopsis]) for per, synopsis in self.counted.items()}
+
+    def answers(self, begin: int, end: int) -> pa.Table:
+        """Of all queries, from no more days than a run over [begin, end) reads."""
+        found: list[pa.RecordBatch] = []
+        counts = self.counts()
+        for synopsis, queries in self.synopses.items():
+            first = counts[synopsis.per or ()].history_start([query.window for query in queries], begin, end)
+            rows = self.stored[synopsis]
+            rows = rows.filter(pc.greater_equal(rows["fragment_start"], first))
+            found += finals_of_rows(rows, synopsis, queries, begin, end)
+        return pa.Table.from_batches(found, ANSWERS)
+
+
+def wrong(case: Case, table: pa.Table, events: pa.Table | None = None) -> list[str]:
+    events = case.events if events is None else events
+    found = []
+    for query in case.workload.queries:
+        expected = answers(query, events, "ts", case.begin, case.end)
+        rows = of_query(table, query)
+        ours = as_read(query, rows).append_column("position", rows["position"])
+        found += [f"{query.name}: {line}" for line in compare(query, ours, expected)]
+    return found
+
+
+@FAST
+@given(row_cases(), st.booleans(), st.lists(st.integers(0, 100), max_size=2))
+def test_rows_are_answered_as_by_the_oracle(case: Case, apart: bool, cuts: list[int]) -> None:
+    assert wrong(case, Store(case, cuts, apart).answers(case.begin, case.end)) == []
+
+
+@settings(FAST, max_examples=examples(15))
+@given(row_cases(), st.integers(1, 5))
+def test_consecutive_runs_answer_what_one_does(case: Case, pieces: int) -> None:
+    store = Store(case)
+    assert wrong(case, pa.concat_tables([store.answers(*span) for span in spans_of(case, pieces)])) == []
+
+
+@settings(FAST, max_examples=examples(15))
+@given(row_cases(), st.data())
+def test_a_late_row_renumbers_those_behind_it(case: Case, data: st.DataObject) -> None:
+    """All days from its own on are stored anew; the earlier ones stay."""
+    times = [time for time in case.events["ts"].cast(pa.int64()).to_pylist() if time is not None]
+    if not times:
+        return
+    late = data.draw(st.integers(0, len(case.events) - 1))
+    before = pa.concat_tables([case.events.slice(0, late), case.events.slice(late + 1)])
+    store = Store(Case(case.workload, before, case.begin, case.end))
+    time = case.events["ts"].cast(pa.int64())[late].as_py()
+    store.fill(case.events, (time if time is not None else max(times)) // DAY * DAY)
+    assert wrong(case, store.answers(case.begin, case.end)) == []
+
+
+# -------------------------------------------------------------------------------------------- single cases
+TRADES = Stream(
+    "trades", Source("parquet", "trades"), (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("n", LONG)), "ts"
+)
+
+
+def trades(*rows: tuple[float, str | None, float | None, int | None]) -> pa.Table:
+    """(hour, symbol, price, n)"""
+    named = [(round(hour * 3_600_000_000), symbol, price, n) for hour, symbol, price, n in rows]
+    types = [arrow_type(type) for _, type in TRADES.schema]
+    columns = [pa.array(values, type) for values, type in zip(zip(*named, strict=True), types, strict=True)]
+    return pa.table(columns, names=["ts", "symbol", "price", "n"])
+
+
+def asked(text: str) -> ACQ:
+    found = parse(text, {"trades": TRADES})
+    assert not [problem for problem in found.diagnostics if problem.severity == "error"]
+    return found.queries[0]
+
+
+def told(query: ACQ, events: pa.Table, begin: float = 0, end: float = 240) -> list[tuple[object, ...]]:
+    """(position, first hour, instant - 1 microsecond in hours, key, outputs) of each answer."""
+    case = Case(Workload((query,), (TRADES,)), events, round(begin * 3_600_000_000), round(end * 3_600_000_000))
+    rows = Store(case).answers(case.begin, case.end).to_pylist()
+    hours = [((row["window_start"] - EPOCH) / HOUR, (row["instant"] - EPOCH - MICROSECOND) / HOUR) for row in rows]
+    assert all(row["window_end"] == row["instant"] for row in rows)
+    return [
+        (row["position"], *span, row["key"], *row["longs"], *row["doubles"], *row["texts"])
+        for row, span in zip(rows, hours, strict=True)
+    ]
+
+
+def test_a_window_is_answered_when_its_last_row_is_there_whatever_the_filter() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 3 SLIDE 2 ON ts WHERE price > 1")
+    events = trades(
+        (1, "A", 2, 1), (2, "A", 0, 10), (30, "B", 2, 100), (31, "B", 0, 7), (50, "A", 0, 7), (51, "A", 9, 5)
+    )
+    # rows 4, 5 wait for a third one
+    assert told(query, events) == [(0, 1, 30, "[]", 101), (2, 30, 50, "[]", 100)]
+    assert told(query, events, 30, 50) == [(0, 1, 30, "[]", 101)]
+    assert told(query, events, 30.5, 50.5) == [(2, 30, 50, "[]", 100)]
+
+
+def test_rows_of_each_key_are_numbered_apart_and_null_is_a_key() -> None:
+    query = asked(
+        "SELECT symbol, max(n) AS m, count(*) AS c FROM trades WINDOW ROWS 2 SLIDE 1 PARTITION BY symbol ON ts "
+        "GROUP BY symbol"
+    )
+    events = trades((1, "A", 0, 1), (2, None, 0, 2), (3, "B", 0, 3), (26, None, 0, 4), (27, "A", 0, 5), (28, "A", 0, 6))
+    assert told(query, events) == [
+        (0, 1, 27, '["A"]', 5, 2),
+        (1, 27, 28, '["A"]', 6, 2),
+        (0, 2, 26, "[null]", 4, 2),
+    ]
+
+
+def test_equal_times_are_in_the_order_of_all_columns_also_of_those_that_no_query_reads() -> None:
+    query = asked("SELECT max(n) AS m FROM trades WINDOW ROWS 1 SLIDE 1 ON ts")
+    rows = [
+        *((1, None, nan, 0), (1, "A", None, 1), (1, "A", -inf, 2), (1, "A", -0.0, 4), (1, "A", 0.0, 3)),
+        *(
+            (1, "A", nan, None),
+            (1, "A", nan, 6),
+            (1, "a", 0.0, 7),
+            (1, "é", 0.0, 8),
+            (2, None, 0.0, 9),
+            (2, "A", 0.0, 8),
+        ),
+    ]
+    expected = [(number, *(2 * (1 + number // 9,)), "[]", n) for number, (*_, n) in enumerate(rows)]
+    for shuffled in (rows, rows[::-1], rows[5:] + rows[:5]):
+        assert told(query, trades(*shuffled)) == expected
+
+
+def test_a_slide_beyond_the_range_leaves_rows_out() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 5 ON ts")
+    events = trades(*((hour, "A", 0, 10**hour) for hour in range(12)))
+    assert [row[0::4] for row in told(query, events)] == [(0, 11), (5, 1_100_000), (10, 110_000_000_000)]
+
+
+def counts(*rows: tuple[int, int, int]) -> Counts:
+    """(key, day, rows), in order"""
+    key, days, found = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    size = int(key.max()) + 1
+    return Counts(("symbol",), days * DAY, key, found, (pa.array([str(number) for number in range(size)]),), size)
+
+
+def test_a_run_goes_back_to_the_day_of_the_first_row_of_its_first_window() -> None:
+    # rows 0-9, 10-11, 12 of key 0; 0-1, 2-3 of key 1
+    held = counts((0, 1, 10), (0, 5, 2), (0, 9, 1), (1, 3, 2), (1, 9, 2))
+    for range_, slide, begin, end, first in (
+        (1, 1, 9, 10, 9),
+        (2, 1, 9, 10, 3),  # rows 1, 2 of key 1
+        (4, 1, 9, 10, 1),  # rows 9 - 12 of key 0
+        (3, 1, 9, 10, 3),
+        (3, 3, 9, 10, 3),  # key 1: rows 0 - 2; key 0: none ends there
+        (4, 4, 9, 10, 3),  # key 1: rows 0 - 3; key 0: rows 12 - 15 are not there
+        (2, 2, 5, 6, 5),
+        (2, 1, 5, 6, 1),
+        (5, 5, 3, 4, 4),  # no window ends: nothing is read
+        (100, 1, 0, 20, 20),
+    ):
+        assert held.history_start([Window(range_, slide, per=("symbol",))], begin * DAY, end * DAY) == first * DAY
+    both = [Window(1, 1, per=("symbol",)), Window(4, 1, per=("symbol",))]
+    assert held.history_start(both, 9 * DAY + 5, 9 * DAY + 6) == DAY
+
+
+def test_days_are_numbered_together_while_they_have_few_rows() -> None:
+    held = counts((0, 0, 3), (0, 1, 3), (0, 4, 9), (1, 1, 1), (1, 5, 2))
+    assert held.blocks(0, 7 * DAY, most=7) == [(0, 4 * DAY), (4 * DAY, 5 * DAY), (5 * DAY, 7 * DAY)]
+    assert held.blocks(2 * DAY, 2 * DAY) == []
+
+
+def test_a_stream_that_changed_since_it_was_counted_is_refused() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 1 SLIDE 1 ON ts")
+    events = trades((1, "A", 0, 1), (2, "A", 0, 1))
+    store = Store(Case(Workload((query,), (TRADES,)), events.slice(1), 0, DAY))
+    lifting = RowLifting(TRADES, store.requests(0, DAY), store.counts())
+    with pytest.raises(HeddleError, match="HDL-408"):
+        list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
+
+
+def test_missing_partial_rows_are_refused_not_left_out() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 4 SLIDE 1 ON ts")
+    store = Store(Case(Workload((query,), (TRADES,)), trades(*((hour, "A", 0, 1) for hour in range(0, 96, 6))), 0, DAY))
+    ((synopsis, queries),) = store.synopses.items()
+    rows = store.stored[synopsis]
+    days = rows["fragment_start"]
+    assert len(list(finals_of_rows(rows.filter(pc.greater(days, 0)), synopsis, queries, 3 * DAY, 4 * DAY))) == 1
+    with pytest.raises(HeddleError, match="HDL-518"):
+        list(finals_of_rows(rows.filter(pc.not_equal(days, 2 * DAY)), synopsis, queries, 3 * DAY, 4 * DAY))
+    with pytest.raises(HeddleError, match="HDL-518"):
+        list(finals_of_rows(pa.concat_tables([rows, rows]), synopsis, queries, 3 * DAY, 4 * DAY))
+
+
+TEXTS = (
+    "symbol, sum(n) AS s, last(price) AS p FROM trades WINDOW ROWS 7 SLIDE 2 PARTITION BY symbol ON ts GROUP BY symbol",
+    "symbol, count(*) AS c FROM trades WINDOW ROWS 9 SLIDE 3 ON ts WHERE price > 2 GROUP BY symbol",
+    "n, symbol, max(price) AS m FROM trades WINDOW ROWS 4 SLIDE 4 PARTITION BY symbol ON ts GROUP BY n, symbol",
+)
+
+
+@dataclass
+class Staged:
+    """What the tasks wrote for the days [1, 4) of five: two source files whose rows belong together, a block a day, the
+    buckets in two tasks."""
+
+    store: Store
+    workload: Workload
+    files: list[DataFile]
+    paths: list[str]
+
+    @property
+    def rows(self) -> pa.Table:
+        found = [
+            pq.read_table(path).append_column("day", pa.array([file.day] * file.rows))
+            for path, file in zip(self.paths, self.files, strict=True)
+        ]
+        return pa.concat_tables(found)
+
+
+def staged(folder: Path, format: str = "parquet", texts: Sequence[str] = TEXTS) -> Staged:
+    queries = tuple(replace(asked(f"SELECT {text}"), name=f"q{number}") for number, text in enumerate(texts))
+    events = trades(*((hour // 3 * 2, "ABC"[hour % 3], hour % 5, hour % 7) for hour in range(150)))
+    (folder / "trades").mkdir()
+    for part in range(2):
+        rows = events.filter(pc.equal(events["n"], 3) if part else pc.not_equal(events["n"], 3))
+        write = pacsv.write_csv if format == "csv" else pq.write_table
+        write(rows, folder / "trades" / f"{part}.{format}")
+    stream = replace(TRADES, source=Source(format, str(folder / "trades")))
+    assert first_day(stream, splits_of(stream)) == 0
+    workload = Workload(queries, (stream,))
+    store = Store(Case(workload, events, 0, 5 * DAY))
+
+    blocks = [(day * DAY, day * DAY + DAY) for day in range(5)]
+    task = rows_task(
+        stream, splits_of(stream), blocks, store.requests(0, 5 * DAY), store.counts(), str(folder / "partials")
+    )
+    outcome = LocalWorkers().run(task, 5, 1, "rows")
+    files = [one for one in outcome.results if isinstance(one, DataFile)]
+    assert outcome.counts["events"] == 150 and {file.day for file in files} == {
+        f"1970-01-0{day}" for day in range(1, 6)
+    }
+
+    paths = [str(folder / "partials" / file.path) for file in files]
+    parts = [SynopsisWork(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]
+    stamp = {"plan_version": pa.scalar(1), "revision": pa.scalar(2), "run_id": pa.scalar("r")}
+    task = row_finals_task(parts, DAY, paths, str(folder / "results"), stamp)
+    files = [file for half in (0, 1) for file in _files(task, range(half, BUCKETS, 2))]
+    return Staged(store, workload, files, [str(folder / "results" / file.path) for file in files])
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> None:
+    made = staged(tmp_path, format)
+    rows = made.rows
+    assert set(rows.schema.names) == set(RESULTS.names)
+    order = [(name, "ascending") for name in ("query", "key", "position")]
+    expected = made.store.answers(DAY, 4 * DAY).sort_by(order)
+    assert rows.select(ANSWERS.names).cast(ANSWERS).sort_by(order).to_pylist() == expected.to_pylist()
+    last = pc.subtract(rows["instant"].cast(pa.int64()), 1).cast(pa.timestamp("us"))
+    assert pc.all(pc.equal(pc.strftime(last, "%Y-%m-%d"), rows["day"])).as_py()
+
+
+def _files(task: Task, numbers: Iterable[int]) -> list[DataFile]:
+    return [outcome for outcome in task(numbers) if isinstance(outcome, DataFile)]
+
+
+def test_too_many_groups_fail_alone() -> None:
+    queries = tuple(
+        replace(asked(f"SELECT {by}, sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 1 ON ts GROUP BY {by}"), name=by)
+        for by in ("symbol", "n")
+    )
+    events = trades(*((hour, "AB"[hour % 2], 0, hour) for hour in range(20)))
+    store = Store(Case(Workload(queries, (TRADES,)), events, 0, DAY))
+    lifting = RowLifting(TRADES, store.requests(0, DAY), store.counts(), group_limit=19)
+    cells = list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
+    (failed,) = lifting.failed.values()
+    assert (failed.code, "of n in" in failed.message) == ("HDL-602", True)
+    assert {one.synopsis.fingerprint for one in cells} == {s.fingerprint for s in store.synopses} - {failed.fingerprint}
+
+
+def test_a_day_that_takes_too_much_memory_fails_alone() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 1 ON ts")
+    events = trades(*((hour, "AB"[hour % 2], 0, hour) for hour in range(20)))
+    store = Store(Case(Workload((query,), (TRADES,)), events, 0, DAY))
+    lifting = RowLifting(TRADES, store.requests(0, DAY), store.counts(), memory=TaskMemory(1 << 10))
+    assert list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY)) == []
+    (failed,) = lifting.failed.values()
+    assert (failed.code, "more than 256 bytes" in failed.message) == ("HDL-610", True)
+
+
+# -------------------------------------------------------------------------------------------- the audit
+def findings(path: str, made: Staged) -> dict[str, int]:
+    bucket_by = {query.name: query.window.per or () for query in made.workload.queries}
+    found = inspect(path, made.workload.queries, DAY, {"trades": 4 * DAY}, bucket_by).rows
+    totals = {finding: sum(row[finding] for row in found) for finding in FINDINGS}
+    return {finding: count for finding, count in totals.items() if count}
+
+
+def changed(path: str, column: str, change: Callable[[Any], Any]) -> None:
+    """Change a column's value in the first row of a staged file."""
+    rows = pq.read_table(path)
+    values = rows[column].to_pylist()
+    values[0] = change(values[0])
+    at, field = rows.schema.names.index(column), rows.schema.field(column)
+    pq.write_table(rows.set_column(at, field, pa.array(values, field.type)), path)
+
+
+@pytest.mark.parametrize(
+    "column, change",
+    [
+        ("position", lambda position: position + 1),
+        ("position", lambda position: None),
+        ("instant", lambda instant: instant - timedelta(days=2)),
+        ("window_end", lambda end: end - MICROSECOND),
+        ("window_start", lambda start: start + timedelta(days=9)),
+    ],
+)
+def test_wrong_windows_are_found_in_staged_files(tmp_path: Path, column: str, change: Callable[[Any], Any]) -> None:
+    made = staged(tmp_path)
+    assert [findings(path, made) for path in made.paths] == [{}] * len(made.paths)
+    changed(made.paths[0], column, change)
+    assert findings(made.paths[0], made) == {"wrong_window": 1}
+
+
+def test_sampled_windows_are_recomputed_from_raw_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute, "DRAWS", 1000)
+    made = staged(tmp_path)
+    plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
+    (third,) = (query for query in made.workload.queries if query.name == "q2")
+    alone = build_plan(replace(made.workload, queries=(third,)), {"trades": Fraction(1)}, "weave-share")
+    sources, engine = {"trades": splits_of(made.workload.streams[0])}, in_process()
+
+    def checked(plan: SharingPlan) -> dict[str, str]:
+        checks = row_windows.recomputed_rows(
+            engine, Answers(made.paths), plan, sources, DAY, {"trades": 4 * DAY}, "seed"
+        )
+        return {check["check"][-3:-1]: check["success"] * "right" or check["detail"] for check in checks}
+
+    found = inspection.summed(map(inspection.inspection_of(plan, DAY, {"trades": 4 * DAY}), made.paths))
+    assert not any(row[name] for row in found for name in FINDINGS)
+    assert checked(plan) == dict.fromkeys(("q0", "q1", "q2"), "right")
+    path = next(path for path in made.paths if "q2" in pq.read_table(path)["query"].to_pylist())
+    rows = pq.read_table(path)
+    mine = rows.filter(pc.equal(rows["query"], "q2"))
+    for column, change, told in (
+        ("doubles", lambda values: [values[0] + 1], "m is"),
+        ("key", lambda key: key.replace(key[2], "9", 1), "should not exist"),
+        ("window_start", lambda start: start + timedelta(hours=1), "holds 3 of 4 rows"),
+    ):
+        pq.write_table(mine, path)
+        changed(path, column, change)
+        assert told in checked(alone)["q2"], column
+    pq.write_table(mine.slice(1), path)
+    assert checked(alone)["q2"] != "right"
+
+
+@pytest.mark.parametrize("text", ("sum(n) AS s FROM trades WINDOW ROWS 9 SLIDE 3 ON ts", TEXTS[0]))
+def test_a_window_that_is_missing_is_noticed_whichever_is_sampled(text: str, tmp_path: Path) -> None:
+    """At the begin, between others and at the end of an interval; of several keys, those whose key is sampled."""
+    made = staged(tmp_path, texts=(text,))
+    plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
+    sources, engine = {"trades": splits_of(made.workload.streams[0])}, in_process()
+    rows = pa.concat_tables([pq.read_table(path) for path in made.paths])
+    (tmp_path / "left").mkdir()
+
+    def is_right(left: pa.Table) -> bool:
+        pq.write_table(left, tmp_path / "left" / "answers.parquet")
+        given = Answers([str(tmp_path / "left" / "answers.parquet")]), plan, sources, DAY, {"trades": 4 * DAY}
+        (check,) = row_windows.recomputed_rows(engine, *given, "seed")
+        return bool(check["success"])
+
+    assert is_right(rows)
+    keys = rows["key"].to_pylist()
+    missed = [
+        keys[number]
+        for number in range(len(rows))
+        if is_right(pa.concat_tables([rows.slice(0, number), rows.slice(number + 1)]))
+    ]
+    assert not is_right(rows.slice(0, 0))
+    # nothing of the keys that were looked at, whatever was left out
+    assert not missed if len(set(keys)) == 1 else 0 < len(missed) < len(rows)
+
+
+@settings(FAST, max_examples=examples(30), suppress_health_check=list(HealthCheck))
+@given(case=row_cases(most_queries=1), most=st.sampled_from((3, 1_000_000)))
+def test_rows_that_make_a_window_are_noticed_where_there_is_none(case: Case, most: int) -> None:
+    """Of whatever part of the interval they are looked for in; where the oracle has no window, there is no error."""
+    (query,) = case.workload.queries
+    if not row_windows._answers_all(query):
+        return
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_windows, "FEW_EVENTS", most)
+        (Path(place) / "trades").mkdir()
+        pq.write_table(case.events, Path(place) / "trades" / "0.parquet")
+        (stream,) = case.workload.streams
+        source = replace(stream.source, format="parquet", path=str(Path(place) / "trades"))
+        workload = Workload((query,), (replace(stream, source=source),))
+        plan = build_plan(workload, {stream.name: Fraction(1)}, "weave-share")
+        sources = {stream.name: splits_of(workload.streams[0])}
+        found = row_windows.recomputed_rows(
+            in_process(), Answers([]), plan, sources, case.begin, {stream.name: case.end}, "seed"
+        )
+    is_right = all(check["success"] for check in found)
+    assert is_right or len(answers(query, case.events, "ts", case.begin, case.end))
+    held = case.events.filter(_within(case.events["ts"], case.begin, case.end))
+    per = [name for name, _ in query.group_by if name in (query.window.per or ())]
+    counts = [held.num_rows] if not per else held.group_by(per).aggregate([([], "count_all")])["count_all"].to_pylist()
+    if most > len(case.events):
+        assert is_right == (max(counts, default=0) < query.window.range + query.window.slide - 1)
+
+
+def _within(times: Any, begin: int, end: int) -> Any:
+    moments = times.cast(pa.int64())
+    return pc.and_(pc.greater_equal(moments, begin), pc.less(moments, end))
+
+
+# --------------------------------------------------------------------------------------------- beside Spark
+@pytest.mark.longer
+@pytest.mark.spark
+@settings(
+    FAST, max_examples=examples(8), suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
+@given(case=row_cases(most_queries=2))
+def test_the_oracle_agrees_with_sparks_row_number(spark: SparkSession, case: Case) -> None:
+    # Spark 4.2 loses the rows of a table with empty batches before them
+    frame = spark.createDataFrame(case.events.combine_chunks())
+    instant = pa.timestamp("us", "UTC")
+    for query in case.workload.queries:
+        # what is compared here is which rows are in which window: one exact output says that
+        query = replace(query, outputs=(LISTED,), having=())
+        types = [instant, instant, pa.int64(), *(arrow_type(type) for _, type in query.group_by), pa.string()]
+        names = column_names(query)
+        rows = unshared(frame, query, "ts").toArrow()
+        rows = rows.cast(pa.schema(list(zip([*names[:2], "position", *names[2:]], types, strict=True))))
+        ends = rows["window_end"].cast(pa.int64())
+        rows = rows.filter(pc.and_(pc.greater(ends, case.begin), pc.less_equal(ends, case.end)))
+        assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == []
+
+
+LISTED = Output("listed", "top_k", Column("seen"), TIMESTAMP, STRING, parameter=Decimal(1000))
