@@ -114,7 +114,7 @@ class World:
 
     def script(self, text: str) -> Path:
         place = self.folder / "spark_jobs" / "jobs" / "aggregate_windows.py"
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
         return place
 
