@@ -67,7 +67,8 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 
 def arrows_of(modules: Mapping[str, ast.Module]) -> dict[str, set[str]]:
     """For each room of spark_jobs, by path of its modules, the rooms that it imports."""
-    rooms = {path.split("/")[1].removesuffix(".py") for path in modules if path.startswith("spark_jobs/")} - {"__init__"}
+    paths = [path for path in modules if path.startswith("spark_jobs/")]
+    rooms = {path.split("/")[1].removesuffix(".py") for path in paths} - {"__init__"}
     arrows: dict[str, set[str]] = {room: set() for room in rooms}
     for path, tree in modules.items():
         if path.startswith("spark_jobs/") and (room := path.split("/")[1].removesuffix(".py")) in rooms:
@@ -145,7 +146,7 @@ def figures(checkout: Path) -> dict[str, int]:
     arrows = arrows_of(trees)
     on_kind = {path: len(WINDOW_KINDS.findall(texts[path])) for path in product}
     on_format = {path: len(FORMATS.findall(texts[path])) for path in product}
-    rooms = Counter({room: 0 for room in arrows})
+    rooms = Counter(dict.fromkeys(arrows, 0))
     for path in product:
         if path.startswith("spark_jobs/") and (room := path.split("/")[1].removesuffix(".py")) in arrows:
             rooms[room] += lines[path]

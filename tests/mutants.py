@@ -52,6 +52,7 @@ GROUND = (
     "optimizer/workload",
     "optimizer/errors",
     "spark_jobs",
+    "spark_jobs/store",
     "heddle",
     "spark_jobs/store/warehouse",
     "spark_jobs/engine",
@@ -76,6 +77,11 @@ ALSO = {
     "heddle/local": ("tests/dags/test_attempts.py",),
     "plugins": ("tests/dags/test_timetable.py",),
     "dags": ("tests/dags/test_dags.py", "tests/dags/test_load_flights.py"),
+    "spark_jobs/jobs": ("tests/spark_jobs/pipeline/test_history.py", "tests/spark_jobs/engine/test_submitted.py"),
+    "spark_jobs/streams/sources/formats": (
+        "tests/spark_jobs/streams/test_stored_names.py",
+        "tests/spark_jobs/streams/test_sources.py",
+    ),
     "spark_jobs/windows/finals": ("tests/spark_jobs/windows/test_final_aggregates.py",),
     "spark_jobs/windows/row_windows": (
         "tests/spark_jobs/windows/test_rows.py",

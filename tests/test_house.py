@@ -308,7 +308,7 @@ def format_readers(modules: Modules) -> list[str]:
 
 def test_formats_are_compared_nowhere(modules: Modules) -> None:
     # what only Spark reads has no class, but is copied in one place; a view in SQL reads a table of Delta Lake or files
-    assert format_readers(modules) == ["spark_jobs/streams/copies/origins.py", "spark_jobs/results/views.py"]
+    assert format_readers(modules) == ["spark_jobs/results/views.py", "spark_jobs/streams/copies/origins.py"]
 
 
 def test_a_comparison_of_formats_is_noticed() -> None:

@@ -39,7 +39,14 @@ def test_the_optimizer_is_pure_python_and_numpy() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["planning.refresh", "results.read", "warehouse.warehouse", "sources.decoding", "partials.lifting", "finals.stage"],
+    [
+        "pipeline.planning.refresh",
+        "results.read",
+        "store.warehouse.warehouse",
+        "streams.sources.decoding",
+        "windows.partials.lifting",
+        "windows.finals.stage",
+    ],
 )
 def test_what_plans_and_reads_loads_no_spark(module: str) -> None:
     found = loaded(f"import spark_jobs.{module}")

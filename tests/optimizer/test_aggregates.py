@@ -23,7 +23,7 @@ from optimizer.aggregates.exact_sums import decimal_texts, exact_total, two_prod
 from optimizer.aggregates.lowering import json_texts, nearest_rank, share_of
 from optimizer.aggregates.ordinals import doubles_of_ordinals, hash64, hash64_of_texts, ordinals_of_doubles
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
-from optimizer.aggregates.state_kinds import STATE_KINDS, StateKind, combine, subtract
+from optimizer.aggregates.state_kinds import STATE_KINDS, StateKind, combine, kinds_of, subtract
 from optimizer.aggregates.states import (
     DOUBLE_SUMS,
     EXACT_BOTH,
@@ -32,7 +32,6 @@ from optimizer.aggregates.states import (
     MULTISETS,
     PAIRS,
     ROWS,
-    SUMS_OF_DOUBLES,
     Lowered,
     Multisets,
     State,
@@ -724,7 +723,7 @@ def test_no_value_at_all_is_null(name: str, type: Type) -> None:
     longs = {kind: np.zeros((1, 2), dtype=np.int64) for kind in (*EXACT_POWERS, *EXACT_BOTH)}
     states |= (
         longs
-        | {kind: np.zeros((1, 2)) for kind in SUMS_OF_DOUBLES}
+        | {kind: np.zeros((1, 2)) for kind in kinds_of("double-double")}
         | dict.fromkeys(("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7]))
     )
     states |= dict.fromkeys(DOUBLE_SUMS, ExactSums.nothing(1))

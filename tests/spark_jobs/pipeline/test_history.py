@@ -133,12 +133,12 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
         return found
 
     for name, replacement in {
-        "warehouse.warehouse.Warehouse": SimpleNamespace(open=lambda *_, **__: None),
-        "planning.project_streams.of_project": lambda *_: None,
-        "warehouse.publish_log.lost_publications": lambda *_: [],
-        "run.history.outdated": lambda *_: [late, SimpleNamespace(begin=DAY, end=2 * DAY, radius="one day")],
+        "store.warehouse.warehouse.Warehouse": SimpleNamespace(open=lambda *_, **__: None),
+        "pipeline.planning.project_streams.of_project": lambda *_: None,
+        "store.warehouse.publish_log.lost_publications": lambda *_: [],
+        "pipeline.run.history.outdated": lambda *_: [late, SimpleNamespace(begin=DAY, end=2 * DAY, radius="one day")],
         "engine.choice.Engine": lambda *_, **__: SimpleNamespace(stop=lambda: print("stopped")),
-        "run.interval.run": run,
+        "pipeline.run.interval.run": run,
     }.items():
         monkeypatch.setattr(f"spark_jobs.{name}", replacement)
     assert main(["--warehouse", "w", "--plan-version", "1", "--days", "1"]) == 1
