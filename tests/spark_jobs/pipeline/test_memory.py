@@ -147,6 +147,21 @@ def test_passes_of_one_task_find_the_same_answers(folder: Path, tmp_path: Path, 
     assert more > 2 * files
 
 
+@pytest.mark.parametrize(("shape", "other"), [("sums", "texts"), ("texts", "minutes"), ("minutes", "sums")])
+def test_rows_of_other_synopses_in_the_same_buckets_change_no_answer(
+    folder: Path, tmp_path: Path, shape: str, other: str
+) -> None:
+    stream = benchmark.stream_of(folder / "events")
+    work = benchmark.work_of(shape, stream)
+    benchmark.partials(work, stream, tmp_path / "mine", TASK_MEMORY)
+    benchmark.partials(benchmark.work_of(other, stream), stream, tmp_path / "others", TASK_MEMORY)
+    mine, others = (sorted(map(str, (tmp_path / name).rglob("*.parquet"))) for name in ("mine", "others"))
+    expected, *_ = results(tmp_path / "plenty", work, mine, TASK_MEMORY.bytes)
+    for memory in (TASK_MEMORY.bytes, 1 << 20):
+        answered, too_large, _ = results(tmp_path / f"with {memory}", work, [*mine, *others], memory)
+        assert too_large == set() and answered.equals(expected)
+
+
 def test_passes_over_instants_have_windows_of_their_own(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
