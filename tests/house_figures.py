@@ -2,7 +2,8 @@
 
     python -m tests.house_figures [CHECKOUT ...] [--json FILE]
 
-Each CHECKOUT is a column; without any, this one is the only column. Nothing is imported, so other commits can be read.
+Each CHECKOUT is a column. Without one, the only column is this checkout. The command imports nothing, so it also reads
+other commits.
 
 *Code lines* are lines with a token that is no comment, no docstring and no blank. A *room* is a direct child of
 ``spark_jobs``; an *arrow* leads from a room to a room that it imports, except under ``TYPE_CHECKING``; *floors* are the

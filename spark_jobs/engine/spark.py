@@ -38,7 +38,10 @@ def _of_executors(text: str) -> HeddleError | None:
 
 
 def _interruption(error: BaseException) -> KeyboardInterrupt | None:
-    """The interruption that an error followed: of a JVM that is told to end as well, PySpark's own clean-up fails."""
+    """Return the interruption that led to an error, if any.
+
+    SIGTERM may end the JVM at the same time. PySpark's clean-up then raises an error that hides the interruption.
+    """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__context__

@@ -294,7 +294,7 @@ def _read(paths: Sequence[str], piece: _Piece, most: int, weights: _FragmentByte
 def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa.Table] | None:
     """A family with its rows combined into its cells as they are read, of the states that its queries need; None if
     those have more bytes than ``most``."""
-    # in the buckets there are rows of other synopses, too
+    # the buckets also hold rows of other synopses
     piece = replace(piece, is_whole=False)
     (part,) = piece.parts
     query, waiting, size = part.queries[0], list[pa.Table](), 0
