@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house_figures import imports_of
+
 ROOT = Path(__file__).resolve().parents[1]
 OWN = ("heddle", "optimizer", "spark_jobs", "plugins", "dags")
 
@@ -405,3 +407,27 @@ def test_a_command_that_computes_is_noticed() -> None:
     fits, long = command + line * 15, command + line * 16
     assert long_commands(of("heddle/cli/a.py", fits)) == []
     assert long_commands(of("heddle/cli/a.py", long)) == ["heddle/cli/a.py status"]
+
+
+# ----------------------------------------------------------------------------------------------------- tests
+def importers_of_tests(modules: Modules) -> list[str]:
+    """Modules that import a test file, or a name of one."""
+    is_test = re.compile(r"tests\.(\w+\.)*test_\w+")
+    return [path for path, module in modules.items() if any(map(is_test.fullmatch, imports_of(module.tree)))]
+
+
+def test_no_module_imports_a_test() -> None:
+    paths = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "tests").rglob("*.py"))}
+    assert len(paths) > 300
+    assert importers_of_tests({name: Module(name, path.read_text()) for name, path in paths.items()}) == []
+
+
+def test_an_import_of_a_test_is_noticed() -> None:
+    for text in (
+        "import tests.heddle.test_a",
+        "from tests import test_a",
+        "from tests.heddle.test_a import query",
+        "def test_b():\n    from tests.heddle import world, test_a",
+    ):
+        assert importers_of_tests(of("tests/test_b.py", text)) == ["tests/test_b.py"]
+    assert importers_of_tests(of("tests/test_b.py", "from tests.heddle.testing import test\nimport tests.world")) == []

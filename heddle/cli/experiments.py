@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,16 +35,27 @@ def experiments(
     as_json: AsJson = False,
 ) -> None:
     """Measure the papers' figures and tables again, on their workloads, beside what the papers say. Needs no JVM."""
-    chosen = _chosen(paper, figure)
-    if listing:
-        return _list_experiments(chosen, as_json)
-    if paper is None:
+    if paper is None and not listing:
         raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom, sharon or golab), or --list")
     with telling_errors():
+        _check_installed(is_drawing=not listing)
+        chosen = _chosen(paper, figure)
+        if listing or paper is None:
+            return _list_experiments(chosen, as_json)
         _check_chosen(chosen, paper, figure)
         measured = [_measured_to(output, experiment, full, as_json) for experiment in chosen]
     if as_json:
         print_json({"experiments": measured})
+
+
+def _check_installed(is_drawing: bool) -> None:
+    """Raise HDL-904 if the experiments, or what they are drawn with, are not installed."""
+    if find_spec("optimizer.papers") is None:
+        message = "optimizer.papers is not installed: the experiments are in Heddle's repository only"
+        raise HeddleError("HDL-904", message, "clone the repository, run make setup and repeat the command there")
+    if is_drawing and find_spec("matplotlib") is None:
+        message = "matplotlib is not installed, which draws the experiments' charts"
+        raise HeddleError("HDL-904", message, "pip install 'heddle[papers]'")
 
 
 def _chosen(paper: Paper | None, figure: str | None) -> list[Experiment]:

@@ -44,7 +44,7 @@ from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
 from spark_jobs.pipeline.planning.publication import publish_plan
-from spark_jobs.pipeline.run import partials_stage, preparation
+from spark_jobs.pipeline.run import partials_stage, preparation, stage_tasks
 from spark_jobs.store.warehouse.data_files import BUCKETS
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import INTERVAL, plan_of, shared_run
@@ -281,7 +281,7 @@ def simulate(events: int, queries: int, console: Console) -> None:
         lifted = [chance.choice(found[few].tasks["partials"]) for _ in range(splits)]
         # partial rows of whole buckets come out of as many files as tasks wrote
         for cores in (16, 64, 256):
-            files = min(splits, partials_stage.TASKS_A_CORE * cores)
+            files = min(splits, stage_tasks.TASKS_A_CORE * cores)
             slices = -(-cores // BUCKETS)
             final = line(lambda of: sum(of.tasks["finals"]) / BUCKETS, files) / slices
             read = line(lambda of: max(of.tasks["finals"]) / max(sum(of.tasks["finals"]) / BUCKETS, 1e-9), files)
@@ -296,7 +296,7 @@ def simulate(events: int, queries: int, console: Console) -> None:
             stages = (lifted, finals, answers, sampled)
             at_most = cores, found[few].answers // ANSWERS_A_TASK, recompute.TASKS_A_CORE * cores
             tasks = [
-                together(lifted, partials_stage.parts_of([1.0] * splits, cores, partials_stage.TASKS_A_CORE * cores)),
+                together(lifted, partials_stage.parts_of([1.0] * splits, cores, stage_tasks.TASKS_A_CORE * cores)),
                 *(together(times, shares(len(times), most)) for times, most in zip(stages[1:], at_most, strict=True)),
             ]
             spans = [makespan(parts, cores, launch, begin) for parts in tasks]

@@ -41,7 +41,7 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.windows.lookups.loading import QueryLookups, Reader
 from spark_jobs.windows.lookups.lookups import Lookups
 from tests.benchmarks.intervals import filled, look_up, nanoseconds, online_median
-from tests.spark_jobs.windows.test_lookup import stored
+from tests.spark_jobs.windows.stored_partials import stored
 
 Array = np.ndarray[Any, Any]
 

@@ -24,8 +24,8 @@ from tests.benchmarks.counting import WAYS, Counting
 from tests.benchmarks.engines import PEERS, ClickHouse, DuckDB, Engine, Flink, installed
 from tests.benchmarks.peers import INTERVAL, Setting, SparkJobs
 from tests.benchmarks.purchases import LENGTHS, PATTERNS, SCHEMA, purchases
+from tests.benchmarks.rendering import rendered
 from tests.benchmarks.sharing import measure, tables
-from tests.benchmarks.test_sharing import rendered
 from tests.benchmarks.trades import DAY_START
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from tests import oracle
 from tests.benchmarks import rollup_days
 from tests.benchmarks.engines import installed
 from tests.benchmarks.peers import Interval, Setting
+from tests.benchmarks.rendering import rendered
 from tests.benchmarks.rollup import ROLLUPS, Day, DuckDBRollup, Rollup, Unit, Way, families_of, units_of
 from tests.benchmarks.rollup_days import Ground, compare, empty, measure, tables, tune
-from tests.benchmarks.test_sharing import rendered
 from tests.benchmarks.trades import DAY_START, HEAVY, REGULAR, SCHEMA, workload_of
 from tests.sizes import examples
 

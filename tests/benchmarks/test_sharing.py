@@ -3,7 +3,6 @@ measured."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import threading
@@ -17,8 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from optimizer.workload.values import ACQ, SECOND, Stream
 from tests import oracle
@@ -35,6 +32,7 @@ from tests.benchmarks.peers import (
     spent_by,
 )
 from tests.benchmarks.query_sql import Fragments, states_of
+from tests.benchmarks.rendering import rendered
 from tests.benchmarks.sharing import measure, tables
 from tests.benchmarks.trades import DAY_START, FILTERS, HEAVY, KINDS, REGULAR, generate, workload_of
 from tests.benchmarks.workers import own_processes
@@ -285,10 +283,3 @@ def test_growth(setting: Setting, tmp_path: Path) -> None:
     spent = [one.run.median for one in found]
     assert f"{(spent[1] - spent[0]) / 15 * 1000:+.3f}" in rendered([curve_table("keys", found)])
     json.dumps([one.to_json() for one in found], allow_nan=False)
-
-
-def rendered(shown: Sequence[Table]) -> str:
-    console = Console(width=200, file=io.StringIO())
-    for table in shown:
-        console.print(table)
-    return console.file.getvalue()  # type: ignore[attr-defined]

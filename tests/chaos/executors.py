@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from spark_jobs.audit.checks import suite
-from spark_jobs.pipeline.run import partials_stage
+from spark_jobs.pipeline.run import partials_stage, stage_tasks
 from spark_jobs.store.warehouse.data_files import BUCKETS
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -55,7 +55,7 @@ def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], No
 
 STAGES: dict[str, tuple[Any, str]] = {
     "lift_task": (partials_stage, "lift_task"),
-    "finals_task": (partials_stage, "done"),
+    "finals_task": (stage_tasks, "done"),
 }
 """Where the tasks of both stages are looked up."""
 

@@ -26,7 +26,7 @@ from optimizer.windows.alignment import day_label
 from spark_jobs.operations import file_checks
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.pipeline.planning import publication as publication_module
-from spark_jobs.pipeline.run import finals_stage, narrowing, partials_stage, preparation, publication
+from spark_jobs.pipeline.run import finals_stage, narrowing, preparation, publication, stage_tasks
 from spark_jobs.pipeline.run import values as values_module
 from spark_jobs.results import own_table, tables
 from spark_jobs.store.warehouse import data_files, held_tables, plans, publish_log, schemas
@@ -255,13 +255,13 @@ def answered_from_whatever_is_there(patch: Patch) -> None:
 
 def incomplete_said_to_be_complete(patch: Patch) -> None:
     """The last file of partial rows is lost, what says that they are complete is not."""
-    held = partials_stage.of_outcomes
+    held = stage_tasks.of_outcomes
 
     def written(*given: Any) -> Any:
         made, broken = held(*given)
         return made[:-1], broken
 
-    patch.setattr(partials_stage, "of_outcomes", written)
+    patch.setattr(stage_tasks, "of_outcomes", written)
 
 
 # ------------------------------------------------------------------------------------------- plans and maintenance

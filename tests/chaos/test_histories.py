@@ -27,9 +27,10 @@ from spark_jobs.store.warehouse.schemas import micros
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos.conftest import Counted
 from tests.chaos.orders import in_process
-from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
+from tests.chaos.world import CLOCK, MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
+from tests.spark_jobs.case_runs import planned, published, stored, wrong
+from tests.spark_jobs.kernels import ALGORITHMS
 from tests.spark_jobs.laboratory import outdated
-from tests.spark_jobs.test_differential import ALGORITHMS, planned, published, stored, wrong
 from tests.workloads import Case, cases, row_cases, sequence_cases, spans_of
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
@@ -201,10 +202,6 @@ def late_events(most: int, part: int = 0) -> tuple[int, int]:
 
     check()
     return count, narrow
-
-
-CLOCK = 1 << 52
-"""Long after everything, in microseconds."""
 
 
 def instants_of(events: pa.Table) -> list[int]:

@@ -23,8 +23,8 @@ from tests.chaos.orders import Orders, in_process, in_turns
 from tests.chaos.world import REFUSED, without_audit
 from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.pipeline.test_live_sessions import Clock
-from tests.spark_jobs.pipeline.test_refreshes import BOUND, scheduled
+from tests.spark_jobs.pipeline.live_clock import Clock
+from tests.spark_jobs.pipeline.refresh_bounds import BOUND, scheduled
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))

@@ -23,7 +23,7 @@ from tests.chaos.conftest import Counted
 from tests.chaos.driver import ROOT, UNTRACEABLE, Drivers, Order, drivers
 from tests.chaos.executors import killed_in, this_worker
 from tests.chaos.world import PLANS, Race, copied, template, without_audit
-from tests.dags.test_end_to_end import standalone_cluster
+from tests.dags.standalone_cluster import standalone_cluster
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 if TYPE_CHECKING:

@@ -515,3 +515,7 @@ def interrupted(template: Path, place: Path, step: str, after: bool, intruder: s
 
     judged(played, play, [f"{intruder}, {'after' if after else 'before'} {step}"])
     return played
+
+
+CLOCK = 1 << 52
+"""Long after everything, in microseconds."""

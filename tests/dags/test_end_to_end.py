@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.dags.standalone_cluster import standalone_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.spark
@@ -73,41 +73,6 @@ def late():
         events.write("2013-07-01 12:05:00,a,5\\n")
 print("RESULT" + json.dumps({name: runs[name]() for name in sys.argv[3:]}))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@contextmanager
-def standalone_cluster(place: Path) -> Iterator[str]:
-    """A Spark standalone master with two workers on loopback; its URL."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    environment = os.environ | {
-        **{"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
-        **{"SPARK_WORKER_DIR": str(place / "work"), "SPARK_LOG_DIR": str(place / "logs")},
-    }
-    head = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
-    master = [head[0], f"{head[1]}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = [head[0], f"{head[1]}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"]
-    log = (place / "cluster.log").open("w")
-    running = [
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        for command in (master, *[[*worker, "--memory", "1g", url]] * 2)
-    ]
-    try:
-        yield url
-    finally:
-        for process in reversed(running):
-            process.terminate()
-        for process in running:
-            process.wait(60)
 
 
 ALL = ("dry", "first", "again", "aggregate", "repeat", "repair", "look")

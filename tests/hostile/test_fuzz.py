@@ -6,8 +6,6 @@ names its seed; ``HEDDLE_FUZZ=1 HEDDLE_FUZZ_SEED=<seed> python -m pytest tests/h
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -22,24 +20,10 @@ from spark_jobs.pipeline.planning.requested import parse_rate, parse_rates
 from spark_jobs.pipeline.planning.what_if import RateChange
 from spark_jobs.streams.sources.decoding import parse_instant
 from spark_jobs.windows.lookups.loading import parse_group, parse_having
-from tests.hostile.guard import WINDOW, Canary, TooLong, bounded, check_findings, parsed, told
+from tests.hostile.guard import WINDOW, Canary, bounded, check_findings, parsed, told
 from tests.hostile.mutations import NASTY, mutated
+from tests.hostile.seeds import COUNT, each
 from tests.hostile.valid_queries import query
-
-COUNT = int(os.environ.get("HEDDLE_FUZZ", "5000"))
-FIRST = int(os.environ.get("HEDDLE_FUZZ_SEED", "0"))
-
-
-def each(test: str, count: int, check: Callable[[int], str]) -> Counter[str]:
-    """Checks so many seeds; a failure says how to repeat it. What ``check`` returned, counted."""
-    outcomes = Counter[str]()
-    for seed in range(FIRST, FIRST + count):
-        try:
-            outcomes[check(seed)] += 1
-        except (Exception, TooLong) as error:
-            again = f"HEDDLE_FUZZ=1 HEDDLE_FUZZ_SEED={seed} python -m pytest tests/hostile/test_fuzz.py -k {test}"
-            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\nagain: {again}") from error
-    return outcomes
 
 
 def test_mutated_queries(canary: Canary) -> None:

@@ -13,7 +13,7 @@ from optimizer.migration.words import LIMITS, Dialect
 from tests.hostile import attacks
 from tests.hostile.guard import STREAMS, Canary, bounded, check_findings, filled, told
 from tests.hostile.mutations import mutated
-from tests.hostile.test_fuzz import COUNT, each
+from tests.hostile.seeds import COUNT, each
 from tests.hostile.valid_queries import query
 from tests.in_process import heddle
 

@@ -18,7 +18,7 @@ from spark_jobs.streams.sources.expressions import arrow_type
 from tests.metrics.corpus import PAGE, Metric, expressed, metrics, page, read, streams
 from tests.oracle import answers
 from tests.sizes import examples
-from tests.spark_jobs.test_differential import ALGORITHMS, differences, kernel_answers
+from tests.spark_jobs.kernels import ALGORITHMS, differences, kernel_answers
 from tests.workloads import Case
 
 LEAST = 90

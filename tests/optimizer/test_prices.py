@@ -18,7 +18,7 @@ from optimizer.synopses.synopsis import synopses_of
 from optimizer.windows.edge_counting import edge_rate
 from optimizer.workload.values import ACQ, SECOND, Window, Workload
 from tests.optimizer.searching import RATES, window_lists
-from tests.optimizer.test_shards import STREAM, above, query, sample
+from tests.optimizer.shard_samples import STREAM, above, query, sample
 from tests.sizes import examples
 
 Together = Sequence[Sequence[str]]

@@ -304,6 +304,20 @@ def test_experiments_used_wrongly(place: Path) -> None:
     assert heddle("experiments", "f1", "--output", "taken")[0] == 2
 
 
+@pytest.mark.usefixtures("two_experiments")
+def test_experiments_name_what_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = heddle("experiments", "f1", "--output", "charts")
+    assert (code, out) == (1, "") and "HDL-904" in err and "pip install 'heddle[papers]'" in err
+    assert "measured" not in err and not (place / "charts").exists()
+    assert heddle("experiments", "--list")[0] == 0
+    monkeypatch.setitem(sys.modules, "optimizer.papers", None)
+    for arguments in (["f1", "--output", "charts"], ["--list"]):
+        code, out, err = heddle("experiments", *arguments)
+        assert (code, out) == (1, "") and "HDL-904" in err and "repository" in err and "make setup" in err
+    assert not (place / "charts").exists()
+
+
 @pytest.mark.spark
 def test_a_run_is_published_read_back_and_repeated_in_vain(place: Path) -> None:
     """The whole command in processes of its own, as people call it."""

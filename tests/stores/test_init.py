@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from heddle.cli.app import app
 from spark_jobs.store.storage import Place
 from tests.spark_jobs.laboratory import steady, table_of
-from tests.stores.test_storage import WRONG
+from tests.stores.credentials import WRONG
 
 
 def initiated(folder: Path, *words: str) -> Result:

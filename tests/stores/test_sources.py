@@ -45,9 +45,9 @@ from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Event, steady, table_of
-from tests.spark_jobs.streams.test_arrivals import LATER
+from tests.spark_jobs.streams.feed import LATER
+from tests.stores.credentials import WRONG
 from tests.stores.proxy import Fate, Rule, StoreProxy
-from tests.stores.test_storage import WRONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.sizes import examples
+from tests.stores.credentials import WRONG
 from tests.stores.proxy import Fate, Rule, StoreProxy
 
 
@@ -22,13 +22,6 @@ from tests.stores.proxy import Fate, Rule, StoreProxy
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place.of(tmp_path / "a folder" if request.param == "folder" else request.getfixturevalue("place"))
 
-
-WRONG = {
-    "AWS_SECRET_ACCESS_KEY": "not the right one",
-    "AWS_ACCESS_KEY_ID": "KNOBODY",
-    "AZURE_STORAGE_ACCOUNT_KEY": b64encode(b"not the right one").decode(),
-}
-"""Credentials that are refused, by their names."""
 
 LETTERS = st.characters(codec="utf-8", exclude_characters="/\\\0", exclude_categories=["C"])
 NAMES = st.text(LETTERS, min_size=1, max_size=20)

@@ -22,7 +22,7 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
 from spark_jobs.audit.checks.inspection import Findings, inspection_of
 from spark_jobs.engine.workers import Count, Task, tasks_for
-from spark_jobs.pipeline.run import division, partials_stage, preparation
+from spark_jobs.pipeline.run import division, partials_stage, preparation, stage_tasks
 from spark_jobs.pipeline.run.division import Slice, by_bucket
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, PreparedRun, Run
 from spark_jobs.pipeline.run.window_kinds import KINDS
@@ -257,7 +257,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
             task, pieces = _answering(made, answering)
             queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
             description = f"finals of {number_of(len(queries), 'query')}"
-            outcome = partials_stage.done(run, inspecting(task, inspection), pieces, most, description)
+            outcome = stage_tasks.done(run, inspecting(task, inspection), pieces, most, description)
             outcomes, counts = outcome.results, counts + outcome.counts
             staged += [outcome for outcome in outcomes if isinstance(outcome, Written)]
             too_large |= {outcome.query: outcome for outcome in outcomes if isinstance(outcome, TooLarge)}

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
-from optimizer.errors.diagnostics import count as number_of
-from optimizer.windows.alignment import day_label
-from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.engine.workers import Count, StageOutcome, Task, tasks_for
-from spark_jobs.pipeline.run import narrowing, preparation, rows_stage
-from spark_jobs.pipeline.run.derivation_task import derivation_task
+from spark_jobs.engine.workers import Count, Task, tasks_for
+from spark_jobs.pipeline.run import narrowing, preparation, rows_stage, stage_tasks
 from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, events_of_slab, lift_task
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
@@ -33,15 +28,8 @@ from spark_jobs.windows.partials.fill_request import GROUP_LIMIT, FillRequest
 from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-
 EVENTS_A_TASK = 4_000_000
 """Events that are worth a task of the first stage, beyond one a core: each writes cells of its own."""
-
-TASKS_A_CORE = 2
-"""Most tasks of the first stage a core: with several, those that take longer are evened out."""
 
 FIRST_SHARE = 0.75
 """What the first task of each core reads of all events, if a core has several: those that follow even out."""
@@ -151,7 +139,7 @@ def write_partials(
     record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
     if not requests:
         return [], {}, None
-    files = derived_files(run, current, requests)
+    files = stage_tasks.derived_files(run, current, requests)
     lifted = [rest for request in requests for rest in request.lifted]
     broken: dict[str, SynopsisFailure] = {}
     events = None
@@ -160,31 +148,6 @@ def write_partials(
         files += more
     filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
     return filled, broken, events
-
-
-def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
-    """Files of what stored rows, as of ``current``, give of some requests."""
-    requests = [request for request in requests if request.stored]
-    if not requests:
-        return []
-    first, last = min(map(_first_stored, requests)), max(request.end for request in requests)
-    stored = [
-        file
-        for file in run.warehouse.files("partials", day_label(first), day_label(last - 1), current)
-        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
-    ]
-    paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
-    task = derivation_task(paths, requests, run.warehouse.path("partials"), settings().task_memory)
-    rows = sum(file["num_records"] or 0 for file in stored)
-    most = TASKS_A_CORE * tasks_for(rows, run.workers.width, len(paths))
-    outcome = done(run, task, len(paths), most, f"derive from {number_of(len(paths), 'file')}")
-    run.record.features["partial_rows_read"] += outcome.counts["rows"]
-    return of_outcomes(outcome.results)[0]
-
-
-def _first_stored(request: FillRequest) -> int:
-    """Where the first stored rows begin that may have something of a request."""
-    return request.begin // DAY * DAY if KINDS[request.synopsis.kind].by_days else request.begin
 
 
 def parts_of(sizes: Sequence[float], width: int, tasks: int) -> list[range]:
@@ -225,12 +188,12 @@ def _lifted(
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
     task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
     width = tasks_for(events, run.workers.width, len(wanted))
-    tasks = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
+    tasks = min(max(width, int(events // EVENTS_A_TASK)), stage_tasks.TASKS_A_CORE * width)
     parts = parts_of([split.rows_about() for split in wanted], width, tasks)
-    outcome = done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
+    outcome = stage_tasks.done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]
-    files, broken = of_outcomes(outcomes)
+    files, broken = stage_tasks.of_outcomes(outcomes)
     counts = run.counts.setdefault(stream.name, [])
     counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
     # of what was stored before nothing is read
@@ -269,21 +232,3 @@ def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisW
         replace(request, most_groups=GROUP_LIMIT) if request.synopsis.fingerprint in counters else request
         for request in requests
     ]
-
-
-def of_outcomes(outcomes: Sequence[Any]) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
-    """Of what tasks yield the files, and what failed alone by fingerprint."""
-    files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
-    return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure)}
-
-
-def done(run: Run, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-    """What the run's workers make of a task for the numbers 0 .. pieces - 1, on at most ``most`` of them at once.
-
-    Raises a coded error.
-    """
-    interval = f"{format_instant(run.record.begin)} .. {format_instant(run.record.end)}"
-    try:
-        return run.workers.run(task, pieces, most, f"{description} {interval}")
-    except Exception as error:
-        raise coded_error(error) from error

@@ -14,7 +14,7 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.engine.workers import EVENTS
-from spark_jobs.pipeline.run import partials_stage
+from spark_jobs.pipeline.run import stage_tasks
 from spark_jobs.pipeline.run.values import PreparedRun, Run
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, reading
@@ -84,7 +84,7 @@ def write_rows(
     record.synopses_reused += len(fillable) - len({request.synopsis.fingerprint for request in requests})
     if not requests:
         return parts, [], broken
-    files = partials_stage.derived_files(run, current, requests)
+    files = stage_tasks.derived_files(run, current, requests)
     failed_too: dict[str, SynopsisFailure] = {}
     lifted = [rest for request in requests for rest in request.lifted]
     if lifted:
@@ -105,9 +105,9 @@ def _lifted(
     blocks = next(iter(counts.values())).blocks(first, last, most)
     blocks = [block for block in blocks if requests_within(requests, *block)]
     task = rows_task(stream, splits, blocks, requests, counts, run.warehouse.path("partials"), memory)
-    outcome = partials_stage.done(run, task, len(blocks), run.workers.width, f"rows {stream.name}")
+    outcome = stage_tasks.done(run, task, len(blocks), run.workers.width, f"rows {stream.name}")
     run.record.features["events"] += outcome.counts[EVENTS]
-    return partials_stage.of_outcomes(outcome.results)
+    return stage_tasks.of_outcomes(outcome.results)
 
 
 def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:

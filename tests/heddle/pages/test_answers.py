@@ -11,7 +11,6 @@ import urllib.request
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -28,8 +27,6 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import (
     ACQ,
     LONG,
-    SECOND,
-    STRING,
     TIMESTAMP,
     Output,
     Source,
@@ -41,20 +38,11 @@ from spark_jobs.operations.series import (
     Choice,
     Compared,
     ComparedRun,
-    FailedAnswer,
-    Group,
-    Happened,
     Line,
-    ListedQuery,
     Listing,
-    OutputLines,
     PlanCost,
-    QueryCost,
-    QueryRun,
-    QueryView,
     Sample,
     Span,
-    Sparkline,
     StreamDay,
     Streams,
     StreamView,
@@ -63,50 +51,9 @@ from spark_jobs.operations.series import (
 )
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from tests.heddle.pages.test_operations import NOW, read
-
-HOSTILE = "</title><script>alert(1)</script>\u202e\x1b[31m"
-HOUR = 3600 * SECOND
-WINDOW = Window(2 * HOUR, HOUR)
-SAMPLES = tuple(Sample(number * HOUR, float(number % 5), 1 + (number == 3)) for number in range(8))
-
-
-def listing() -> Listing:
-    one = ListedQuery("volume", "ops", "trades", "running", WINDOW, (0, 2 * HOUR, 3))
-    line = Sparkline("n", 4, "sum", SAMPLES)
-    rows = (
-        replace(one, sparkline=line),
-        replace(one, name="watch", late=90 * SECOND, errors=2, is_missing=True, sparkline=replace(line, groups=1)),
-        replace(one, name=HOSTILE, owner=HOSTILE, stream=HOSTILE, text=HOSTILE, state="paused", newest=None),
-    )
-    states, owners, days = {"running": 119, "paused": 1}, ("", "ops", HOSTILE), ("2026-02-27", "2026-02-28")
-    return Listing(NOW, Choice(), rows, 120, 3, states, owners, days, 1)
-
-
-def view(**rest: Any) -> QueryView:
-    outputs = (Output("n", "count", None, None, LONG),)
-    acq = ACQ(
-        "volume", "trades", WINDOW, outputs, group_by=(("symbol", STRING),), owner="ops", text=f"SELECT '{HOSTILE}'"
-    )
-    drawn = tuple(Line(f'["{name}"]', name, SAMPLES) for name in ("A", HOSTILE))
-    run = QueryRun("run-1", "published", NOW, 0, HOUR, 1, 2, 0, 12.0, 0.6)
-    cost = QueryCost(2, "trades-1", 14, ("a", HOSTILE), 0.05, 24, 240.0, 12.0, 61.5)
-    given: dict[str, Any] = {
-        **{
-            "now": NOW,
-            "query": acq,
-            "state": "running",
-            "since": 0,
-            "file": "w.sql",
-            "span": Span("week", DAY, 8 * DAY),
-        },
-        **{"outputs": (OutputLines("n", drawn),), "answers": 16, "earlier": 0, "groups": 9, "group": ""},
-        "top": tuple(Group(line.key, line.label, 3.0) for line in drawn),
-        **{"revised": 2, "failed": (FailedAnswer(HOUR, HOSTILE, "HDL-601"),), "failures": 1, "runs": (run,)},
-        **{"cost": cost, "history": (Happened(HOUR, "registered", 2, HOSTILE),), "warehouse": "/the/house"},
-        **{"newest": (0, 2 * HOUR, 1), "late": None},
-    }
-    return QueryView(**(given | rest))
+from tests.heddle.pages.answers_values import HOSTILE, HOUR, SAMPLES, WINDOW, listing, view
+from tests.heddle.pages.markup import read
+from tests.heddle.pages.operations_values import NOW
 
 
 # ------------------------------------------------------------------------------------------------- answers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, is_dataclass, replace
-from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -26,83 +25,12 @@ from spark_jobs.operations.values import (
     Radius,
     Refreshed,
     Revised,
-    Run,
     Sampled,
-    Saving,
     Stale,
     Touched,
-    Version,
 )
-
-NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
-VOID = {"meta", "br", "col", "input"}
-
-
-class _Page(HTMLParser):
-    """Reads a page strictly: every element is closed in order; links and forms lead to its neighbours only."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(tag)
-        for name, value in attrs:
-            assert not name.startswith("on") and name not in ("src", "srcdoc")
-            if name in ("href", "action"):
-                assert value is not None and re.fullmatch(r"[A-Za-z./?=&#%0-9_-]+", value), value
-                assert not value.startswith("/") and ":" not in value
-                self.links.append(value)
-            if name == "id" and value:
-                self.ids.append(value)
-        if tag not in VOID and not (self.get_starttag_text() or "").endswith("/>"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
-            self.text += data + " "
-
-
-def read(text: str) -> _Page:
-    assert "<script" not in text and "url(" not in text and "@import" not in text
-    found = _Page(text)
-    assert not {"script", "link", "img", "iframe", "object", "base"} & set(found.elements)
-    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
-    found.text = " ".join(found.text.split())
-    return found
-
-
-def run(number: int, **rest: Any) -> Run:
-    begin = number * DAY
-    made = Run(f"run-{number}", "published", NOW - timedelta(hours=30 - number), begin, begin + DAY, 1, 2, 100, 3, 5000)
-    return replace(made, **{"measured": 10.0, "predicted": 12.0, "wall": 5.0, "passed": 14, "checks": 14} | rest)
-
-
-WELL = Operations(
-    NOW,
-    2,
-    3,
-    (run(2), run(1)),
-    (Refreshed("watch", 8 * DAY, 6 * DAY, DAY, 0, 0, 0),),
-    (),
-    (28, 0),
-    (Sampled("run-1", NOW - timedelta(hours=29), 3, ()), Sampled("run-2", NOW - timedelta(hours=28), 3, ())),
-    savings=(Saving("ops", 2, 15.0, 45.0), Saving("", 1, 5.0, 5.0)),
-    intervals=2,
-)
+from tests.heddle.pages.markup import read
+from tests.heddle.pages.operations_values import DRY, HOSTILE, NOW, OUTCOME, VERSION, WELL, run
 
 
 def test_all_is_well() -> None:
@@ -223,9 +151,6 @@ def difference(lines: list[str]) -> str:
     return str(ENVIRONMENT.get_template("parts.html.j2").module.difference(fold_lines(lines)))  # type: ignore[attr-defined]
 
 
-HOSTILE = "<script>alert('x')</script>\"'&amp;<!--]]>\u202e\x1b[31m<a href=javascript:alert(1)>"
-
-
 def poisoned(value: Any) -> Any:
     """A value whose every text is hostile."""
     if isinstance(value, str):
@@ -248,15 +173,6 @@ FULL = replace(
     refreshed=(Refreshed("q", DAY, DAY, None, 1, 1, 1),),
     stale=(Stale(0, DAY, 1, 1, 1, 1, 1),),
 )
-VERSION = Version(1, NOW, "anna, manual__1", "because", "best", "paper", 2.0, 4.0, 3, 2)
-OUTCOME: dict[str, Any] = {
-    "version": 4,
-    "changed": True,
-    "plan": {"cost": 2.0, "cost_model": "paper", "baselines": {"no_share": 4.0, "weave_share": None}, "trees": [1, 2]},
-    "diff": ["+ query a", "- query b", "  plan: cost 1 -> 2"],
-    "diagnostics": [{"code": "HDL-401", "message": "no file", "hint": "look"}],
-}
-DRY = Refresh("manual__1", "success", NOW, "anna", {"dry_run": True, "reason": "more queries"}, OUTCOME)
 
 
 def test_hostile_text_stays_text() -> None:

@@ -42,9 +42,9 @@ from spark_jobs.operations.values import (
     Saving,
     Stale,
 )
-from tests.heddle.pages.test_answers import listing, view
-from tests.heddle.pages.test_operations import DRY, NOW, OUTCOME, VERSION, WELL, run
-from tests.heddle.pages.test_plan import EXAMPLE_3, planned, query
+from tests.heddle.pages.answers_values import listing, view
+from tests.heddle.pages.operations_values import DRY, NOW, OUTCOME, VERSION, WELL, run
+from tests.heddle.pages.plans import EXAMPLE_3, planned, query
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

@@ -20,7 +20,7 @@ from spark_jobs.operations.seen import SeenRun, newest_row_of
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from tests.heddle.pages.test_operations import HOSTILE
+from tests.heddle.pages.operations_values import HOSTILE
 
 UI = "http://127.0.0.1:4040"
 RECORD = RunRecord(

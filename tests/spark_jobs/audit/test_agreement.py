@@ -44,7 +44,7 @@ from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.spark_evidence import EVIDENCE
 from spark_jobs.audit.unshared.values import compared_outputs, recomputed_parts
 from spark_jobs.audit.unshared.windows import recompute
-from tests.spark_jobs.test_differential import kernel_answers, of_query
+from tests.spark_jobs.kernels import kernel_answers, of_query
 from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, takes
 
 if TYPE_CHECKING:

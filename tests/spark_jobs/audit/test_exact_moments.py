@@ -51,12 +51,12 @@ from tests.exact_moments import paired, shape, spread_of_exact
 from tests.former_rows import as_before
 from tests.oracle import answers, compare
 from tests.sizes import examples
+from tests.spark_jobs.kernels import decoded, differences, kernel_answers
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.test_differential import decoded, differences, kernel_answers
-from tests.spark_jobs.windows.test_derivation import kinds, watched
-from tests.spark_jobs.windows.test_lookup import stored
-from tests.spark_jobs.windows.test_rows import Store
-from tests.spark_jobs.windows.test_rows import wrong as wrong_rows
+from tests.spark_jobs.windows.lift_requests import kinds, watched
+from tests.spark_jobs.windows.row_store import Store
+from tests.spark_jobs.windows.row_store import wrong as wrong_rows
+from tests.spark_jobs.windows.stored_partials import stored
 from tests.workloads import Case
 
 SECOND = 1_000_000

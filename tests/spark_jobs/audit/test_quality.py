@@ -17,13 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimizer.workload.values import (
-    ACQ,
     BOOLEAN,
     DOUBLE,
     LONG,
     STRING,
     Calendar,
-    Column,
     Condition,
     Literal,
     Output,
@@ -37,31 +35,14 @@ from spark_jobs.audit.checks.suite import FINDINGS, expectations
 from spark_jobs.engine.choice import engine_of
 from spark_jobs.store.warehouse.data_files import bucket_of
 from spark_jobs.store.warehouse.plans import load_plan
-from spark_jobs.store.warehouse.schemas import RESULTS
 from spark_jobs.streams.sources.files import splits_of
 from tests.sizes import examples
+from tests.spark_jobs.audit.answer_rows import BEGIN, HOUR, LATE, NOON, PRICE, QUERY, SCHEMA, VOLUME, answer, written
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HOUR = 3_600_000_000
-NOON = datetime(2013, 7, 1, 12, tzinfo=UTC)
-BEGIN = int(NOON.timestamp()) * 1_000_000
-PRICE, VOLUME, LATE = Column("price"), Column("volume"), Column("late")
-QUERY = ACQ(
-    "q",
-    "trades",
-    Window(2 * HOUR, HOUR),
-    (
-        Output("n", "count", None, None, LONG),
-        Output("low", "min", PRICE, DOUBLE, DOUBLE),
-        Output("mean", "avg", PRICE, DOUBLE, DOUBLE),
-        Output("high", "max", PRICE, DOUBLE, DOUBLE),
-    ),
-    group_by=(("symbol", STRING),),
-    select=("symbol",),
-)
 AGO = replace(QUERY, name="ago", window=Window(2 * HOUR, HOUR, ago=30 * 60_000_000))
 OTHERS = replace(
     QUERY,
@@ -78,23 +59,9 @@ OTHERS = replace(
     select=(),
 )
 QUERIES = (QUERY, AGO, OTHERS)
-SCHEMA = pa.schema([pa.field(column.name, column.type) for column in RESULTS if column.name != "day"])
 
 
 GRAIN = ("stream", "query", "window_start", "window_end", "instant", "key")
-
-
-def answer(hour: int, symbol: str | None, **changes: Any) -> dict[str, Any]:
-    """An answer whose window starts so many hours after noon; ``key`` may be a list."""
-    start = NOON + timedelta(hours=hour)
-    end = start + timedelta(hours=2)
-    row = {
-        **{"stream": "trades", "query": "q", "window_start": start, "window_end": end, "instant": end},
-        **{"position": None, "key": "[null]" if symbol is None else f'["{symbol}"]'},
-        **{"longs": [3], "doubles": [1.0, 2.0, 3.0], "texts": [], "error": None},
-        **{"plan_version": 1, "revision": 1, "run_id": "r"},
-    }
-    return row | changes
 
 
 def other(hour: int, **changes: Any) -> dict[str, Any]:
@@ -107,13 +74,6 @@ def earlier(hour: int, **changes: Any) -> dict[str, Any]:
     row = answer(hour, "A", query="ago")
     half = timedelta(minutes=30)
     return row | {"window_start": row["window_start"] - half, "window_end": row["window_end"] - half} | changes
-
-
-def written(folder: Path, rows: Sequence[dict[str, Any]], size: int = 100, schema: pa.Schema = SCHEMA) -> str:
-    path = folder / "day=2013-07-01" / "part.parquet"
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows), schema), path, row_group_size=size)
-    return str(path)
 
 
 def found(path: str) -> list[dict[str, Any]]:

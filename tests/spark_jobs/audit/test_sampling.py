@@ -38,7 +38,7 @@ from spark_jobs.audit.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.streams.sources.splits import Split
 from tests.sizes import examples
-from tests.spark_jobs.audit.test_quality import BEGIN, HOUR, NOON, QUERY, answer, written
+from tests.spark_jobs.audit.answer_rows import BEGIN, HOUR, NOON, QUERY, answer, written
 
 SEEDS = 2000
 

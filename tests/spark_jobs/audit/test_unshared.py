@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -45,8 +44,9 @@ from spark_jobs.audit.unshared.duckdb_expressions import CannotTell
 from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.measure import native_frame, sample_of
 from spark_jobs.audit.unshared.windows import recompute, unshared
-from tests.oracle import SKETCHED, TWO, answers, arrow_type, column_names, compare
+from tests.oracle import SKETCHED, TWO, answers, column_names, compare
 from tests.sizes import examples
+from tests.spark_jobs.audit.spark_answers import as_answers
 from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, calendar_cases, cases, sequence_cases
 
 if TYPE_CHECKING:
@@ -60,16 +60,6 @@ FEW = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )
-
-
-def as_answers(query: ACQ, rows: pa.Table, begin: int, end: int) -> pa.Table:
-    """Spark's rows as results are typed: those of the instants in (begin, end], narrow integers widened."""
-    instants = pc.add(pc.cast(rows["window_end"], pa.int64()), query.window.ago)
-    rows = rows.filter(pc.and_(pc.greater(instants, begin), pc.less_equal(instants, end)))
-    instant = pa.timestamp("us", "UTC")
-    types = [instant, instant, *(arrow_type(type) for _, type in query.group_by)]
-    types += [arrow_type(output.type) for output in query.outputs]
-    return rows.cast(pa.schema(list(zip(column_names(query), types, strict=True))))
 
 
 def is_spark_inexact(output: Output) -> bool:

@@ -31,8 +31,8 @@ from spark_jobs.store.settings import PROJECT
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.pipeline.test_live_sessions import Clock
-from tests.spark_jobs.pipeline.test_refreshes import BOUND, made, scheduled
+from tests.spark_jobs.pipeline.live_clock import Clock
+from tests.spark_jobs.pipeline.refresh_bounds import BOUND, made, scheduled
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.pipeline.test_publication import TEXTS
+from tests.spark_jobs.pipeline.publication_queries import TEXTS
 
 Windows = dict[str, dict[Any, Counter[str]]]
 

@@ -24,8 +24,8 @@ from tests import oracle
 from tests.chaos.orders import in_process
 from tests.in_process import Clock, heddle, without_spark
 from tests.sizes import examples
+from tests.spark_jobs.case_runs import stored
 from tests.spark_jobs.laboratory import Laboratory, steady
-from tests.spark_jobs.test_differential import stored
 from tests.workloads import Case, cases, row_cases, sequence_cases
 
 FAST = settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))

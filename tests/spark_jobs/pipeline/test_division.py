@@ -32,16 +32,8 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 from tests.benchmarks import skew
 from tests.sizes import examples
-from tests.spark_jobs.test_differential import (
-    ALGORITHMS,
-    DEAR,
-    expects_answers,
-    planned,
-    published,
-    same_bytes,
-    stored,
-    wrong,
-)
+from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
+from tests.spark_jobs.kernels import ALGORITHMS
 from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases
 
 

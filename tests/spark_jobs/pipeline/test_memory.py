@@ -26,16 +26,9 @@ from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.oracle import answers, compare
 from tests.sizes import examples
+from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored
+from tests.spark_jobs.kernels import ALGORITHMS
 from tests.spark_jobs.laboratory import Laboratory
-from tests.spark_jobs.test_differential import (
-    ALGORITHMS,
-    DEAR,
-    expects_answers,
-    planned,
-    published,
-    same_bytes,
-    stored,
-)
 from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases
 
 

@@ -18,26 +18,12 @@ from spark_jobs.pipeline.planning.live_runs import DueRun, due, frontier, refres
 from spark_jobs.store.warehouse.plans import load_plan
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
+from tests.spark_jobs.pipeline.refresh_bounds import BOUND, BOUNDS, made, scheduled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BOUND = """
--- name: often
-SELECT symbol, sum(volume) AS v FROM trades WINDOW RANGE '10 minutes' SLIDE AT MOST '2 minutes' ON ts GROUP BY symbol;
--- name: seldom
-SELECT symbol, max(price) AS high FROM trades WINDOW RANGE '15 minutes' SLIDE AT MOST '3 minutes' ON ts
-GROUP BY symbol;
--- name: rare
-SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '30 minutes' SLIDE AT MOST '5 minutes' ON ts GROUP BY symbol;
--- name: shuttles
-SELECT count(*) AS n FROM trades PATTERN SEQ(A, B) ON symbol
-WINDOW RANGE '6 minutes' SLIDE AT MOST '4 minutes' ON ts;
--- name: exact
-SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
-"""
 EXACT = "-- name: exact" + BOUND.partition("-- name: exact")[2]
-BOUNDS = {"often": 2, "seldom": 3, "rare": 5, "shuttles": 4}
 
 
 @pytest.fixture
@@ -45,30 +31,9 @@ def laboratory(engine: Any, tmp_path: Path) -> Laboratory:
     return made(engine, tmp_path)
 
 
-def made(engine: Any, folder: Path) -> Laboratory:
-    found = Laboratory(engine, folder)
-    found.write(steady(240))
-    found.write([], "quotes")
-    return found
-
-
 def instants(laboratory: Laboratory, query: str) -> list[int]:
     """Minutes at which a query is answered."""
     return sorted({round((row["window_end"].timestamp() * 1e6 - DAY) / MINUTE) for row in laboratory.rows(query)})
-
-
-def at_minutes(ticks: instants_due.Ticks) -> dict[str, list[int]]:
-    """Minutes at which each query is refreshed."""
-    found: dict[str, list[int]] = {name: [] for name in BOUNDS}
-    for instant, names in ticks:
-        for name in names:
-            found[name].append((instant - DAY) // MINUTE)
-    return found
-
-
-def scheduled(laboratory: Laboratory, version: int, begin: int, end: int) -> dict[str, list[int]]:
-    schedules = load_plan(laboratory.warehouse, version).schedules
-    return at_minutes(instants_due.ticks(schedules, DAY + begin * MINUTE, DAY + end * MINUTE))
 
 
 def gaps(minutes: Sequence[int]) -> list[int]:

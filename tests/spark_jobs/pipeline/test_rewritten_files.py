@@ -24,7 +24,7 @@ from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs import laboratory
 from tests.spark_jobs.laboratory import DAY, MINUTE, Event, steady, table_of
-from tests.spark_jobs.streams.test_arrivals import LATER, Feed
+from tests.spark_jobs.streams.feed import LATER, Feed
 
 
 @pytest.fixture(autouse=True)

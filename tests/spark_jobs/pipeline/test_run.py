@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,11 +21,8 @@ from spark_jobs.store.warehouse.schemas import COLUMNS, MARKER, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.windows.partials.cells import Cells
 from tests.chaos.orders import in_process
+from tests.former_rows import as_lists
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.windows.test_cells import as_before
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.spark
 
@@ -374,7 +371,7 @@ def with_lists(encode: Any) -> Any:
     """How cells were encoded before there were numbers."""
 
     def encoded(cells: Cells) -> pa.Table:
-        return as_before(encode(cells), cells).drop_columns("numbers")
+        return as_lists(encode(cells), cells).drop_columns("numbers")
 
     return encoded
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -262,3 +262,20 @@ def rows_of(table: pa.Table) -> list[str]:
     for name in instants:
         table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64()))
     return sorted(map(repr, zip(*(column.to_pylist() for column in table.columns), strict=True)))
+
+
+BY_TEXT = ACQ(
+    "by.text",
+    "events",
+    Window(HOUR, HOUR),
+    (Output("n", "max", Column("whole"), LONG, LONG), Output("last", "max", Column("text"), STRING, STRING)),
+    group_by=(("text", STRING),),
+    select=("who",),
+)
+WHOLE = replace(BY_TEXT, name="whole", group_by=(), select=())
+
+
+def row(query: ACQ, hours: int, n: int, who: str | None = None) -> dict[str, Any]:
+    end = NOON + hours * HOUR
+    stamp = {"window_start": end - HOUR, "window_end": end, "instant": end, "position": None, "error": None}
+    return {"query": query, "revision": 1, "marked": True, "n": n, "last": "it's", "who": who, **stamp}

@@ -36,7 +36,7 @@ from spark_jobs.results.relations import relation
 from spark_jobs.results.views import DIALECTS, select, sql_type, table_named
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
-from tests.spark_jobs.test_differential import planned
+from tests.spark_jobs.case_runs import planned
 from tests.workloads import Case
 
 

@@ -25,8 +25,7 @@ from spark_jobs.results.relations import relations
 from spark_jobs.results.views import DIALECTS, table_named, view_names, view_statements
 from tests import goldens
 from tests.sizes import examples
-from tests.spark_jobs.results.stored import HOUR, TYPES, Stored, same, store, worlds
-from tests.spark_jobs.results.test_sql import BY_TEXT, WHOLE, row
+from tests.spark_jobs.results.stored import BY_TEXT, HOUR, TYPES, WHOLE, Stored, row, same, store, worlds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

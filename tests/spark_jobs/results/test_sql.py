@@ -17,7 +17,7 @@ import pytest
 from deltalake import write_deltalake
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.values import ACQ, LONG, STRING, Column, Output, Window
+from optimizer.workload.values import Window
 from spark_jobs.results.connect import ask, connect
 from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
@@ -26,23 +26,7 @@ from spark_jobs.store.warehouse import plans
 from spark_jobs.store.warehouse.plans import load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.in_process import Clock, heddle, without_spark
-from tests.spark_jobs.results.stored import HOUR, NOON, Stored, same, store
-
-BY_TEXT = ACQ(
-    "by.text",
-    "events",
-    Window(HOUR, HOUR),
-    (Output("n", "max", Column("whole"), LONG, LONG), Output("last", "max", Column("text"), STRING, STRING)),
-    group_by=(("text", STRING),),
-    select=("who",),
-)
-WHOLE = replace(BY_TEXT, name="whole", group_by=(), select=())
-
-
-def row(query: ACQ, hours: int, n: int, who: str | None = None) -> dict[str, Any]:
-    end = NOON + hours * HOUR
-    stamp = {"window_start": end - HOUR, "window_end": end, "instant": end, "position": None, "error": None}
-    return {"query": query, "revision": 1, "marked": True, "n": n, "last": "it's", "who": who, **stamp}
+from tests.spark_jobs.results.stored import BY_TEXT, HOUR, NOON, WHOLE, Stored, row, same, store
 
 
 @pytest.fixture(scope="module")

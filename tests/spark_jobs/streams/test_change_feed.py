@@ -27,7 +27,7 @@ from spark_jobs.streams.sources.ledger import ledger
 from spark_jobs.streams.sources.splits import snapshot_token
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, Event, outdated, table_of
-from tests.spark_jobs.streams.test_arrivals import LATER, Feed
+from tests.spark_jobs.streams.feed import LATER, Feed
 
 HOUR = 60
 """Minutes."""

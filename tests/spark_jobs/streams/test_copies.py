@@ -25,7 +25,6 @@ from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
-from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Stream, Workload
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run import partials_stage
@@ -35,38 +34,18 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.copies import copying
 from spark_jobs.streams.copies.copying import bring_up_to_date
 from spark_jobs.streams.copies.readers import known_streams, reason, unseen
-from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.files import splits_of
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, steady, table_of
+from tests.spark_jobs.streams.copied_streams import LATER, rows_of, stream_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SCHEMA = "{ts: timestamp, symbol: string, price: double, volume: long}"
-LATER = DAY + 400 * MINUTE
-"""The clock."""
 
 
 @pytest.fixture(autouse=True)
 def _copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEDDLE_COPIES", str(tmp_path / "copies"))
-
-
-def stream_of(folder: Path, source: str, more: str = "", schema: str = f", schema: {SCHEMA}") -> Stream:
-    """The stream trades of a source as streams.yaml has it."""
-    file = folder / f"{uuid.uuid4().hex}.yaml"
-    file.write_text(f"streams: {{trades: {{source: {source}, time: ts{more}{schema}}}}}")
-    found, problems = load_streams(file, None, str(folder / "copies"))
-    assert not problems, problems
-    return found["trades"]
-
-
-def rows_of(stream: Stream) -> Counter[str]:
-    """What runs read of a stream now, in whatever order."""
-    columns = [name for name, _ in stream.schema]
-    batches = [batch for split in splits_of(stream) for batch in read_split(stream, split, columns)]
-    return Counter(repr(sorted(row.items())) for batch in batches for row in batch.to_pylist())
 
 
 def rows_in(*tables: pa.Table) -> Counter[str]:

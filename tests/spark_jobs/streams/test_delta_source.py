@@ -45,10 +45,10 @@ from spark_jobs.streams.sources.decoding import (
 )
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.splits import FIRST, LAST, Split
-from tests.chaos.test_histories import CLOCK
+from tests.chaos.world import CLOCK
 from tests.sizes import examples
+from tests.spark_jobs.case_runs import planned, published, stored, wrong
 from tests.spark_jobs.laboratory import outdated
-from tests.spark_jobs.test_differential import planned, published, stored, wrong
 from tests.workloads import SCHEMA, Case, arrow_schema
 
 EVENTS = "ts timestamp, v bigint, s string"

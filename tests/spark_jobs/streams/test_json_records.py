@@ -19,8 +19,8 @@ from spark_jobs.streams.copies.copying import bring_up_to_date
 from spark_jobs.streams.copies.json_records import records_of
 from spark_jobs.streams.sources.files import files_of
 from tests.sizes import examples
-from tests.spark_jobs.streams.test_copies import LATER, rows_of, stream_of
-from tests.spark_jobs.streams.test_stream_files import batch
+from tests.spark_jobs.streams.copied_streams import LATER, rows_of, stream_of
+from tests.spark_jobs.streams.sink_log import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from spark_jobs.streams.sources import looks
 from spark_jobs.streams.sources.looks import TURNS, WITHIN, Look, turns_of
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE
-from tests.spark_jobs.streams.test_settled_files import CLOCK, HOURS, Twins
+from tests.spark_jobs.streams.twins import CLOCK, HOURS, Twins
 
 REACH = (DAY + 219 * HOURS, DAY + 220 * HOURS)
 """The run of all tests, which reads the events of a day and more."""

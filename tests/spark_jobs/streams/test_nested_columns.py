@@ -196,7 +196,7 @@ def test_unshared_answers_are_duckdbs(spark: SparkSession, tmp_path_factory: pyt
     from spark_jobs.audit.unshared.columns import with_leaves
     from spark_jobs.audit.unshared.measure import native_frame
     from spark_jobs.audit.unshared.windows import unshared
-    from tests.spark_jobs.audit.test_unshared import as_answers
+    from tests.spark_jobs.audit.spark_answers import as_answers
 
     @settings(max_examples=examples(2, 8), deadline=None, suppress_health_check=list(HealthCheck))
     @given(TABLES, st.lists(texts(), min_size=1, max_size=2))

@@ -4,14 +4,12 @@ with a code, or its name is one that docs/sources.md says is skipped."""
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import uuid
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
@@ -30,6 +28,7 @@ from spark_jobs.streams.sources.inspection import inspect
 from spark_jobs.streams.sources.ledger import ledger, opened
 from spark_jobs.streams.sources.splits import SourceFiles
 from tests.sizes import examples
+from tests.spark_jobs.streams.sink_log import batch
 
 FORMATS = ("csv", "parquet")
 READ = {
@@ -223,23 +222,6 @@ def test_a_csv_file_may_begin_with_the_letters_of_another_format(tmp_path: Path)
 
 
 # ------------------------------------------------------------------------------------------ commit logs
-def batch(
-    root: Path, number: int, actions: Sequence[tuple[str, str]], compact: bool = False, root_in_log: str = ""
-) -> None:
-    """Write a batch of a sink's log, as Spark does."""
-    log = root / "_spark_metadata"
-    log.mkdir(parents=True, exist_ok=True)
-    lines = [
-        json.dumps(
-            {
-                "path": f"file://{quote(root_in_log or str(root))}/{quote(name)}",
-                **{"size": 1, "isDir": False, "modificationTime": 1, "blockReplication": 1, "blockSize": 1},
-                "action": action,
-            }
-        )
-        for action, name in actions
-    ]
-    (log / f"{number}{'.compact' if compact else ''}").write_text("\n".join(["v1", *lines]))
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.synopses.synopsis import CARRIERS, Synopsis
+from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import STRING, decimal
@@ -37,34 +37,26 @@ from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.windows.finals.passes import _slices
 from spark_jobs.windows.partials import encoding
 from spark_jobs.windows.partials.cells import Cells, buckets, buckets_of, concatenated, fragments_of
-from spark_jobs.windows.partials.encoding import WrittenLists
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.lifting import Lifting, partials_of
+from tests.former_rows import as_lists
 from tests.sizes import examples
-from tests.spark_jobs.windows.test_partial_aggregates import (
+from tests.spark_jobs.windows.expected_cells import content, expected, same
+from tests.spark_jobs.windows.partial_cases import (
+    MANY,
     NULLS,
     PREDICATES,
     SECOND,
     STREAM,
     TYPES,
-    content,
+    cuts,
     events,
-    expected,
     pieces,
     rows_of_events,
-    same,
     simple,
     spans,
     state,
 )
-
-MANY = settings(
-    max_examples=examples(50),
-    deadline=None,
-    phases=[Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-cuts = st.lists(st.integers(0, 25), max_size=3)
 
 
 def stored(span: FillRequest, found: Sequence[dict[str, Any]], where: Sequence[int]) -> pa.Table:
@@ -78,15 +70,6 @@ def bits(cells: Cells | pa.Table) -> str:
     """All of them as stored, bit by bit: NaN equals itself and the zeros are told apart."""
     rows = (cells.encode() if isinstance(cells, Cells) else cells).to_pylist()
     return str([row | {"doubles": [float.hex(value) for value in row["doubles"] or ()]} for row in rows])
-
-
-def as_before(rows: pa.Table, cells: Cells) -> pa.Table:
-    """The rows of some cells as they were written before there was a column of numbers: all states in lists."""
-    written = WrittenLists(cells)
-    for carrier in CARRIERS:
-        rows = rows.set_column(rows.schema.names.index(carrier), PARTIALS.field(carrier), written.column(carrier))
-    numbers = pa.nulls(len(rows), pa.binary())
-    return rows.set_column(rows.schema.names.index("numbers"), PARTIALS.field("numbers"), numbers)
 
 
 # ------------------------------------------------------------------------------------- stored and read
@@ -115,7 +98,7 @@ def test_rows_of_before_are_read_among_those_of_now(
 ) -> None:
     rows = stored(span, found, where)
     cells = Cells.decode(span.synopsis, rows)
-    old = as_before(rows.combine_chunks(), cells)
+    old = as_lists(rows.combine_chunks(), cells)
     assert bits(Cells.decode(span.synopsis, old)) == bits(rows)
     parts = [chance.choice([rows, old]).slice(at, 1) for at in range(len(rows))]
     mixed = pa.concat_tables([PARTIALS.empty_table(), *parts])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
@@ -26,7 +24,6 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.audit.checks import suite
 from spark_jobs.pipeline.planning.publication import publish_plan
-from spark_jobs.pipeline.run import partials_stage
 from spark_jobs.store.settings import TaskMemory
 from spark_jobs.store.warehouse.plans import load_plan
 from spark_jobs.store.warehouse.schemas import PARTIALS
@@ -37,17 +34,17 @@ from spark_jobs.windows.partials.lifting import partials_of
 from spark_jobs.windows.partials.stored_coverage import _within
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import MINUTE, SCHEMA, Laboratory, steady
-from tests.spark_jobs.windows.test_cells import MANY, cuts
-from tests.spark_jobs.windows.test_partial_aggregates import (
+from tests.spark_jobs.windows.expected_cells import content, expected, same
+from tests.spark_jobs.windows.lift_requests import kinds, pairs_of, watched
+from tests.spark_jobs.windows.partial_cases import (
+    MANY,
     PREDICATES,
     SECOND,
     STATES,
     STREAM,
-    content,
-    expected,
+    cuts,
     pieces,
     rows_of_events,
-    same,
     simple,
     spans,
     state,
@@ -117,11 +114,6 @@ def test_rows_from_rows_beside_lifted_states_are_those_of_the_events(
         assert same(of_filter, expected(FillRequest(alone, begin, end), found))
 
 
-def pairs_of(synopsis: Synopsis, is_counted: bool = False) -> set[tuple[Any, Any]]:
-    """The states of each filter; if it ``is_counted`` elsewhere, but for the number of tuples."""
-    return {(predicate, state) for predicate in synopsis.predicates for state in synopsis.states[is_counted:]}
-
-
 def test_what_gives_nothing() -> None:
     price, volume = state("sum", "price"), state("max", "volume")
     stored = simple("symbol", states=(price,))
@@ -166,20 +158,6 @@ def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laborat
     return made
 
 
-@contextmanager
-def watched() -> Iterator[list[FillRequest]]:
-    """What is lifted from events meanwhile."""
-    seen: list[FillRequest] = []
-    lift_task = partials_stage.lift_task
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            partials_stage,
-            "lift_task",
-            lambda *given, **named: seen.extend(chain.from_iterable(given[2])) or lift_task(*given, **named),
-        )
-        yield seen
-
-
 def query(name: str, outputs: str, window: tuple[int, int], where: str = "", group_by: str = "") -> str:
     return (
         f"-- name: {name}\nSELECT {group_by + ', ' if group_by else ''}{outputs} FROM trades "
@@ -189,10 +167,6 @@ def query(name: str, outputs: str, window: tuple[int, int], where: str = "", gro
 
 
 OLD = query("old", "sum(volume) AS v, min(price) AS low", (60, 10), group_by="symbol")
-
-
-def kinds(requests: Sequence[FillRequest]) -> list[set[str]]:
-    return [{state.kind for state in request.synopsis.states} for request in requests]
 
 
 def test_a_state_more_is_lifted_alone(lab: Laboratory) -> None:

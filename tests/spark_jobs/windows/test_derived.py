@@ -44,7 +44,7 @@ from spark_jobs.windows.partials.lifting import partials_of
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 from tests.oracle import answers, compare
 from tests.sizes import examples
-from tests.spark_jobs.test_differential import ALGORITHMS, FAST, as_read, decoded, differences, kernel_answers, of_query
+from tests.spark_jobs.kernels import ALGORITHMS, FAST, as_read, decoded, differences, kernel_answers, of_query
 from tests.workloads import GROUPS, SCHEMA, TYPES, Case, arrow_schema, events, outputs, reckoned, spans_of, tops
 
 STREAM = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")

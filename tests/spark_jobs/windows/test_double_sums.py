@@ -29,10 +29,10 @@ from tests.chaos.orders import in_process
 from tests.doubles import expected_mean, expected_sum, hard_lists
 from tests.former_rows import as_before
 from tests.sizes import examples
+from tests.spark_jobs.kernels import decoded, kernel_answers, of_query
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
-from tests.spark_jobs.test_differential import decoded, kernel_answers, of_query
-from tests.spark_jobs.windows.test_lookup import stored
-from tests.spark_jobs.windows.test_rows import Store
+from tests.spark_jobs.windows.row_store import Store
+from tests.spark_jobs.windows.stored_partials import stored
 from tests.workloads import Case
 
 SECOND = 1_000_000

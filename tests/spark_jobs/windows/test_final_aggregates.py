@@ -36,8 +36,8 @@ from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.lifting import partials_of
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 from tests.sizes import examples
-from tests.spark_jobs.test_differential import differences, kernel_answers, of_query
-from tests.spark_jobs.windows.test_partial_aggregates import SECOND, STREAM, events, synopsis
+from tests.spark_jobs.kernels import differences, kernel_answers, of_query
+from tests.spark_jobs.windows.partial_cases import SECOND, STREAM, events, synopsis
 from tests.workloads import Case, cases, outputs
 
 if TYPE_CHECKING:

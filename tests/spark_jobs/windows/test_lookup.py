@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,109 +12,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
-from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, DOUBLE, Stream, Window, WindowKind, Workload
+from optimizer.workload.values import Window, Workload
 from spark_jobs.pipeline.planning.publication import publish_plan
-from spark_jobs.pipeline.run.preparation import synopsis_work
-from spark_jobs.store.warehouse.data_files import write_files
-from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.sources.declared import Declaration
-from spark_jobs.streams.sources.replacements import FAR
-from spark_jobs.streams.sources.splits import Split
 from spark_jobs.windows.lookups import kernels
 from spark_jobs.windows.lookups import lookups as lookups_module
-from spark_jobs.windows.lookups.loading import QueryLookups, Reader, parse_group, parse_having
+from spark_jobs.windows.lookups.loading import Reader, parse_group, parse_having
 from spark_jobs.windows.lookups.lookups import Lookups
-from spark_jobs.windows.partials.fill_request import FillRequest
-from spark_jobs.windows.partials.lifting import partials_of
-from spark_jobs.windows.partials.stored_coverage import _completed, coverage, missing_spans
-from spark_jobs.windows.sequences.lifting import SequenceLifting
 from tests.oracle import answers, compare
-from tests.sizes import examples
-from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
-from tests.spark_jobs.windows.test_partial_aggregates import SECOND, STREAM, events
+from tests.spark_jobs.kernels import ALGORITHMS, decoded, normalised
+from tests.spark_jobs.windows.lookup_checks import FAST, check_instants, heddle, rows_of, workload_of
+from tests.spark_jobs.windows.partial_cases import SECOND, events
+from tests.spark_jobs.windows.stored_partials import stored
 from tests.workloads import Case, calendar_cases, cases
-
-FAST = settings(
-    max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-
-
-def stored(
-    root: Path | str,
-    workload: Workload,
-    table: pa.Table,
-    pieces: Sequence[tuple[int, int]],
-    algorithm: str = "weave-share",
-    together: Sequence[Sequence[str]] = (),
-) -> Warehouse:
-    """A warehouse as runs over some intervals leave it, without Spark and without results."""
-    warehouse = Warehouse.open(root)
-    plan = build_plan(workload, dict.fromkeys((stream.name for stream in workload.streams), Fraction(1)), algorithm)
-    plan = replace(plan, trees=tuple(replace(tree, together=_within(tree.queries, together)) for tree in plan.trees))
-    publish_plan(warehouse, plan)
-    for number, (begin, end) in enumerate(pieces):
-        store(warehouse, plan, table, begin, end, number)
-    return warehouse
-
-
-def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    names = {query.name for query in queries}
-    found = (tuple(name for name in homes if name in names) for homes in together)
-    return tuple(homes for homes in found if len(homes) > 1)
-
-
-def nothing_of(stream: Stream) -> list[Split]:
-    """A source in which no event can be, with the stream's declaration."""
-    return [Split("", "", begin=FAR, end=FAR, declared=Declaration(stream))]
-
-
-def store(
-    warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int, again: bool = False
-) -> None:
-    """``again``: the source changed since the interval was stored, so that event sequences are stored once more."""
-    # as runs do it: trees that need the same synopsis fill it once
-    for part in synopsis_work(plan, begin, {stream.name: end for stream in plan.workload.streams}):
-        stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
-        if part.synopsis.kind is WindowKind.SEQUENCE:
-            # whole pieces: a row of events does not end at the begin of a span
-            pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
-            wanted = missing_spans(
-                part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], nothing_of(stream)
-            )
-            if not wanted:
-                continue
-            (span,) = wanted
-        if part.synopsis.kind is WindowKind.SEQUENCE:
-            sequences = SequenceLifting(stream, [span])
-            for batch in table.to_batches():
-                sequences.add(batch)
-            lifted = pa.concat_tables([PARTIALS.empty_table(), *sequences.tables()])
-        else:
-            lifted = partials_of(table.to_batches(), stream, [span])
-        rows = pa.concat_tables([lifted, _completed(stream, nothing_of(stream), [span])])
-        files = list(write_files(warehouse.path("partials"), rows))
-        gone = lambda rows, span=span: pa.array(  # noqa: E731
-            (rows["fragment_start"].to_numpy() >= span.begin)
-            & (rows["fragment_start"].to_numpy() < span.end)
-            & (np.array(rows["fingerprint"].to_pylist()) == span.synopsis.fingerprint)
-        )
-        warehouse.replace("partials", files, ("0000", "9999"), gone, span.synopsis.fingerprint, number + 1)
-
-
-def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    return table.to_pylist()
 
 
 # ------------------------------------------------------------------------------------ against the oracle
@@ -148,56 +64,6 @@ def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, homes:
             table = found.between(case.begin, case.end)
             assert compare(query, table, expected) == []
             check_instants(query, found, table, case)
-
-
-def check_instants(query: ACQ, found: QueryLookups, table: pa.Table, case: Case) -> None:
-    """Each way to ask for one instant tells what ``between`` tells of it."""
-    moments = instants(query.window, case.begin, case.end)
-    if len(moments) == 0:
-        return
-    groups = [query.select[at] if query.select else name for at, (name, _) in enumerate(query.group_by)]
-    # what is made of sums of doubles may depend on their last bit
-    told_alike = [one for one in query.outputs if not any(part.type == DOUBLE for part in one.parts)]
-    outputs = [output.name for output in told_alike]
-    known = {}
-    for row in rows_of(table):
-        at = row["window_end"] if not query.window.ago else row["instant"]
-        key = pa.scalar(at, pa.timestamp("us", "UTC")).value, tuple(map(repr, (row[name] for name in groups)))
-        known[key] = row
-    later = moments + min(query.window.slide, 3) - 1
-    if query.top is None:
-        batch = found.batch(later)
-    else:
-        with pytest.raises(HeddleError, match="HDL-609"):
-            found.batch(later)
-    for place, moment in enumerate(moments.tolist()):
-        singly = found.at(moment)
-        mine = [row for (at, _), row in known.items() if at == moment]
-        assert list(map(repr, rows_of(singly.select(outputs)))) == [
-            repr({name: row[name] for name in outputs}) for row in mine
-        ]
-        for number, group in enumerate(found.groups):
-            row = known.get((moment, tuple(map(repr, group))))
-            told = found.single(int(later[place]), *group)
-            assert (told is None) == (row is None)
-            if row is not None and told is not None:
-                values = {output.name: value for output, value in zip(query.outputs, told, strict=True)}
-                assert [alike(values[name]) for name in outputs] == [alike(row[name]) for name in outputs]
-            for output in told_alike if query.top is None else ():
-                values, valid = batch[output.name]
-                wanted = None if row is None else row[output.name]
-                assert valid[number, place] == (wanted is not None)
-                if wanted is not None and output.type.name in ("long", "double", "string"):
-                    assert alike(values[number, place].item() if values.dtype != object else values[number, place]) == (
-                        alike(wanted)
-                    )
-
-
-def alike(value: Any) -> Any:
-    """Doubles up to the rounding of sums that are put together in another order, which can cancel."""
-    if isinstance(value, float):
-        return "NaN" if value != value else pytest.approx(value, rel=1e-9, abs=1e-9)
-    return value
 
 
 # ---------------------------------------------------------------------------------------------- by hand
@@ -233,12 +99,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     warehouse = stored(root, timed, trades(), [(40 * SECOND, 60 * SECOND), (80 * SECOND, 100 * SECOND)])
     publish_plan(warehouse, build_plan(workload, {"trades": Fraction(1)}))
     return warehouse
-
-
-def workload_of(text: str, stream: Stream = STREAM) -> Workload:
-    found = parse(text, {stream.name: stream})
-    assert found.diagnostics == ()
-    return Workload(found.queries, (stream,))
 
 
 def counted(table: pa.Table) -> dict[str | None, tuple[int, int]]:
@@ -486,9 +346,6 @@ def check_number(slide: int, base: int, number: int, beside: int) -> None:
 
 
 # ------------------------------------------------------------------------------------- the command line
-def heddle(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["lookup", *arguments])
-    return done.exit_code, done.stdout, done.stderr
 
 
 def test_the_command_answers_and_explains(house: Warehouse) -> None:

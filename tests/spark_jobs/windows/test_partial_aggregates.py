@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
-from fractions import Fraction
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +16,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates.exact_doubles import INFINITE, NAN, NEGATIVE, ExactSums
 from optimizer.aggregates.exact_sums import exact_total
-from optimizer.aggregates.ordinals import hash64, hash64_of_texts, ordinals_of_doubles
-from optimizer.aggregates.sketches import precision_of, registers_of
-from optimizer.aggregates.states import MULTISETS, PAIRS, ROWS, State
-from optimizer.language.parser import parse
-from optimizer.synopses.synopsis import Synopsis, synopses_of
-from optimizer.workload.instants import DAY
+from optimizer.aggregates.states import ROWS
 from optimizer.workload.values import (
-    ACQ,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
     LONG,
     STRING,
-    TIMESTAMP,
     Call,
     Column,
-    Expression,
     Literal,
     Source,
     Stream,
-    Type,
-    decimal,
 )
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.pipeline.run.partials_task import UNTIMED, events_of_slab, lift_task
@@ -53,295 +33,29 @@ from spark_jobs.store.arrays import numbering
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime, read_buckets
 from spark_jobs.store.warehouse.schemas import PARTIALS
-from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.windows.partials import cells as cells_module
 from spark_jobs.windows.partials import fill_request, kernels, values
 from spark_jobs.windows.partials.cells import Cells
 from spark_jobs.windows.partials.fill_request import FillRequest, by_fingerprint, columns_of_synopsis
 from spark_jobs.windows.partials.lifting import Lifting, partials_of
-from spark_jobs.windows.partials.states import Fixed, Multiset, Pairs, Texts
+from spark_jobs.windows.partials.states import Multiset
 from tests.sizes import examples
-
-SCHEMA = (
-    ("ts", TIMESTAMP),
-    ("symbol", STRING),
-    ("price", DOUBLE),
-    ("volume", LONG),
-    ("fee", decimal(30, 2)),
-    ("tip", decimal(10, 2)),
-    ("late", BOOLEAN),
-    ("due", DATE),
+from tests.spark_jobs.windows.expected_cells import content, expected, same
+from tests.spark_jobs.windows.partial_cases import (
+    NULLS,
+    SECOND,
+    STREAM,
+    events,
+    pieces,
+    rows_of_events,
+    simple,
+    spans,
+    state,
+    synopsis,
 )
-STREAM = Stream("trades", Source("csv", "trades.csv"), SCHEMA, "ts")
-ARROW = pa.schema([(name, arrow_type(type)) for name, type in SCHEMA])
-SECOND = 1_000_000
-TYPES = dict(SCHEMA)
-NULLS = dict.fromkeys(name for name, _ in SCHEMA[1:])
-
-
-def synopsis(select: str, slide: int = 10, range_: int = 10, rest: str = "") -> tuple[Synopsis, ACQ]:
-    text = f"SELECT {select} FROM trades WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' ON ts {rest}"
-    found = parse(text, {"trades": STREAM})
-    assert found.diagnostics == ()
-    ((made, (query,)),) = synopses_of(STREAM, found.queries).items()
-    return made, query
-
-
-def events(*rows: dict[str, Any]) -> pa.RecordBatch:
-    """Events with ``at`` in seconds; columns that are not named are null."""
-    table = [{"ts": None if row["at"] is None else row["at"] * SECOND} | row for row in rows]
-    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in ARROW.names} for row in table], ARROW)
-
-
-# ------------------------------------------------------------------------------------ cells in plain Python
-Content = dict[tuple[int, int, int, tuple[str | None, ...]], dict[State, Any]]
-
-
-def content(found: Sequence[Cells]) -> Content:
-    """Cells as plain values; asserts that every one occurs once."""
-    out: Content = {}
-    for cells in found:
-        for row in range(len(cells)):
-            cell = (int(cells.starts[row]), int(cells.ends[row]), int(cells.shards[row]), cells.keys[cells.group[row]])
-            assert cell not in out
-            out[cell] = {state: told(state, column, row) for state, column in cells.states.items()}
-    return out
-
-
-def told(state: State, column: Any, row: int) -> Any:
-    """What a state holds of one cell: sums exactly, as fractions; multisets as dictionaries."""
-    if isinstance(column, Fixed):
-        values = column.values[row]
-        if state.width > 1:
-            return exact_total(values[None, :])[0]
-        return values[0].item()
-    if isinstance(column, ExactSums):
-        return column.fraction(row), int(column.special[row])
-    if isinstance(column, Texts):
-        known = 0 <= column.ranks[row] < len(column.texts)
-        return column.texts[int(column.ranks[row])].as_py() if known else None
-    if isinstance(column, Pairs):
-        if column.present[row] < 0:
-            return "nothing"
-        return side(column.order[row], column.order_texts), column.present[row] and side(
-            column.value[row], column.value_texts
-        )
-    assert isinstance(column, Multiset)
-    part = slice(column.offsets[row], column.offsets[row + 1])
-    values = [side(value, column.texts) for value in column.values[part]]
-    assert len(set(values)) == len(values)
-    return dict(zip(values, column.weights[part].tolist(), strict=True))
-
-
-def side(value: Any, texts: pa.StringArray | None) -> Any:
-    return int(value) if texts is None else texts[int(value)].as_py()
-
-
-def same(one: Content, other: Content) -> bool:
-    """Equal, with NaN equal to itself."""
-    if one.keys() != other.keys():
-        return False
-    for cell, states in one.items():
-        if states.keys() != other[cell].keys():
-            return False
-        for state, value in states.items():
-            wanted = other[cell][state]
-            if value != wanted and not (value != value and wanted != wanted):
-                return False
-    return True
-
 
 # ------------------------------------------------------------------------------------------- brute force
-PREDICATES: dict[Expression | None, Callable[[dict[str, Any]], bool]] = {
-    None: lambda row: True,
-    Call(">", (Column("volume"), Literal(0, LONG))): lambda row: row["volume"] is not None and row["volume"] > 0,
-    Call("=", (Column("symbol"), Literal("A", STRING))): lambda row: row["symbol"] == "A",
-    Call("is_null", (Column("price"),)): lambda row: row["price"] is None,
-}
-
-
-def text(value: Any) -> str | None:
-    """A group value, or one that states keep as a text."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, Decimal):
-        return f"{value:.2f}"
-    return str(value).lower()
-
-
-def ordinal(value: Any, type: Type, exact: bool = False) -> Any:
-    """A value as states hold it: a number, or a text where texts are kept."""
-    if type.name == "double":
-        return int(ordinals_of_doubles(np.array([value], dtype=np.float64), exact)[0])
-    if type.name == "timestamp":
-        return value
-    if type.name == "date":
-        return (value - date(1970, 1, 1)).days
-    return text(value) if type.name in ("string", "decimal") else int(value)
-
-
-def comparable(value: Any, type: Type) -> Any:
-    return value if type.name in ("string", "decimal") else ordinal(value, type)
-
-
-def expected_state(state: State, rows: list[dict[str, Any]]) -> Any:
-    if state.kind == "rows":
-        return len(rows)
-    assert isinstance(state.argument, Column)
-    type, name = TYPES[state.argument.name], state.argument.name
-    values = [row[name] for row in rows if row[name] is not None]
-    if state.kind == "count":
-        return len(values)
-    if state.kind in PAIRS:
-        return expected_pair(state, rows, type)
-    if state.operation in ("add", "add_exact"):
-        return expected_sum(state, values, type)
-    if state.kind in ("min", "max"):
-        best = min if state.kind == "min" else max
-        if not values:
-            empty = {"double": (math.nan, -math.inf), "string": (None, None), "decimal": (None, None)}
-            return empty.get(type.name, (2**63 - 1, -(2**63)))[state.kind == "max"]
-        if type.name == "double":
-            chosen = best(ordinal(value, type, exact=True) for value in values)
-            return float(np.array([chosen ^ (chosen >> 63 & (2**63 - 1))]).view(np.float64)[0])
-        return ordinal(best(values), type)
-    if state.kind == "registers":
-        texts = type.name in ("string", "decimal") and type.precision == 0 or type.precision > 18
-        hashes = (
-            hash64_of_texts([text(value) or "" for value in values])
-            if texts
-            else hash64(np.array([unscaled(value, type) for value in values], dtype=np.int64))
-        )
-        registers, ranks = registers_of(hashes, precision_of(state.error or Decimal(1)))
-        return {int(at): max(ranks[registers == at].tolist()) for at in registers}
-    if state.kind in MULTISETS:
-        return dict(Counter(kept(value, type) for value in values))
-    bits = {"bit_and": lambda a, b: a & b, "bit_or": lambda a, b: a | b, "bit_xor": lambda a, b: a ^ b}[state.kind]
-    out = -1 if state.kind == "bit_and" else 0
-    for value in values:
-        out = bits(out, value)
-    return out
-
-
-def unscaled(value: Any, type: Type) -> int:
-    return int(value.scaleb(type.scale)) if type.name == "decimal" else ordinal(value, type)
-
-
-def kept(value: Any, type: Type) -> Any:
-    """A value in a multiset: decimals that fit into 64 bits are numbers there."""
-    small = type.name == "decimal" and type.precision <= 18
-    return unscaled(value, type) if small else ordinal(value, type)
-
-
-def expected_pair(state: State, rows: list[dict[str, Any]], type: Type) -> Any:
-    assert isinstance(state.argument, Column) and isinstance(state.by, Column)
-    name, by, by_type = state.argument.name, state.by.name, TYPES[state.by.name]
-    known = [row for row in rows if row[by] is not None and (row[name] is not None or state.kind.endswith("_by"))]
-    if not known:
-        return "nothing"
-
-    def value(row: dict[str, Any]) -> tuple[Any, ...]:
-        if row[name] is None:
-            return (0,)
-        return 1, row[name] if type.name in ("string", "decimal") else ordinal(row[name], type, exact=True)
-
-    best = (min if state.operation == "least_by" else max)(
-        known, key=lambda row: (comparable(row[by], by_type), value(row))
-    )
-    return ordinal(best[by], by_type), 0 if best[name] is None else ordinal(best[name], type, exact=True)
-
-
-def expected_sum(state: State, values: list[Any], type: Type) -> Any:
-    power = {"sum": 1, "squares": 2, "2": 2, "cubes": 3, "fourths": 4}[state.kind.split("_")[-1]]
-    if type.is_exact:
-        return sum(unscaled(value, type) ** power for value in values)
-    finite = [Fraction(value) ** power for value in values if math.isfinite(value)]
-    marks = [
-        NAN if value != value else NEGATIVE if value < 0 and power % 2 else INFINITE
-        for value in values
-        if not math.isfinite(value)
-    ]
-    return sum(finite, Fraction(0)), reduce(or_, marks, 0)
-
-
-def expected(span: FillRequest, rows: Sequence[dict[str, Any]]) -> Content:
-    """Each cell by its definition."""
-    made, cells = span.synopsis, {}
-    for row in rows:
-        if row["at"] is None:
-            continue
-        at = row["at"] * SECOND
-        midnight = at - at % DAY
-        start = max([midnight, *(at - (at - shift) % slide for slide, shift in made.edges)])
-        end = min([midnight + DAY, *(at + slide - (at - shift) % slide for slide, shift in made.edges)])
-        shard = sum(1 << bit for bit, predicate in enumerate(made.predicates) if PREDICATES[predicate](row))
-        key = tuple(text(row[name]) for name, _ in made.group_by)
-        if shard and span.begin <= start < span.end:
-            cells.setdefault((start, end, shard, key), []).append(row | {"ts": at})
-    return {cell: {state: expected_state(state, mine) for state in made.states} for cell, mine in cells.items()}
-
-
-def state(kind: str, name: str, by: str | None = None, error: str | None = None) -> State:
-    type = None if kind == "count" else TYPES[name]
-    ordered = (Column(by), TYPES[by]) if by else (None, None)
-    return State(kind, Column(name), type, *ordered, Decimal(error) if error else None)
-
-
-STATES = (
-    *(state("count", name) for name in ("price", "symbol", "volume")),
-    *(state(kind, "price") for kind in ("exact_sum", "exact_sum_squares", "exact_sum_cubes", "exact_sum_fourths")),
-    *(state(kind, "price") for kind in ("min", "max", "values")),
-    *(state(kind, "volume") for kind in ("sum", "power_2", "min", "max", "values")),
-    *(state(kind, "volume") for kind in ("bit_and", "bit_or", "bit_xor")),
-    *(state(kind, name) for kind in ("sum", "min", "max", "values") for name in ("fee", "tip")),
-    *(state(kind, name) for kind in ("min", "max", "values") for name in ("symbol", "late", "due")),
-    state("least_by", "price", "symbol"),
-    state("greatest_by", "symbol", "price"),
-    state("least_by", "fee", "volume"),
-    state("greatest_by", "volume", "tip"),
-    state("first", "tip", "ts"),
-    state("last", "late", "ts"),
-    *(state("registers", name, error="0.2") for name in ("price", "symbol", "volume", "fee", "tip")),
-)
-GROUPS = ("symbol", "late", "due", "tip")
-
-rows_of_events = st.lists(
-    st.fixed_dictionaries(
-        {
-            "at": st.integers(-30, 30) | st.none(),
-            "symbol": st.sampled_from([None, "", "A", "B", "é"]),
-            "price": st.sampled_from([None, 0.1, 1e16, -1e16, 3.3, -0.0, 0.0, 1e-9, math.nan, math.inf, 1e300]),
-            "volume": st.sampled_from([None, 2**63 - 1, -(2**63), 1, 0, -1]),
-            "fee": st.sampled_from([None, Decimal("0.01"), Decimal(-(10**27)), Decimal("-0.01"), Decimal(2**64)]),
-            "tip": st.sampled_from([None, Decimal("0.01"), Decimal("-99999999.99"), Decimal("12.00")]),
-            "late": st.sampled_from([None, True, False]),
-            "due": st.sampled_from([None, date(1969, 12, 31)]),
-        }
-    ),
-    max_size=25,
-)
-
-
-@st.composite
-def spans(draw: st.DrawFn) -> FillRequest:
-    """Any synopsis over a few edges, predicates, group columns and states, somewhere in [-40 s, 40 s)."""
-    edges = draw(st.sampled_from([((10, 0),), ((10, 0), (10, 5)), ((20, 0),), ((7, 0),), ((15, 3), (20, 10))]))
-    edges = tuple((slide * SECOND, shift * SECOND) for slide, shift in edges)
-    predicates = tuple(draw(st.lists(st.sampled_from(list(PREDICATES)), min_size=1, max_size=3, unique=True)))
-    names = sorted(draw(st.sets(st.sampled_from(GROUPS), max_size=2)))
-    states = draw(st.lists(st.sampled_from(STATES), max_size=6, unique=True))
-    group_by = tuple((name, TYPES[name]) for name in names)
-    made = Synopsis("trades", "ts", edges, predicates, group_by, (ROWS, *states), tuple(names[:1]))
-    instants = made.fragments.between(-40 * SECOND, 40 * SECOND).tolist()
-    begin, end = sorted(draw(st.tuples(st.sampled_from(instants[:4]), st.sampled_from(instants[4:]))))
-    return FillRequest(made, begin, end)
-
-
-def pieces(found: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
-    for low, high in zip(bounds, bounds[1:], strict=False):
-        yield events(*found[low:high])
 
 
 def lifted(batches: Sequence[pa.RecordBatch], wanted: Sequence[FillRequest]) -> dict[str, list[Cells]]:
@@ -420,14 +134,6 @@ def test_events_of_one_group_alone_may_be_nearly_all(sharing: None) -> None:
         span.synopsis.fingerprint
     ]
     assert same(content([cells]), expected(span, rows))
-
-
-def simple(
-    *group_by: str, predicates: tuple[Expression | None, ...] = (None,), states: tuple[State, ...] = ()
-) -> Synopsis:
-    columns = tuple((name, TYPES[name]) for name in group_by)
-    chosen = states or (state("count", "volume"), state("sum", "volume"))
-    return Synopsis("trades", "ts", ((10 * SECOND, 0),), predicates, columns, (ROWS, *chosen), group_by)
 
 
 def test_there_may_be_no_events_at_all(sharing: None) -> None:

@@ -38,18 +38,17 @@ from spark_jobs.windows.row_windows.numbering import Counts
 from tests.sizes import examples
 from tests.spark_jobs import laboratory
 from tests.spark_jobs.laboratory import SCHEMA, Laboratory
-from tests.spark_jobs.windows.test_cells import MANY
-from tests.spark_jobs.windows.test_derivation import pairs_of
-from tests.spark_jobs.windows.test_partial_aggregates import (
+from tests.spark_jobs.windows.expected_cells import content, same
+from tests.spark_jobs.windows.lift_requests import pairs_of
+from tests.spark_jobs.windows.partial_cases import (
     ARROW,
     GROUPS,
+    MANY,
     PREDICATES,
     STATES,
     STREAM,
     TYPES,
-    content,
     rows_of_events,
-    same,
 )
 
 HOUR = DAY // 24

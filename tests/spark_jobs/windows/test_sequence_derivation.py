@@ -27,8 +27,8 @@ from spark_jobs.windows.sequences.derivation import SequenceDerivation
 from spark_jobs.windows.sequences.encoding import decoded
 from spark_jobs.windows.sequences.lifting import SequenceLifting
 from tests.spark_jobs.laboratory import Laboratory
-from tests.spark_jobs.windows.test_cells import MANY
-from tests.spark_jobs.windows.test_derivation import watched
+from tests.spark_jobs.windows.lift_requests import watched
+from tests.spark_jobs.windows.partial_cases import MANY
 
 TYPES = "ABCDE"
 TYPE_OF = {"speed": DOUBLE, "toll": LONG}

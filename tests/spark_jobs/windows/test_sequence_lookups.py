@@ -25,9 +25,10 @@ from spark_jobs.windows.lookups.loading import Reader, parse_having
 from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups
 from tests.oracle import answers, compare
 from tests.sizes import examples
-from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
-from tests.spark_jobs.windows.test_lookup import FAST, check_instants, heddle, rows_of, store, stored, workload_of
-from tests.spark_jobs.windows.test_partial_aggregates import events
+from tests.spark_jobs.kernels import ALGORITHMS, decoded, normalised
+from tests.spark_jobs.windows.lookup_checks import FAST, check_instants, heddle, rows_of, workload_of
+from tests.spark_jobs.windows.partial_cases import events
+from tests.spark_jobs.windows.stored_partials import store, stored
 from tests.workloads import Case, sequence_cases
 
 LIMITS: dict[str, dict[str, int]] = {

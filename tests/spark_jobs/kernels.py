@@ -1,0 +1,120 @@
+"""Answers of generated cases by the kernels alone, without a warehouse, compared with the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import HealthCheck, settings
+
+from optimizer.plan.builder import build_plan
+from optimizer.synopses.synopsis import synopses_of
+from optimizer.windows.alignment import history_start
+from optimizer.workload.predicates import normal
+from optimizer.workload.values import ACQ, Workload
+from spark_jobs.results.rows import group_values, places, typed
+from spark_jobs.store.warehouse.schemas import ANSWERS, PARTIALS
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.windows.finals.stage import finals_of
+from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.lifting import partials_of
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged
+from spark_jobs.windows.sequences.lifting import SequenceLifting
+from tests.oracle import answers, column_names, compare
+from tests.sizes import examples
+from tests.spark_jobs.sequence_finals import finals_of_sequences
+from tests.workloads import Case
+
+ALGORITHMS = ("weave-share", "no-share", "shared")
+
+
+def decoded(case: Case) -> pa.Table:
+    """The events as sources hand them to the kernels."""
+    types = dict(case.stream.schema)
+    return pa.table([case.events[name].cast(arrow_type(type)) for name, type in types.items()], names=list(types))
+
+
+def as_read(query: ACQ, rows: pa.Table) -> pa.Table:
+    """Rows of the answers' layout as the typed table of one query."""
+    columns = {"window_start": rows["window_start"], "window_end": rows["window_end"], "instant": rows["instant"]}
+    names = column_names(query)[2:]
+
+    def element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
+        return pa.chunked_array([pa.array([row[index] for row in lists.to_pylist()], lists.type.value_type)])
+
+    values = group_values(rows["key"], len(query.group_by))
+    for name, (_, type), texts in zip(names, query.group_by, values, strict=False):
+        columns[name] = typed(texts, type)
+    for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
+        columns[output.name] = typed(element(rows[carrier], index), output.type)
+    columns["error"] = rows["error"]
+    return pa.table(columns)
+
+
+def normalised(case: Case) -> Case:
+    """The case with its filters as the parser leaves them."""
+    schema = dict(case.stream.schema)
+    queries = tuple(replace(query, filter=normal(query.filter, schema)) for query in case.workload.queries)
+    return replace(case, workload=Workload(queries, case.workload.streams))
+
+
+def kernel_answers(
+    case: Case, algorithm: str, cuts: Sequence[int], begin: int, end: int, homes: Sequence[int] = ()
+) -> pa.Table:
+    """All answers of an interval by the kernels alone, the events arriving in pieces cut at ``cuts``.
+
+    ``homes``: number of the synopsis that each query's family is put into; without them each has its own.
+    """
+    case = normalised(case)
+    plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm)
+    table = decoded(case)
+    bounds = sorted({0, len(table), *(cut % (len(table) + 1) for cut in cuts)})
+    pieces = [table.slice(low, high - low).combine_chunks() for low, high in zip(bounds, bounds[1:], strict=False)]
+    together: dict[int, list[str]] = {}
+    for query, home in zip(case.workload.queries, homes, strict=False):
+        together.setdefault(home, []).append(query.name)
+    parts: list[SynopsisWork] = []
+    for tree in plan.trees:
+        for synopsis, members in synopses_of(case.stream, tree.queries, together.values()).items():
+            first = history_start([query.window for query in members], begin, end)
+            last = synopsis.fragments.last_edge(end)
+            if first < last:
+                parts.append(SynopsisWork(synopsis, members, first, last))
+    parts = merged(parts)
+    if not parts:
+        return ANSWERS.empty_table()
+    spans = [FillRequest(part.synopsis, part.begin, part.end) for part in parts]
+    plain = [span for span in spans if span.synopsis.sequenced is None]
+    partials = [partials_of(piece.to_batches(), case.stream, plain) for piece in pieces if plain]
+    for piece in pieces:
+        lifting = SequenceLifting(case.stream, [span for span in spans if span.synopsis.sequenced is not None])
+        for batch in piece.to_batches():
+            lifting.add(batch)
+        partials += lifting.tables()
+    rows = pa.concat_tables(partials) if partials else PARTIALS.empty_table()
+    found: list[pa.RecordBatch] = []
+    for part in parts:
+        mine = rows.filter(pc.equal(rows["fingerprint"], part.synopsis.fingerprint))
+        finals = finals_of if part.synopsis.sequenced is None else finals_of_sequences
+        found += finals(mine, part.synopsis, part.queries, begin, end)
+    return pa.Table.from_batches(found, ANSWERS)
+
+
+def of_query(table: pa.Table, query: ACQ) -> pa.Table:
+    return table.filter(pc.equal(table["query"], query.name))
+
+
+def differences(case: Case, table: pa.Table) -> list[str]:
+    found = []
+    for query in case.workload.queries:
+        expected = answers(query, case.events, case.stream.time, case.begin, case.end)
+        found += [f"{query.name}: {line}" for line in compare(query, as_read(query, of_query(table, query)), expected)]
+    return found
+
+
+FAST = settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
