@@ -13,7 +13,7 @@ References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a ce
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from optimizer.aggregates.states import ROWS
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Progression
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import WindowKind
+from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
+from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
 
 
 def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -38,13 +39,12 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     columns = dict(stored.derived)
     if any(columns.get(name) != expression for name, expression in _computed(wanted)):
         return None
-    if wanted.kind is WindowKind.SEQUENCE:
-        return _events_given(stored, wanted)
+    return GIVEN_BY_KIND[wanted.kind](stored, wanted)
+
+
+def _cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     predicates = tuple(predicate for predicate in wanted.predicates if predicate in stored.predicates)
     if not predicates or not set(wanted.group_by) <= set(stored.group_by):
-        return None
-    if wanted.kind is WindowKind.ROWS and predicates != wanted.predicates:
-        # all rows are numbered for a filter: that is most of what lifting costs
         return None
     if not all(_has((*stored.edges, (DAY, 0)), edge) for edge in wanted.edges):
         return None
@@ -52,6 +52,12 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     if len(states) == 1 < len(wanted.states):
         return None
     return replace(wanted, predicates=predicates, states=states)
+
+
+def _numbered_cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
+    given = _cells_given(stored, wanted)
+    # all rows are numbered for a filter: that is most of what lifting costs
+    return given if given is not None and given.predicates == wanted.predicates else None
 
 
 def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -62,6 +68,14 @@ def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     has, needs = stored.sequenced, wanted.sequenced
     types = tuple(type_ for type_ in needs.types if type_ in has.types and needs.kept_of(type_) <= has.kept_of(type_))
     return _of_types(wanted, types) if types else None
+
+
+GIVEN_BY_KIND: dict[WindowKind, Callable[[Synopsis, Synopsis], Synopsis | None]] = {
+    TIME: _cells_given,
+    ROW_WINDOWS: _numbered_cells_given,
+    SEQUENCE: _events_given,
+}
+"""What :func:`given_by` returns of two synopses of one kind, over the same events and columns."""
 
 
 def _of_types(synopsis: Synopsis, types: tuple[str, ...]) -> Synopsis:

@@ -13,7 +13,7 @@ finds the rows of an old one again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -31,10 +31,11 @@ from optimizer.workload.values import (
     Expression,
     Stream,
     Type,
-    WindowKind,
     digest,
     to_json,
 )
+from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
+from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
 
 FORMAT = 2
 """Version of the stored state layout: part of every fingerprint."""
@@ -133,13 +134,13 @@ class Synopsis:
     def kind(self) -> WindowKind:
         """What the windows are made of that it is kept for."""
         if self.sequenced is not None:
-            return WindowKind.SEQUENCE
-        return WindowKind.TIME if self.per is None else WindowKind.ROWS
+            return SEQUENCE
+        return TIME if self.per is None else ROW_WINDOWS
 
     @property
     def fragments(self) -> Fragments:
         """Its fragments of time."""
-        return Fragments(DAILY if self.kind is WindowKind.ROWS else self.edges)
+        return Fragments(DAILY if self.kind.counts_rows else self.edges)
 
     def bit(self, filter: Expression | None) -> int:
         """The bit of one of its predicates in a signature."""
@@ -234,10 +235,13 @@ def synopses_of(
     others of the tree cut finer would only be more rows to write, read and combine. ``together``: names of queries
     whose families are to be kept in one synopsis; a family that no query of which is named has a synopsis of its own.
     """
-    if queries[0].window.is_rows:
-        return _of_rows(stream, queries)
-    if queries[0].pattern is not None:
-        return _of_sequences(stream, Fragments.of(query.window for query in queries).edges, queries)
+    return SYNOPSES_BY_KIND[queries[0].kind](stream, queries, together)
+
+
+def _of_time(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis for each family, or for several families that are kept together."""
     place = {name: number for number, names in enumerate(together) for name in names}
     kept: dict[object, list[ACQ]] = {}
     for family, members in families_of(queries).items():
@@ -249,7 +253,9 @@ def synopses_of(
     return found
 
 
-def _of_rows(stream: Stream, queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
+def _of_rows(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
     kept: dict[object, list[ACQ]] = {}
     numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}
@@ -272,15 +278,15 @@ def _of_rows(stream: Stream, queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ
 
 
 def _of_sequences(
-    stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
+    edges = Fragments.of(query.window for query in queries).edges
     schema = stream.types
     found: dict[Synopsis, tuple[ACQ, ...]] = {}
     for (filter, group_by), members in families_of(queries).items():
-        pattern = members[0].pattern
-        assert pattern is not None
-        types = {event for query in members if query.pattern for event in query.pattern.events}
+        pattern = members[0].sequence
+        types = {event for query in members for event in query.sequence.events}
         carriers: dict[tuple[Expression, Type], set[str]] = {}
         for output in (output for query in members for output in query.computed):
             if output.argument is not None and output.argument_type is not None and output.event in types:
@@ -293,6 +299,12 @@ def _of_sequences(
         synopsis = Synopsis(stream.name, stream.time, edges, (filter,), per, (ROWS,), bucket_by, None, sequenced)
         found[synopsis] = members
     return found
+
+
+Synopses = Callable[[Stream, Sequence[ACQ], Iterable[Sequence[str]]], dict[Synopsis, tuple[ACQ, ...]]]
+
+SYNOPSES_BY_KIND: dict[WindowKind, Synopses] = {TIME: _of_time, ROW_WINDOWS: _of_rows, SEQUENCE: _of_sequences}
+"""How :func:`synopses_of` makes the synopses of a tree, for each kind of window."""
 
 
 def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:

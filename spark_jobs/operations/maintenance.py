@@ -309,13 +309,13 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
 
 
 def _horizon(warehouse: Warehouse, keep: int) -> str | None:
-    """The first day whose partial aggregates are kept; None: all. Windows of rows count from the stream's first."""
+    """The first day whose partial aggregates are kept; None: all, as some query reads from the stream's first event."""
     newest = current_version(warehouse)
     ends = [row.end for row in publish_log.publications(warehouse, records=False)]
     if newest is None or not ends:
         return None
     queries = load_plan(warehouse, newest).workload.queries
-    if any(query.window.is_rows for query in queries):
+    if any(query.kind.reads_from_first for query in queries):
         return None
     return day_label(max(ends) - max(query.window.reach for query in queries) - keep)
 

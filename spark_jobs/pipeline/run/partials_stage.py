@@ -21,7 +21,6 @@ from spark_jobs.pipeline.run.derivation_task import derivation_task
 from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, events_of_slab, lift_task
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
@@ -184,7 +183,7 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
 
 def _first_stored(request: FillRequest) -> int:
     """Where the first stored rows begin that may have something of a request."""
-    return request.begin // DAY * DAY if KINDS[request.synopsis.kind].by_days else request.begin
+    return request.begin // DAY * DAY if request.synopsis.kind.begins_at_midnight else request.begin
 
 
 def parts_of(sizes: Sequence[float], width: int, tasks: int) -> list[range]:

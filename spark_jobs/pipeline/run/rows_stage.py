@@ -12,7 +12,7 @@ from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, WindowKind
+from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS
 from spark_jobs.pipeline.run import partials_stage
 from spark_jobs.pipeline.run.values import PreparedRun, Run
@@ -40,7 +40,7 @@ def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) 
 
 
 def _trees_of_rows(plan: SharingPlan, name: str) -> list[ExecutionTree]:
-    return [tree for tree in plan.trees if tree.stream == name and tree.kind is WindowKind.ROWS]
+    return [tree for tree in plan.trees if tree.stream == name and tree.kind.counts_rows]
 
 
 def write_rows(

@@ -24,7 +24,8 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, DOUBLE, Stream, Window, WindowKind, Workload
+from optimizer.workload.values import ACQ, DOUBLE, Stream, Window, Workload
+from optimizer.workload.window_kinds import SEQUENCE
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run.preparation import synopsis_work
 from spark_jobs.store.warehouse.data_files import write_files
@@ -33,9 +34,9 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.replacements import FAR
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.loading import QueryLookups, Reader, parse_group, parse_having
 from spark_jobs.windows.lookups import kernels
 from spark_jobs.windows.lookups import lookups as lookups_module
-from spark_jobs.windows.lookups.loading import QueryLookups, Reader, parse_group, parse_having
 from spark_jobs.windows.lookups.lookups import Lookups
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.lifting import partials_of
@@ -88,7 +89,7 @@ def store(
     # as runs do it: trees that need the same synopsis fill it once
     for part in synopsis_work(plan, begin, {stream.name: end for stream in plan.workload.streams}):
         stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
-        if part.synopsis.kind is WindowKind.SEQUENCE:
+        if part.synopsis.kind == SEQUENCE:
             # whole pieces: a row of events does not end at the begin of a span
             pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
             wanted = missing_spans(
@@ -97,7 +98,7 @@ def store(
             if not wanted:
                 continue
             (span,) = wanted
-        if part.synopsis.kind is WindowKind.SEQUENCE:
+        if part.synopsis.kind == SEQUENCE:
             sequences = SequenceLifting(stream, [span])
             for batch in table.to_batches():
                 sequences.add(batch)
