@@ -19,11 +19,11 @@ from functools import cached_property
 from optimizer.plan.sequence_sharing import SequenceSharing, sequence_sharing
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
-from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, synopses_of
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload import values
-from optimizer.workload.values import ACQ, SECOND, Window, Workload
+from optimizer.workload.values import ACQ, SECOND, Stream, Window, Workload
 from optimizer.workload.window_kinds import WindowKind
 
 
@@ -126,6 +126,13 @@ class ExecutionTree:
             if (other.filter, other.group_by) == family or any(other.name in names for names in with_it)
         )
         return self if mine == self.queries else replace(self, queries=mine, together=tuple(with_it))
+
+    def stored_synopses(self, stream: Stream) -> list[Synopsis]:
+        """Every synopsis that may be stored for its queries: as it is now, as earlier versions stored it, and what
+        numbers the rows of windows of rows."""
+        made = synopses_of(stream, self.queries, self.together)
+        counts = [counts_of(stream, self.per or ())] if self.kind.counts_rows else []
+        return [*made, *(former_of(synopsis, queries) for synopsis, queries in made.items()), *counts]
 
     @property
     def sequences(self) -> tuple[SequenceSharing, ...]:

@@ -31,6 +31,7 @@ from optimizer.workload.values import (
     Expression,
     Stream,
     Type,
+    columns_of,
     digest,
     to_json,
 )
@@ -71,6 +72,11 @@ class Sequenced:
     on: str
     types: tuple[str, ...]
     attributes: tuple[EventAttribute, ...]
+
+    def columns(self) -> set[str]:
+        """Source columns of the types and of the attributes that some event keeps."""
+        kept = [argument for argument, _, carriers in self.attributes if carriers]
+        return {self.on, *(name for argument in kept for name in columns_of(argument))}
 
     @property
     def arguments(self) -> list[Expression]:
@@ -179,10 +185,17 @@ def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]
 def former_of(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
     """The synopsis that earlier versions stored for some queries. Moments of integers and decimals were sums of
     doubles; of event sequences, all types' events had all attributes."""
-    if synopsis.sequenced is not None:
-        types = synopsis.sequenced.types
-        attributes = tuple(attribute._replace(carriers=types) for attribute in synopsis.sequenced.attributes)
-        return replace(synopsis, sequenced=replace(synopsis.sequenced, attributes=attributes))
+    return SYNOPSES_BY_KIND[synopsis.kind].former(synopsis, queries)
+
+
+def _former_events(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
+    sequenced = synopsis.sequenced
+    assert sequenced is not None
+    attributes = tuple(attribute._replace(carriers=sequenced.types) for attribute in sequenced.attributes)
+    return replace(synopsis, sequenced=replace(sequenced, attributes=attributes))
+
+
+def _former_states(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
     needed = states_of(queries)
     others = (state for state in synopsis.states if state not in needed)
     return replace(synopsis, states=tuple(dict.fromkeys((*states_of(queries, former=True), *others))))
@@ -235,7 +248,7 @@ def synopses_of(
     others of the tree cut finer would only be more rows to write, read and combine. ``together``: names of queries
     whose families are to be kept in one synopsis; a family that no query of which is named has a synopsis of its own.
     """
-    return SYNOPSES_BY_KIND[queries[0].kind](stream, queries, together)
+    return SYNOPSES_BY_KIND[queries[0].kind].made(stream, queries, together)
 
 
 def _of_time(
@@ -301,10 +314,20 @@ def _of_sequences(
     return found
 
 
-Synopses = Callable[[Stream, Sequence[ACQ], Iterable[Sequence[str]]], dict[Synopsis, tuple[ACQ, ...]]]
+class SynopsesOfKind(NamedTuple):
+    """The synopses of one kind of window: ``made`` of the queries of a tree (:func:`synopses_of`), and what one was in
+    a ``former`` version (:func:`former_of`)."""
 
-SYNOPSES_BY_KIND: dict[WindowKind, Synopses] = {TIME: _of_time, ROW_WINDOWS: _of_rows, SEQUENCE: _of_sequences}
-"""How :func:`synopses_of` makes the synopses of a tree, for each kind of window."""
+    made: Callable[[Stream, Sequence[ACQ], Iterable[Sequence[str]]], dict[Synopsis, tuple[ACQ, ...]]]
+    former: Callable[[Synopsis, Sequence[ACQ]], Synopsis]
+
+
+SYNOPSES_BY_KIND: dict[WindowKind, SynopsesOfKind] = {
+    TIME: SynopsesOfKind(_of_time, _former_states),
+    ROW_WINDOWS: SynopsesOfKind(_of_rows, _former_states),
+    SEQUENCE: SynopsesOfKind(_of_sequences, _former_events),
+}
+"""Which synopses each kind of window has."""
 
 
 def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:

@@ -1,11 +1,11 @@
 """What each kind of window is: of time, of rows, of event sequences.
 
 A query has one kind (:attr:`optimizer.workload.values.ACQ.kind`), so has a tree and a synopsis. Everybody asks the kind
-for a property and compares no kinds. What has to be done differently stands in tables by kind, each with one entry for
-each of :data:`WINDOW_KINDS`:
+for a property and compares no kinds. What has to be done differently stands in tables by kind, each with an entry for
+every kind below:
 
 - :data:`optimizer.synopses.synopsis.SYNOPSES_BY_KIND`: which synopses answer the queries of a tree;
-- :data:`optimizer.synopses.derivation.GIVEN_BY_KIND`: what stored rows give to another synopsis;
+- :data:`optimizer.synopses.derivation.DERIVED_BY_KIND`: what stored rows give to another synopsis;
 - :data:`spark_jobs.windows.kinds.EXECUTIONS`: how a run lifts, derives and answers, and how answers are looked up;
 - :data:`spark_jobs.audit.checks.kinds.AUDITS`, :data:`spark_jobs.audit.unshared.windows.UNSHARED` and
   :data:`spark_jobs.audit.unshared.duckdb_windows.RECOMPUTED`: how answers are judged, apart from the above.
@@ -73,6 +73,3 @@ ROWS = WindowKind(
 )
 
 SEQUENCE = WindowKind("sequence", "event sequences", matches_patterns=True, begins_at_midnight=True)
-
-WINDOW_KINDS = (TIME, ROWS, SEQUENCE)
-"""Every kind: the keys of each table by kind."""

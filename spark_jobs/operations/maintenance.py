@@ -24,7 +24,6 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.synopses.synopsis import counts_of, former_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
@@ -298,13 +297,8 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
         for tree in plan.trees:
             if names is not None and names.isdisjoint(query.name for query in tree.queries):
                 continue
-            stream = plan.workload.stream(tree.stream)
-            synopses = synopses_of(stream, tree.queries, tree.together)
+            synopses = tree.stored_synopses(plan.workload.stream(tree.stream))
             found |= {synopsis.fingerprint for synopsis in synopses}
-            found |= {former_of(synopsis, queries).fingerprint for synopsis, queries in synopses.items()}
-            if tree.per is not None:
-                found.add(counts_of(stream, tree.per).fingerprint)
-                found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries)}
     return found
 
 

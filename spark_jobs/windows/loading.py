@@ -107,7 +107,7 @@ class Reader:
                     raise HeddleError("HDL-607", message, "`heddle read`")
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
                 newest_form, members = next((one, members) for one, members in made.items() if query in members)
-                former = () if newest_form.sequenced is not None else (former_of(newest_form, members),)
+                former = () if newest_form.kind.matches_patterns else (former_of(newest_form, members),)
                 forms = []
                 for synopsis in (newest_form, *former):
                     pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint, [])

@@ -31,7 +31,7 @@ from spark_jobs.windows.row_windows.numbering import BLOCK_ROWS, Counts, Per, fi
 def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) -> list[SynopsisWork]:
     """What counts the rows of every day of a stream, for its windows of rows
     (:mod:`spark_jobs.windows.row_windows.numbering`)."""
-    pers = dict.fromkeys(tree.per for tree in _trees_of_rows(plan, name) if tree.per is not None)
+    pers = dict.fromkeys(tree.per or () for tree in _trees_of_rows(plan, name))
     first = first_day(plan.workload.stream(name), splits) if pers else None
     if first is None or first >= until:
         return []
@@ -65,15 +65,15 @@ def write_rows(
     broken: dict[str, SynopsisFailure] = {}
     parts: list[SynopsisWork] = []
     for tree in _trees_of_rows(prepared.plan, name):
-        assert tree.per is not None
+        per = tree.per or ()
         for synopsis, queries in synopses_of(stream, tree.queries).items():
-            if tree.per not in counts:
-                failed = uncounted[counts_of(stream, tree.per).fingerprint]
+            if per not in counts:
+                failed = uncounted[counts_of(stream, per).fingerprint]
                 broken[synopsis.fingerprint] = replace(failed, fingerprint=synopsis.fingerprint)
                 parts.append(SynopsisWork(synopsis, queries, end - DAY, end, until))
                 continue
             windows = [query.window for query in queries]
-            start = counts[tree.per].history_start(windows, prepared.request.begin, until)
+            start = counts[per].history_start(windows, prepared.request.begin, until)
             if start < until:
                 parts.append(SynopsisWork(synopsis, queries, start, end, until))
     parts = merged(parts)
