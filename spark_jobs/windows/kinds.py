@@ -59,7 +59,7 @@ class WindowExecution:
         from spark_jobs.windows.finals.top import TopRows, write_top
 
         queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
-        return write_top(queries, [found for found in outcomes if isinstance(found, TopRows)], root, stamp)
+        return write_top(queries, [outcome for outcome in outcomes if isinstance(outcome, TopRows)], root, stamp)
 
     def look_up(self, query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: list[Span]) -> Lookups | SequenceLookups:
         """Look-ups of a query over the stored partial ``rows`` of some spans."""
@@ -105,7 +105,7 @@ class SequenceExecution(WindowExecution):
         from spark_jobs.windows.sequences.answers import Rolled
         from spark_jobs.windows.sequences.stage import write_joined
 
-        return write_joined(work, [found for found in outcomes if isinstance(found, Rolled)], root, stamp)
+        return write_joined(work, [outcome for outcome in outcomes if isinstance(outcome, Rolled)], root, stamp)
 
     def look_up(self, query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: list[Span]) -> Lookups | SequenceLookups:
         from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups

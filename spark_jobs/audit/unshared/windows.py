@@ -58,7 +58,7 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     return kind.answers(frame, query, time, window, schema)
 
 
-def _window_of() -> dict[str, SparkColumn]:
+def _window_columns() -> dict[str, SparkColumn]:
     window = F.col("`heddle window`")
     return {"window_start": window["start"], "window_end": window["end"]}
 
@@ -72,22 +72,22 @@ def _in_windows_of_time(
 ) -> tuple[DataFrame, WindowColumns]:
     """The events of a query, once for every window that holds them."""
     range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
-    frame, told = _filtered(frame, query, schema), _window_of()
+    frame, window = _filtered(frame, query, schema), _window_columns()
     if not query.window.is_regular:
         frame = frame.select("*", F.explode(windows_holding(query.window, time)).alias("heddle window"))
         if query.window.at is not None:
-            frame = frame.where(F.unix_micros(told["window_end"]).isin(list(query.window.at)))
-        return frame, told
-    ends = F.unix_micros(told["window_start"]) + range_
-    told["window_end"] = F.timestamp_micros(ends)
+            frame = frame.where(F.unix_micros(window["window_end"]).isin(list(query.window.at)))
+        return frame, window
+    ends = F.unix_micros(window["window_start"]) + range_
+    window["window_end"] = F.timestamp_micros(ends)
     sizes = [f"{size} microseconds" for size in (max(range_, slide), slide, -query.window.ago % slide)]
     frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))
     if slide > range_:
-        frame = frame.where(time < told["window_end"])
+        frame = frame.where(time < window["window_end"])
     if query.window.at is not None:
-        asked = [instant - query.window.ago for instant in query.window.at]
-        frame = frame.where(ends.isin(asked) if asked else F.lit(False))
-    return frame, told
+        ends_due = [instant - query.window.ago for instant in query.window.at]
+        frame = frame.where(ends.isin(ends_due) if ends_due else F.lit(False))
+    return frame, window
 
 
 def _in_windows_of_rows(
@@ -95,7 +95,7 @@ def _in_windows_of_rows(
 ) -> tuple[DataFrame, WindowColumns]:
     """The rows of a query, once for every whole window that holds them. All rows are numbered, then filtered."""
     numbered = _row_windows(frame, query.window, time)
-    return _filtered(numbered, query, schema), _window_of() | {"position": F.col("`heddle window`")["position"]}
+    return _filtered(numbered, query, schema), _window_columns() | {"position": F.col("`heddle window`")["position"]}
 
 
 def _matched(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, schema: Schema) -> DataFrame:
@@ -103,11 +103,11 @@ def _matched(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColu
     plain = {
         part.name: part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)
     }
-    found = _sequences(frame, query, time, window, list(plain.values()), schema)
+    answers = _sequences(frame, query, time, window, list(plain.values()), schema)
     for condition, output in zip(query.having, compared_outputs(query), strict=True):
-        found = found.where(COMPARISONS[condition.comparison](_of_parts(output), literal_column(condition.value)))
+        answers = answers.where(COMPARISONS[condition.comparison](_of_parts(output), literal_column(condition.value)))
     values = (_of_parts(output).alias(output.name) for output in query.outputs)
-    return found.select(*window, *_groups(query, schema), *values)
+    return answers.select(*window, *_groups(query, schema), *values)
 
 
 def _aggregated(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, schema: Schema) -> DataFrame:
@@ -267,7 +267,7 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     # one select, the events' columns untouched: group names may be those of other source columns
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
     audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
-    return UNSHARED[query.kind].evidence(exploded, query, time, _window_of(), audited, schema)
+    return UNSHARED[query.kind].evidence(exploded, query, time, _window_columns(), audited, schema)
 
 
 def _evidence(
