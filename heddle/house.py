@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spark_jobs.pipeline.planning.what_if import WhatIf
     from spark_jobs.store.warehouse.publish_log import RunRecord
     from spark_jobs.store.warehouse.warehouse import Warehouse
-    from spark_jobs.windows.lookups.loading import QueryForms
+    from spark_jobs.windows.loading import QueryForms
 
 Moment = str | date | int
 """An instant: ISO 8601 text (UTC unless it has an offset), a ``datetime`` (UTC unless it has a zone), a ``date`` (its
@@ -222,7 +222,7 @@ class House:
         return Answers(pa.concat_tables(tables, promote_options="default") if tables else answered(None)[:0], query)
 
     def _loaded(self, query: str) -> QueryForms:
-        from spark_jobs.windows.lookups.loading import Reader
+        from spark_jobs.windows.loading import Reader
 
         versions = self._warehouse.version("partials"), self._warehouse.version("sharing_plans")
         with self._lock:

@@ -35,6 +35,15 @@ LONG_MODULES = {
     "optimizer/sequences/kernels.py": "one family: Numba does not see a change of what is inlined from another file",
 }
 
+KIND_TESTS = {
+    "optimizer/workload/values.py": 5,
+    "optimizer/synopses/synopsis.py": 3,
+    "optimizer/language/reader.py": 1,
+    "spark_jobs/audit/checks/sampling.py": 1,
+}
+"""Where the kind of a window is tested: where a query, a window and a synopsis learn theirs, where a clause is read,
+and where an audit names what only windows of time can be. Everybody else asks the kind, or a table by kind."""
+
 SAME_NAMES = {
     "heddle main": "each program's own",
     "heddle read": "what a command does, and the same in Python",
@@ -317,6 +326,52 @@ def test_a_comparison_of_formats_is_noticed() -> None:
     for text in ("stream.source.format == 'orc'", "kind in ('csv', 'x')", "'delta' != other", "split.format == 'a'"):
         assert format_readers(of("heddle/a.py", text)) == ["heddle/a.py"]
     assert format_readers(of("heddle/a.py", "one.source.format == other.source.format")) == []
+
+
+def kind_tests(modules: Modules) -> dict[str, int]:
+    """By module, how often it tests the kind of a window: a window's ``is_rows``, whether there is a ``pattern``, a
+    ``per`` or what a synopsis has ``sequenced``, or a kind with a kind. Assertions decide nothing and do not count."""
+    counts: dict[str, int] = {}
+    for path, module in modules.items():
+        asserted = {part for node in module.nodes if isinstance(node, ast.Assert) for part in ast.walk(node)}
+        if count := sum(node not in asserted and _tests_kind(node) for node in module.nodes):
+            counts[path] = count
+    return counts
+
+
+def _tests_kind(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("is_rows", "is_sequence")
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+        return re.search(r"(^|[( ])\w*Window\b", ast.unparse(node.args[1])) is not None
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+    if sides[-1] == "None":
+        return re.search(r"\.(pattern|per|sequenced)$", sides[0]) is not None
+    return any(re.fullmatch(r"(\w+\.)*(TIME|ROWS|ROW_WINDOWS|SEQUENCE)", side) for side in sides) and any(
+        re.search(r"\bkind\b", side) for side in sides
+    )
+
+
+def test_the_kind_of_a_window_is_tested_in_few_places(modules: Modules) -> None:
+    assert kind_tests(modules) == KIND_TESTS
+
+
+def test_a_test_of_the_kind_of_a_window_is_noticed() -> None:
+    for text in (
+        "if query.window.is_rows: pass",
+        "x = 0 if query.pattern is not None else 1",
+        "tree.per is None",
+        "synopsis.sequenced is None",
+        "query.kind is window_kinds.ROWS",
+        "TIME != tree.kind",
+        "isinstance(window, RowWindow)",
+        "isinstance(window, (Window, str))",
+    ):
+        assert kind_tests(of("heddle/a.py", text)) == {"heddle/a.py": 1}, text
+    for text in ("assert query.pattern is not None", "query.kind.counts_rows", "isinstance(node, exp.Window)"):
+        assert kind_tests(of("heddle/a.py", text)) == {}, text
 
 
 # ---------------------------------------------------------------------------------------------------- readers

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from optimizer.workload.values import ACQ
     from spark_jobs.store.warehouse.warehouse import Warehouse
-    from spark_jobs.windows.lookups.loading import QueryLookups
+    from spark_jobs.windows.loading import QueryLookups
 
 
 @app.command(
@@ -211,7 +211,7 @@ def lookup(
 ) -> None:
     """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
     from spark_jobs.streams.sources.decoding import parse_instant
-    from spark_jobs.windows.lookups.loading import Reader, parse_group
+    from spark_jobs.windows.loading import Reader, parse_group
 
     _check_when(at, range_, ending_at, begin, end, having)
     format = chosen_format(format, output, as_json)
@@ -254,7 +254,7 @@ def _window(
     """Answers over the window of ``--range`` and ``--ending-at``, or of ``--from`` and ``--to``."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.streams.sources.decoding import parse_instant
-    from spark_jobs.windows.lookups.loading import parse_having
+    from spark_jobs.windows.loading import parse_having
 
     last = parse_instant(ending_at or end or "")
     first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")

@@ -35,6 +35,7 @@ from optimizer.language.words import (
     written_name,
 )
 from optimizer.workload.values import BOOLEAN, Call, Column, Expression, Literal, Output, Pattern, Type, columns_of
+from optimizer.workload.window_kinds import WindowKind
 
 _LONGEST_NAME = 64
 """Characters of a name that an output gets when it is given none."""
@@ -60,24 +61,23 @@ class _Written:
 
 @dataclass(frozen=True)
 class AggregateReader:
-    """Reads calls of aggregates. ``error``: what the query permits them to be off by; ``is_by_rows``: over windows of
-    rows."""
+    """Reads calls of aggregates over the events of windows of a kind. ``error``: what the query permits them to be off
+    by."""
 
     scope: Scope
-    pattern: Pattern | None
+    kind: WindowKind
     error: Decimal | None
     findings: Findings
-    is_by_rows: bool = False
 
     def read(self, node: exp.Expr, alias: str) -> AggregateCall:
         """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
         where = node.expression if type(node) is exp.Filter else None
-        written = _written(node.this if where else node, self.scope.text)
-        if self.pattern is not None:
-            if where or written.function == "count_if":
-                hint = "a condition on events belongs in WHERE; if(c, x, NULL) leaves values out"
-                refuse("HDL-222", "FILTER does not apply to event sequences", hint, node)
-            return _of_sequences(written, alias, EventColumns(self.scope, self.pattern, self.findings))
+        return self._call(_written(node.this if where else node, self.scope.text), alias, where, node)
+
+    def check_group(self, column: str, node: exp.Expr) -> None:
+        """Refuse a group column among aggregates where it has no value there."""
+
+    def _call(self, written: _Written, alias: str, where: exp.Expr | None, node: exp.Expr) -> AggregateCall:
         return self._of_events(written, alias, where)
 
     def _of_events(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
@@ -132,6 +132,23 @@ class AggregateReader:
         if self.error is not None:
             return self.error, True
         return written.form.error, False
+
+
+@dataclass(frozen=True)
+class SequenceReader(AggregateReader):
+    """Reads calls of aggregates over the sequences of events that match a pattern."""
+
+    pattern: Pattern
+
+    def check_group(self, column: str, node: exp.Expr) -> None:
+        message = f"{column} is a group column, and over event sequences it cannot be reckoned with"
+        refuse("HDL-222", message, "a condition on it belongs in WHERE", node)
+
+    def _call(self, written: _Written, alias: str, where: exp.Expr | None, node: exp.Expr) -> AggregateCall:
+        if where or written.function == "count_if":
+            hint = "a condition on events belongs in WHERE; if(c, x, NULL) leaves values out"
+            refuse("HDL-222", "FILTER does not apply to event sequences", hint, node)
+        return _of_sequences(written, alias, EventColumns(self.scope, self.pattern, self.findings))
 
 
 class EventColumns:

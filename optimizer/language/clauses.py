@@ -9,6 +9,7 @@ from sqlglot.tokens import Token, TokenType
 
 from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused, shown_text
 from optimizer.language.words import OPERANDS, SOURCES
+from optimizer.workload.window_kinds import ROWS, TIME, WindowKind
 
 ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
 
@@ -34,8 +35,12 @@ class WindowWords:
     on: Token
 
     @property
+    def kind(self) -> WindowKind:
+        return ROWS if self.first_word == "ROWS" else TIME
+
+    @property
     def rows(self) -> bool:
-        return self.first_word == "ROWS"
+        return self.kind.counts_rows
 
     @property
     def second_word(self) -> str:

@@ -75,7 +75,7 @@ def _read_top(tree: exp.Select, reader: _ThresholdReader) -> Top | None:
         refuse("HDL-229", "ORDER BY without LIMIT: answers are a table", hint, order)
     if order is None:
         refuse("HDL-229", "LIMIT without ORDER BY: nobody knows which answers", f"ask for {TOP}", limit)
-    if reader.aggregates.pattern is not None or reader.aggregates.is_by_rows:
+    if not reader.aggregates.kind.ranks_groups:
         message = "ORDER BY … LIMIT is for windows of time, not for windows of rows or event sequences"
         refuse("HDL-229", message, "take the first answers when you read them", order)
     if not reader.selection.group_columns:

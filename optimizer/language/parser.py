@@ -123,9 +123,9 @@ def parse(
             report.add(problem, name, statement.start)
         for warning in findings.warnings:
             report.add(warning, name, statement.start, "warning")
-        if query is not None and query.window.is_rows and settings.until is not None:
+        if query is not None and settings.until is not None and not query.kind.has_instants:
             hint = "remove -- until, or ask for a window of time"
-            message = "a query over a number of rows has no lifetime"
+            message = f"a query over {query.kind.words} has no lifetime"
             report.add(Refused("HDL-109", message, hint), name, statement.start)
         elif query is not None:
             queries[name] = replace(query, until=settings.until, table=settings.table, asset=settings.asset)

@@ -14,7 +14,7 @@ from optimizer.workload.values import DOUBLE, Pattern, Window
 
 def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group_columns: Collection[str]) -> Pattern:
     """The pattern, within the limits. ``window``: None if it was refused."""
-    if window is not None and window.is_rows:
+    if window is not None and window.kind.counts_rows:
         message = "an event sequence lies in a window of time, not in a number of rows"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
     if window is not None and not window.is_regular:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from optimizer.aggregates.algebra import AGGREGATES
-from optimizer.language.aggregate_calls import AggregateReader
+from optimizer.language.aggregate_calls import AggregateReader, SequenceReader
 from optimizer.language.clauses import cut_clauses
 from optimizer.language.constants import query_error
 from optimizer.language.expressions import read_filter
@@ -24,6 +25,7 @@ from optimizer.language.syntax import parse_select, stream_of
 from optimizer.language.windows import read_window
 from optimizer.language.words import Limits
 from optimizer.workload.values import ACQ, Stream
+from optimizer.workload.window_kinds import SEQUENCE
 
 
 @dataclass(frozen=True)
@@ -60,20 +62,21 @@ def read_query(
             return None
     drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
-    window = pattern = error = filter = None
+    kind, window, pattern, error, filter = clauses.window.kind, None, None, None, None
     with findings.collecting():
         window = read_window(clauses.window, scope, grouping, findings)
     if clauses.pattern is not None:
         # what the aggregates mean depends on it: no collecting
-        pattern = read_pattern(clauses.pattern, scope, window, grouping.columns)
+        kind, pattern = SEQUENCE, read_pattern(clauses.pattern, scope, window, grouping.columns)
     with findings.collecting():
         error = query_error(clauses.error) if clauses.error is not None else None
-    if grouping.derived and (pattern is not None or (window is not None and window.is_rows)):
-        what = "event sequences" if pattern is not None else "a number of rows"
+    # of a window that was refused nobody knows what it would take
+    if grouping.derived and (window or pattern) and not kind.reads_expressions:
         hint = "group by columns of the stream, or ask for a window of time"
-        message = f"GROUP BY over {what} takes columns: {next(iter(grouping.derived))}"
+        message = f"GROUP BY over {kind.words} takes columns: {next(iter(grouping.derived))}"
         findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
-    aggregates = AggregateReader(scope, pattern, error, findings, clauses.window.rows)
+    read_by = AggregateReader if pattern is None else partial(SequenceReader, pattern=pattern)
+    aggregates = read_by(scope, kind, error, findings)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
     thresholds = read_thresholds(tree, clauses.having, scope, selection, aggregates, findings)
     with findings.collecting():
@@ -100,7 +103,7 @@ def read_query(
         top=thresholds.top,
     )
     leaves = [column for column in query.columns() if column not in dict(scope.stream.schema)]
-    if leaves and not query.is_plain:
+    if leaves and not query.kind.reads_expressions:
         message = f"{leaves[0]} stands in a nested column, which only windows of time read"
         findings.problems.append(Refused("HDL-242", message, "write its fields to plain columns", place_of(tree)))
         return None

@@ -68,10 +68,8 @@ def read_selection(
 
 
 def group_value(aggregates: AggregateReader, grouping: Grouping, column: str, node: exp.Expr) -> Output:
-    """A group column as a value among aggregates; of event sequences there is none."""
-    if aggregates.pattern is not None:
-        message = f"{column} is a group column, and over event sequences it cannot be reckoned with"
-        refuse("HDL-222", message, "a condition on it belongs in WHERE", node)
+    """A group column as a value among aggregates."""
+    aggregates.check_group(column, node)
     return of_group(column, grouping.derived.get(column, Column(column)), grouping.columns[column])
 
 

@@ -126,7 +126,7 @@ def _informed(
     """The model, with the groups a fragment of streams of which it knows none as their samples have them."""
     found = dict(model.groups_per_fragment)
     for name, profile in profiles.items() if model.name == "measured" else ():
-        queries = [query for query in workload.queries_of(name) if query.is_plain]
+        queries = [query for query in workload.queries_of(name) if query.kind.shares_synopses]
         if name not in found and queries and (groups := groups_per_fragment(profile, queries, together)) is not None:
             found[name] = Fraction(round(groups, 3)).limit_denominator(1000)
     return replace(model, groups_per_fragment=tuple(sorted(found.items())))
@@ -237,7 +237,7 @@ def _tree(planning: _Planning, name: str, queries: tuple[ACQ, ...], rate: Fracti
     """The queries of one tree, with the synopses that they share."""
     stream, model = queries[0].stream, planning.model
     sharing: tuple[tuple[str, ...], ...] = ()
-    if queries[0].is_plain:
+    if queries[0].kind.shares_synopses:
         chosen = pays_by_synopsis(model, queries[0])
         profile = None if chosen else planning.profiles.get(stream)
         sharing = choose(profile, queries, Coefficients(), planning.together if chosen else planning.known)

@@ -19,11 +19,12 @@ from functools import cached_property
 from optimizer.plan.sequence_sharing import SequenceSharing, sequence_sharing
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
-from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, synopses_of
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload import values
-from optimizer.workload.values import ACQ, SECOND, Window, WindowKind, Workload
+from optimizer.workload.values import ACQ, SECOND, Stream, Window, Workload
+from optimizer.workload.window_kinds import WindowKind
 
 
 def decision(schedule: Schedule) -> object:
@@ -115,7 +116,7 @@ class ExecutionTree:
 
     def of_synopsis(self, query: ACQ) -> ExecutionTree:
         """The tree of those of its queries alone that have a synopsis in common with one of them."""
-        if not query.is_plain:
+        if not query.kind.shares_synopses:
             return self
         family = query.filter, query.group_by
         with_it = [names for names in self.together if query.name in names]
@@ -126,10 +127,17 @@ class ExecutionTree:
         )
         return self if mine == self.queries else replace(self, queries=mine, together=tuple(with_it))
 
+    def stored_synopses(self, stream: Stream) -> list[Synopsis]:
+        """Every synopsis that may be stored for its queries: as it is now, as earlier versions stored it, and what
+        numbers the rows of windows of rows."""
+        made = synopses_of(stream, self.queries, self.together)
+        counts = [counts_of(stream, self.per or ())] if self.kind.counts_rows else []
+        return [*made, *(former_of(synopsis, queries) for synopsis, queries in made.items()), *counts]
+
     @property
     def sequences(self) -> tuple[SequenceSharing, ...]:
-        """What its event sequences share in a run."""
-        return sequence_sharing(self.queries)
+        """What its event sequences share in a run; empty if its queries match no patterns."""
+        return sequence_sharing(self.queries) if self.kind.matches_patterns else ()
 
     @property
     def per(self) -> tuple[str, ...] | None:
@@ -235,7 +243,7 @@ class SharingPlan:
     def synopses_by_name(self) -> tuple[tuple[str, ...], ...]:
         """As :attr:`together`, and each query whose filter and group-by have a synopsis of their own."""
         named = {name for names in self.together for name in names}
-        alone = (query.name for tree in self.trees for query in tree.queries if query.is_plain)
+        alone = (query.name for tree in self.trees for query in tree.queries if query.kind.shares_synopses)
         return (*self.together, *((name,) for name in alone if name not in named))
 
     @property

@@ -280,7 +280,7 @@ def _reuse(
 
 
 def _added(synopsis: Synopsis, sources: Sequence[Synopsis]) -> str:
-    if synopsis.sequenced is not None:
+    if synopsis.kind.matches_patterns:
         return "event types that are, or have attributes that are,"
     known = {predicate for source in sources for predicate in source.predicates}
     return "states that are" if set(synopsis.predicates) <= known else "filters and states that are"
@@ -291,7 +291,7 @@ def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
         return "new query"
     if changed:
         return "definition changed"
-    if now.sequenced is not None:
+    if now.kind.matches_patterns:
         return "what is kept of events changed (types, attributes, filter or keys)"
     if was.edges != now.edges:
         return "its synopsis' edges changed"

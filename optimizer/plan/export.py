@@ -37,7 +37,7 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
             {"id": tree.id, "stream": tree.stream, "queries": [query.name for query in tree.queries]}
             | ({"together": [list(names) for names in tree.together]} if tree.together else {})
             | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
-            | (_row_facts(tree) if tree.per is not None else {})
+            | (_row_facts(tree) if tree.kind.counts_rows else {})
             | ({"sequences": [one.to_json() for one in tree.sequences]} if tree.sequences else {})
             for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
         ],

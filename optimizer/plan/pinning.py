@@ -25,7 +25,7 @@ def pinned(plan: SharingPlan, refreshes: Iterable[tuple[int, Sequence[str]]], be
         window = query.window
         if query.window.at_most is not None:
             window = replace(window, at=tuple(at[query.name]))
-        if query.until is not None and query.until < end and not window.is_rows:
+        if query.until is not None and query.until < end and query.kind.has_instants:
             window = replace(window, at=tuple(instants(window, begin, min(end, query.until)).tolist()))
         return query if window is query.window else replace(query, window=window)
 

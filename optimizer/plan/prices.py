@@ -19,7 +19,7 @@ from optimizer.workload.values import ACQ
 
 def pays_by_synopsis(model: CostModel, query: ACQ) -> bool:
     """Does a query pay for the fragments of its synopsis alone? Else for those of its tree."""
-    return model.name == "measured" and query.is_plain
+    return model.name == "measured" and query.kind.shares_synopses
 
 
 def payers(queries: Sequence[ACQ], model: CostModel, together: Iterable[Sequence[str]] = ()) -> list[list[int]]:

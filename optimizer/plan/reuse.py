@@ -81,9 +81,9 @@ def reused(
         return None
     then = dict(searched.rates)
     spread = _spread(then, {name: rates[name] for name in then if name in rates})
-    pattern = max((len(query.pattern.events) for query in workload.queries if query.pattern is not None), default=1)
+    power = max((query.combined_events for query in workload.queries), default=1)
     factors = (
-        None if spread is None else spread**pattern,
+        None if spread is None else spread**power,
         _spread(asdict(searched.model.coefficients), asdict(model.coefficients)),
         _spread(dict(searched.model.groups_per_fragment), dict(model.groups_per_fragment)),
     )

@@ -61,7 +61,7 @@ def schedules_of(
             bound = [query for query in queries if is_bound(query)]
             if bound:
                 groups = model.groups(tree.stream)
-                density = rates[tree.stream] if synopsis.sequenced else _edge_rate(synopsis, tree) * groups
+                density = rates[tree.stream] if synopsis.kind.matches_patterns else _edge_rate(synopsis, tree) * groups
                 subgroups = _subgroups(bound, stream.step, density / SECOND, groups, coefficients)
                 found.setdefault(stream.step, []).append(Group(f"{tree.id} {bound[0].name}", subgroups))
     return tuple(

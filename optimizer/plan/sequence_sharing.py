@@ -29,7 +29,7 @@ class SequenceSharing:
     @cached_property
     def patterns(self) -> dict[str, Types]:
         """The event types of each query, by the name of the query."""
-        return {query.name: query.pattern.events for query in self.queries if query.pattern is not None}
+        return {query.name: query.sequence.events for query in self.queries}
 
     @cached_property
     def _queries_by_prefix(self) -> Mapping[tuple[Window, Types], tuple[str, ...]]:
@@ -149,6 +149,5 @@ def sequence(types: Types) -> str:
 
 
 def sequence_sharing(queries: Iterable[ACQ]) -> tuple[SequenceSharing, ...]:
-    """What the queries of a tree share: one value for each filter and group-by. Empty if they have no patterns."""
-    matched = [query for query in queries if query.pattern is not None]
-    return tuple(SequenceSharing(members) for members in families_of(matched).values())
+    """What the queries of a tree of event sequences share: one value for each filter and group-by."""
+    return tuple(SequenceSharing(members) for members in families_of(queries).values())

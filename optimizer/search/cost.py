@@ -545,7 +545,7 @@ def _added(part_of: NDArray[np.int64], values: NDArray[np.int64], parts: int) ->
 
 def tick_of(window: Window, rate: Fraction) -> int:
     """Microseconds that one unit of a window takes at ``rate`` tuples/s: 1, or for windows of rows those of a row."""
-    return max(1, round(SECOND / rate)) if window.is_rows and rate else 1
+    return max(1, round(SECOND / rate)) if window.kind.counts_rows and rate else 1
 
 
 def edges_per_second(edges: Iterable[Progression]) -> Fraction:

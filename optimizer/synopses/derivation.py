@@ -13,7 +13,7 @@ References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a ce
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from optimizer.aggregates.states import ROWS
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Progression
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import WindowKind
+from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
+from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
 
 
 def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -38,13 +39,12 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     columns = dict(stored.derived)
     if any(columns.get(name) != expression for name, expression in _computed(wanted)):
         return None
-    if wanted.kind is WindowKind.SEQUENCE:
-        return _events_given(stored, wanted)
+    return DERIVED_BY_KIND[wanted.kind].given(stored, wanted)
+
+
+def _cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     predicates = tuple(predicate for predicate in wanted.predicates if predicate in stored.predicates)
     if not predicates or not set(wanted.group_by) <= set(stored.group_by):
-        return None
-    if wanted.kind is WindowKind.ROWS and predicates != wanted.predicates:
-        # all rows are numbered for a filter: that is most of what lifting costs
         return None
     if not all(_has((*stored.edges, (DAY, 0)), edge) for edge in wanted.edges):
         return None
@@ -52,6 +52,12 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     if len(states) == 1 < len(wanted.states):
         return None
     return replace(wanted, predicates=predicates, states=states)
+
+
+def _numbered_cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
+    given = _cells_given(stored, wanted)
+    # all rows are numbered for a filter: that is most of what lifting costs
+    return given if given is not None and given.predicates == wanted.predicates else None
 
 
 def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -76,7 +82,16 @@ def _of_types(synopsis: Synopsis, types: tuple[str, ...]) -> Synopsis:
 
 def amount_of(given: Synopsis) -> int:
     """How much of a synopsis is given: states, once for each filter, or event types."""
-    return len(given.predicates) * len(given.states) if given.sequenced is None else len(given.sequenced.types)
+    return DERIVED_BY_KIND[given.kind].amount(given)
+
+
+def _number_of_cells(given: Synopsis) -> int:
+    return len(given.predicates) * len(given.states)
+
+
+def _number_of_types(given: Synopsis) -> int:
+    assert given.sequenced is not None
+    return len(given.sequenced.types)
 
 
 class SynopsisPart(NamedTuple):
@@ -86,17 +101,39 @@ class SynopsisPart(NamedTuple):
     is_counted: bool = False
 
 
-def _without(part: SynopsisPart, given: Synopsis) -> list[SynopsisPart]:
-    """What is left of a part if something of it is given: all states of the filters that are not, and of the others the
+def _events_lacking(part: SynopsisPart, given: Synopsis) -> list[SynopsisPart]:
+    """What a part lacks if some of its event types are given."""
+    wanted = part.synopsis
+    assert wanted.sequenced is not None and given.sequenced is not None
+    types = tuple(type_ for type_ in wanted.sequenced.types if type_ not in given.sequenced.types)
+    return [SynopsisPart(_of_types(wanted, types))] if types else []
+
+
+def _cells_lacking(part: SynopsisPart, given: Synopsis) -> list[SynopsisPart]:
+    """What a part lacks if something of it is given: all states of the filters that are not, and of the others the
     states that are not."""
     wanted = part.synopsis
-    if wanted.sequenced is not None and given.sequenced is not None:
-        types = tuple(type_ for type_ in wanted.sequenced.types if type_ not in given.sequenced.types)
-        return [SynopsisPart(_of_types(wanted, types))] if types else []
     predicates = tuple(predicate for predicate in wanted.predicates if predicate not in given.predicates)
     states = tuple(state for state in wanted.states if state not in given.states)
     left = [part._replace(synopsis=replace(wanted, predicates=predicates))] if predicates else []
     return left + ([SynopsisPart(replace(given, states=(ROWS, *states)), is_counted=True)] if states else [])
+
+
+class DerivedOfKind(NamedTuple):
+    """What stored rows of one kind of window give: ``given`` as :func:`given_by`, of two synopses over the same events
+    and columns; the ``amount`` of it; what a part is ``lacking`` once it is given."""
+
+    given: Callable[[Synopsis, Synopsis], Synopsis | None]
+    amount: Callable[[Synopsis], int]
+    lacking: Callable[[SynopsisPart, Synopsis], list[SynopsisPart]]
+
+
+DERIVED_BY_KIND: dict[WindowKind, DerivedOfKind] = {
+    TIME: DerivedOfKind(_cells_given, _number_of_cells, _cells_lacking),
+    ROW_WINDOWS: DerivedOfKind(_numbered_cells_given, _number_of_cells, _cells_lacking),
+    SEQUENCE: DerivedOfKind(_events_given, _number_of_types, _events_lacking),
+}
+"""What rows of each kind of window give to others."""
 
 
 def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[list[SynopsisPart]], list[SynopsisPart]]:
@@ -112,7 +149,7 @@ def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[list[S
         for part in rest:
             given = given_by(one, part.synopsis)
             share += [] if given is None else [part._replace(synopsis=given)]
-            left += [part] if given is None else _without(part, given)
+            left += [part] if given is None else DERIVED_BY_KIND[given.kind].lacking(part, given)
         if not share:
             raise ValueError(f"synopsis {one.fingerprint} gives nothing of {wanted.fingerprint}")
         shares.append(share)

@@ -13,7 +13,7 @@ finds the rows of an old one again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -31,10 +31,12 @@ from optimizer.workload.values import (
     Expression,
     Stream,
     Type,
-    WindowKind,
+    columns_of,
     digest,
     to_json,
 )
+from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
+from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
 
 FORMAT = 2
 """Version of the stored state layout: part of every fingerprint."""
@@ -70,6 +72,11 @@ class Sequenced:
     on: str
     types: tuple[str, ...]
     attributes: tuple[EventAttribute, ...]
+
+    def columns(self) -> set[str]:
+        """Source columns of the types and of the attributes that some event keeps."""
+        kept = [argument for argument, _, carriers in self.attributes if carriers]
+        return {self.on, *(name for argument in kept for name in columns_of(argument))}
 
     @property
     def arguments(self) -> list[Expression]:
@@ -133,13 +140,13 @@ class Synopsis:
     def kind(self) -> WindowKind:
         """What the windows are made of that it is kept for."""
         if self.sequenced is not None:
-            return WindowKind.SEQUENCE
-        return WindowKind.TIME if self.per is None else WindowKind.ROWS
+            return SEQUENCE
+        return TIME if self.per is None else ROW_WINDOWS
 
     @property
     def fragments(self) -> Fragments:
         """Its fragments of time."""
-        return Fragments(DAILY if self.kind is WindowKind.ROWS else self.edges)
+        return Fragments(DAILY if self.kind.counts_rows else self.edges)
 
     def bit(self, filter: Expression | None) -> int:
         """The bit of one of its predicates in a signature."""
@@ -178,10 +185,17 @@ def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]
 def former_of(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
     """The synopsis that earlier versions stored for some queries. Moments of integers and decimals were sums of
     doubles; of event sequences, all types' events had all attributes."""
-    if synopsis.sequenced is not None:
-        types = synopsis.sequenced.types
-        attributes = tuple(attribute._replace(carriers=types) for attribute in synopsis.sequenced.attributes)
-        return replace(synopsis, sequenced=replace(synopsis.sequenced, attributes=attributes))
+    return SYNOPSES_BY_KIND[synopsis.kind].former(synopsis, queries)
+
+
+def _former_events(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
+    sequenced = synopsis.sequenced
+    assert sequenced is not None
+    attributes = tuple(attribute._replace(carriers=sequenced.types) for attribute in sequenced.attributes)
+    return replace(synopsis, sequenced=replace(sequenced, attributes=attributes))
+
+
+def _former_states(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
     needed = states_of(queries)
     others = (state for state in synopsis.states if state not in needed)
     return replace(synopsis, states=tuple(dict.fromkeys((*states_of(queries, former=True), *others))))
@@ -234,10 +248,13 @@ def synopses_of(
     others of the tree cut finer would only be more rows to write, read and combine. ``together``: names of queries
     whose families are to be kept in one synopsis; a family that no query of which is named has a synopsis of its own.
     """
-    if queries[0].window.is_rows:
-        return _of_rows(stream, queries)
-    if queries[0].pattern is not None:
-        return _of_sequences(stream, Fragments.of(query.window for query in queries).edges, queries)
+    return SYNOPSES_BY_KIND[queries[0].kind].made(stream, queries, together)
+
+
+def _of_time(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis for each family, or for several families that are kept together."""
     place = {name: number for number, names in enumerate(together) for name in names}
     kept: dict[object, list[ACQ]] = {}
     for family, members in families_of(queries).items():
@@ -249,7 +266,9 @@ def synopses_of(
     return found
 
 
-def _of_rows(stream: Stream, queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
+def _of_rows(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
     kept: dict[object, list[ACQ]] = {}
     numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}
@@ -272,15 +291,15 @@ def _of_rows(stream: Stream, queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ
 
 
 def _of_sequences(
-    stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
+    edges = Fragments.of(query.window for query in queries).edges
     schema = stream.types
     found: dict[Synopsis, tuple[ACQ, ...]] = {}
     for (filter, group_by), members in families_of(queries).items():
-        pattern = members[0].pattern
-        assert pattern is not None
-        types = {event for query in members if query.pattern for event in query.pattern.events}
+        pattern = members[0].sequence
+        types = {event for query in members for event in query.sequence.events}
         carriers: dict[tuple[Expression, Type], set[str]] = {}
         for output in (output for query in members for output in query.computed):
             if output.argument is not None and output.argument_type is not None and output.event in types:
@@ -293,6 +312,22 @@ def _of_sequences(
         synopsis = Synopsis(stream.name, stream.time, edges, (filter,), per, (ROWS,), bucket_by, None, sequenced)
         found[synopsis] = members
     return found
+
+
+class SynopsesOfKind(NamedTuple):
+    """The synopses of one kind of window: ``made`` of the queries of a tree (:func:`synopses_of`), and what one was in
+    a ``former`` version (:func:`former_of`)."""
+
+    made: Callable[[Stream, Sequence[ACQ], Iterable[Sequence[str]]], dict[Synopsis, tuple[ACQ, ...]]]
+    former: Callable[[Synopsis, Sequence[ACQ]], Synopsis]
+
+
+SYNOPSES_BY_KIND: dict[WindowKind, SynopsesOfKind] = {
+    TIME: SynopsesOfKind(_of_time, _former_states),
+    ROW_WINDOWS: SynopsesOfKind(_of_rows, _former_states),
+    SEQUENCE: SynopsesOfKind(_of_sequences, _former_events),
+}
+"""Which synopses each kind of window has."""
 
 
 def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:

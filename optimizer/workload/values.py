@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
-from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from optimizer.workload.nested import LeafTypes, Nested
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 
 SECOND = 1_000_000
 """Microseconds in a second."""
@@ -122,14 +122,6 @@ def _later(default: Any) -> Any:
     return field(default=default, metadata={"optional": True})
 
 
-class WindowKind(Enum):
-    """What a query's windows are made of; everything else that depends on it is looked up by it."""
-
-    TIME = "time"
-    ROWS = "rows"
-    SEQUENCE = "sequence"
-
-
 CALENDAR_UNITS = {"day": 86_400 * SECOND, "month": 2_629_746 * SECOND}
 """Units of calendars, with how long they are on average (microseconds)."""
 
@@ -180,12 +172,14 @@ class Window:
     def __post_init__(self) -> None:
         if self.range <= 0 or self.slide <= 0:
             raise ValueError("range and slide must be positive")
-        if self.ago < 0 or (self.ago and self.is_rows):
+        if self.is_rows and (self.ago or self.at_most is not None or not self.is_regular):
+            raise ValueError("windows of rows have no `ago`, no refresh bound, no calendar, and are not cumulative")
+        if self.ago < 0:
             raise ValueError("`ago` is a span of time and not negative")
-        if self.at_most is not None and (self.is_rows or self.at_most < self.slide or self.at_most % self.slide):
+        if self.at_most is not None and (self.at_most < self.slide or self.at_most % self.slide):
             raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
-        if not self.is_regular and (self.is_rows or self.ago or self.at_most is not None):
-            raise ValueError("cumulative windows and those of calendars are of time, not historical and have no bound")
+        if not self.is_regular and (self.ago or self.at_most is not None):
+            raise ValueError("cumulative windows and those of calendars are not historical and have no bound")
 
     @classmethod
     def of_calendar(cls, calendar: Calendar, step: int = 0, cumulative: bool = False) -> Window:
@@ -204,6 +198,11 @@ class Window:
     def is_rows(self) -> bool:
         """A tuple-based window (ROWS): its range and slide are numbers of rows."""
         return self.per is not None
+
+    @property
+    def kind(self) -> WindowKind:
+        """What its range and slide are of. Windows of event sequences are of time."""
+        return ROWS if self.is_rows else TIME
 
     @property
     def reach(self) -> int:
@@ -363,14 +362,19 @@ class ACQ:
     @property
     def kind(self) -> WindowKind:
         """The kind of the query's window, which decides how it is answered."""
-        if self.pattern is not None:
-            return WindowKind.SEQUENCE
-        return WindowKind.ROWS if self.window.is_rows else WindowKind.TIME
+        return self.window.kind if self.pattern is None else SEQUENCE
 
     @property
-    def is_plain(self) -> bool:
-        """Over the events of spans of time: neither over windows of rows nor over event sequences."""
-        return self.kind is WindowKind.TIME
+    def sequence(self) -> Pattern:
+        """The pattern of a query of event sequences. Raises ValueError for others."""
+        if self.pattern is None:
+            raise ValueError(f"query {self.name} has no pattern")
+        return self.pattern
+
+    @property
+    def combined_events(self) -> int:
+        """Number of events that one match combines. Its costs grow with this power of the stream's rate."""
+        return len(self.sequence.events) if self.kind.matches_patterns else 1
 
     @property
     def domain(self) -> tuple[object, ...]:
@@ -392,11 +396,14 @@ class ACQ:
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
         found = source_columns(self.group_by, self.derived) | set(columns_of(self.filter)) | set(self.window.per or ())
-        if self.pattern is not None:
-            found |= {self.pattern.on, *self.pattern.per}
+        found |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
         for output in self.computed:
             found |= set(output.columns())
         return sorted(found)
+
+    def deciding_columns(self, stream: Stream) -> list[str]:
+        """Columns of its stream whose values decide its answers, without the time column unless all do."""
+        return [column for column, _ in stream.schema] if self.kind.reads_every_column else self.columns()
 
     @cached_property
     def fingerprint(self) -> str:

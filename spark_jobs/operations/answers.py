@@ -200,7 +200,7 @@ def _sparkline(query: ACQ, output: Output, rows: pa.Table, carrier: str, index: 
 
 def _breaks(query: ACQ, instants: NDArray[np.int64]) -> tuple[int, ...]:
     """The instants (n,) before which days lie that have no answer, or were not read."""
-    apart = max(DAY, 0 if query.window.is_rows else 2 * query.window.slide)
+    apart = max(DAY, 2 * query.window.slide if query.kind.has_instants else 0)
     return tuple(instants[1:][np.diff(instants) > apart].tolist())
 
 
@@ -213,7 +213,7 @@ def _text_of(query: ACQ, rows: pa.Table) -> str:
 
 def _first_output(query: ACQ) -> int:
     """The column of a query's first output in its typed answers."""
-    return 2 + bool(query.window.ago) + query.window.is_rows + len(query.group_by)
+    return 2 + bool(query.window.ago) + query.kind.counts_rows + len(query.group_by)
 
 
 # -------------------------------------------------------------------------------------------- one query

@@ -20,6 +20,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import format_instant
+from spark_jobs.audit.checks.kinds import AUDITS
 from spark_jobs.audit.checks.recompute import Difference, Drawn, EventsHeld, compared
 from spark_jobs.audit.checks.row_windows import compared_rows
 from spark_jobs.audit.checks.sampling import Past, Units, systematic
@@ -166,10 +167,10 @@ def _compare(
     changed: Mapping[str, NDArray[np.int64] | None],
     result: Recomputation,
 ) -> None:
-    timed = [each for each in chunk if not each.units.query.window.is_rows]
-    rows = [each for each in chunk if each.units.query.window.is_rows]
-    checks = compared(engine, staged, plan, prepared.sources, timed)
-    checks += compared_rows(engine, staged, plan, prepared.sources, rows)
+    checks = []
+    for by_key, recompute in ((False, compared), (True, compared_rows)):
+        sample = [each for each in chunk if AUDITS[each.units.query.kind].by_key == by_key]
+        checks += recompute(engine, staged, plan, prepared.sources, sample)
     ago = {query.name: query.window.ago for query in plan.workload.queries}
     for check in checks:
         result.notes += [note for note in [check["noted"]] if note and note not in result.notes]
@@ -217,9 +218,7 @@ def _copied(warehouse: Warehouse, spans: Sequence[tuple[int, int]], folder: Path
 
 def _drawn(units: Units, spans: Sequence[tuple[int, int]], share: float, chance: random.Random) -> Drawn:
     """Each window of a query with the same probability."""
-    ends = units.ends + units.query.window.ago
-    if units.query.window.is_rows:
-        ends = units.ends - 1  # a window of rows ends behind the instant that it is of
+    ends = AUDITS[units.query.kind].last_instants(units)
     inside = np.zeros(len(ends), dtype=bool)
     for low, high in spans:
         inside |= (ends > low) & (ends <= high)

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, synopses_of
+from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.audit.checks.data_docs import FOLDER as DATA_DOCS
@@ -134,11 +134,7 @@ def _synopses(warehouse: Warehouse, plan: SharingPlan, name: str) -> dict[str, S
     found: list[Synopsis] = []
     for each in (plan, *recent_plans(warehouse)):
         for tree in (tree for tree in each.trees if tree.stream == name):
-            stream = each.workload.stream(name)
-            synopses = synopses_of(stream, tree.queries, tree.together)
-            found += [one for synopsis, queries in synopses.items() for one in (synopsis, former_of(synopsis, queries))]
-            if tree.per is not None:
-                found += [counts_of(stream, tree.per), *synopses_of(stream, tree.queries)]
+            found += tree.stored_synopses(each.workload.stream(name))
     return {synopsis.fingerprint: synopsis for synopsis in found}
 
 

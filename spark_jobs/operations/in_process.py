@@ -35,8 +35,8 @@ SILENT = "HDL-413"
 
 def asked_at(query: ACQ, instants: Sequence[int]) -> ACQ:
     """A query that is answered at some instants alone (microseconds, ascending), whatever its refresh bound and its
-    lifetime; of windows of rows all are."""
-    if query.window.is_rows:
+    lifetime. Without known instants all windows are answered."""
+    if not query.kind.has_instants:
         return replace(query, until=None)
     return replace(query, until=None, window=replace(query.window, at=tuple(instants), at_most=None))
 

@@ -24,7 +24,6 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.synopses.synopsis import counts_of, former_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
@@ -298,24 +297,19 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
         for tree in plan.trees:
             if names is not None and names.isdisjoint(query.name for query in tree.queries):
                 continue
-            stream = plan.workload.stream(tree.stream)
-            synopses = synopses_of(stream, tree.queries, tree.together)
+            synopses = tree.stored_synopses(plan.workload.stream(tree.stream))
             found |= {synopsis.fingerprint for synopsis in synopses}
-            found |= {former_of(synopsis, queries).fingerprint for synopsis, queries in synopses.items()}
-            if tree.per is not None:
-                found.add(counts_of(stream, tree.per).fingerprint)
-                found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries)}
     return found
 
 
 def _horizon(warehouse: Warehouse, keep: int) -> str | None:
-    """The first day whose partial aggregates are kept; None: all. Windows of rows count from the stream's first."""
+    """The first day whose partial aggregates are kept; None: all, as some query reads from the stream's first event."""
     newest = current_version(warehouse)
     ends = [row.end for row in publish_log.publications(warehouse, records=False)]
     if newest is None or not ends:
         return None
     queries = load_plan(warehouse, newest).workload.queries
-    if any(query.window.is_rows for query in queries):
+    if any(query.kind.reads_from_first for query in queries):
         return None
     return day_label(max(ends) - max(query.window.reach for query in queries) - keep)
 

@@ -127,7 +127,7 @@ def preview(
     for query in chosen:
         if query.name in answers:
             table = answers[query.name]
-            if query.window.is_rows and last is None:
+            if last is None and not query.kind.has_instants:
                 table = _newest_of_each(query, table)
             previews.append(Preview(query, table, newest[query.stream]))
     if against is not None:
@@ -204,7 +204,7 @@ def _newest(stream: Stream, columns: Sequence[str]) -> tuple[int | None, Sequenc
 def _asked(query: ACQ, newest: int, last: int | None) -> ACQ:
     """The query at the instants that are shown."""
     window = replace(query.window, at=None)
-    if window.is_rows:
+    if not query.kind.has_instants:
         return asked_at(query, ())
     # of a historical window the answer is for a later instant than its end
     now = newest + 1 + window.ago
@@ -219,7 +219,7 @@ def _interval(queries: Sequence[ACQ], newest: int, last: int | None) -> tuple[in
     """(begin, end] with all instants of queries of a stream; of windows of rows all there are, or the ``last``."""
     begins, ends = [], []
     for query in queries:
-        if query.window.is_rows:
+        if not query.kind.has_instants:
             ends.append(newest + 1)
             begins.append(FIRST if last is None else newest - last)
         elif query.window.at:

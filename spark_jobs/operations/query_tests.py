@@ -282,7 +282,7 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
     if not times:
         return [], ()
     window = query.window
-    if window.is_rows:
+    if not query.kind.has_instants:
         begin, end, asked = FIRST, max(times) + 1, asked_at(query, ())
     else:
         span = min(times), max(times) + window.reach + window.period
@@ -295,7 +295,7 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
         given = replace(stream, source=Source("parquet", str(file)), allowed_lateness=None)
         found, problems = answers_of(Workload((asked,), (given,)), begin, end)
     rows = found[query.name].to_pylist() if query.name in found else []
-    if window.is_rows and test.at:
+    if test.at and not query.kind.has_instants:
         rows = [row for row in rows if _micros(row["window_end"]) in test.at]
     return rows, problems
 

@@ -200,7 +200,7 @@ def _made(query: ACQ, lateness: int, every: Sequence[tuple[ACQ, str, tuple[int, 
     for meaning, fingerprint, versions in every:
         before = marked[fingerprint].plan_versions if fingerprint in marked else ()
         marked[fingerprint] = Definition(fingerprint, tuple(sorted({*before, *versions})), _slots(columns, meaning))
-    period = None if query.window.is_rows else longest_pause(query.window)
+    period = longest_pause(query.window) if query.kind.has_instants else None
     texts = query.name, query.owner, query.stream, query.text
     return Relation(*texts, period, lateness, columns, tuple(marked.values()))
 
@@ -235,7 +235,7 @@ def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
     if query.window.ago:
         meaning = "the instant (UTC) that the window is the answer for"
         columns.append((RelationColumn("instant", TIMESTAMP, meaning, "time"), Slot("instant")))
-    if query.window.is_rows:
+    if query.kind.counts_rows:
         meaning = "the number of the window's first row"
         columns.append((RelationColumn("position", LONG, meaning, "position"), Slot("position")))
     taken = {name.lower() for name in OWN}

@@ -43,7 +43,7 @@ quicker to write and to read; but for times that many groups have in common (:fu
 def _columns_of(queries: Sequence[ACQ]) -> list[str]:
     """The columns that some answer of these queries has a value in."""
     used = {carrier for query in queries for carrier, _ in places(query)}
-    if any(query.window.is_rows for query in queries):
+    if any(query.kind.counts_rows for query in queries):
         used.add("position")
     return [name for name in _SCHEMA.names if name not in (*CARRIERS, "position") or name in used]
 

@@ -38,7 +38,7 @@ from optimizer.papers.reference.online_intervals import BaseIntervals, LandmarkI
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.windows.lookups.loading import QueryLookups, Reader
+from spark_jobs.windows.loading import QueryLookups, Reader
 from spark_jobs.windows.lookups.lookups import Lookups
 from tests.benchmarks.intervals import filled, look_up, nanoseconds, online_median
 from tests.spark_jobs.windows.stored_partials import stored

@@ -162,7 +162,7 @@ def test_look_ups_are_those_of_the_command(house: heddle.House) -> None:
 
 
 def test_a_look_up_sees_what_was_stored_since(house: heddle.House, clock: Clock) -> None:
-    name = next(query.name for query in house.plan().workload.queries if query.is_plain)
+    name = next(query.name for query in house.plan().workload.queries if query.kind.shares_synopses)
     before = house.lookup(name, "2013-07-02T01:00").table
     loaded = house._lookups[name][1]
     house.lookup(name, "2013-07-02T01:30")
@@ -232,7 +232,7 @@ def test_notebooks_show_no_text_as_markup(house: heddle.House) -> None:
 
 
 def test_threads_share_a_warehouse(house: heddle.House) -> None:
-    name = next(query.name for query in house.plan().workload.queries if query.is_plain)
+    name = next(query.name for query in house.plan().workload.queries if query.kind.shares_synopses)
     expected = house.lookup(name, "2013-07-02T01:00").table
     other, found = heddle.open("warehouse"), []
 

@@ -19,7 +19,7 @@ from optimizer.workload.values import from_json, to_json
 from spark_jobs.pipeline.planning.requested import parse_rate, parse_rates
 from spark_jobs.pipeline.planning.what_if import RateChange
 from spark_jobs.streams.sources.decoding import parse_instant
-from spark_jobs.windows.lookups.loading import parse_group, parse_having
+from spark_jobs.windows.loading import parse_group, parse_having
 from tests.hostile.guard import WINDOW, Canary, bounded, check_findings, parsed, told
 from tests.hostile.mutations import NASTY, mutated
 from tests.hostile.seeds import COUNT, each

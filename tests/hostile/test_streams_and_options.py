@@ -16,7 +16,7 @@ from spark_jobs.pipeline.planning.refresh import refresh_plan
 from spark_jobs.pipeline.planning.requested import load_inputs, parse_rate, parse_rates
 from spark_jobs.pipeline.planning.what_if import RateChange
 from spark_jobs.streams.sources.decoding import parse_instant
-from spark_jobs.windows.lookups.loading import parse_group, parse_having
+from spark_jobs.windows.loading import parse_group, parse_having
 from tests.hostile import attacks
 from tests.hostile.attacks import expanded
 from tests.hostile.guard import SECRET_NAME, WINDOW, Canary, bounded, check_findings, parsed, told

@@ -125,7 +125,7 @@ def test_the_answers_are_those_of_the_oracle(query: ACQ) -> None:
 
 
 def test_metrics_of_one_stream_share_their_trees() -> None:
-    together = [query for query in expressed() if query.stream == "requests" and query.is_plain]
+    together = [query for query in expressed() if query.stream == "requests" and query.kind.shares_synopses]
     stream = streams()["requests"]
     case = case_of(together[0], stream, 7)
     queries = tuple(replace(query, stream="events") for query in together)

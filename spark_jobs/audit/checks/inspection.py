@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import CARRIERS, synopses_of
-from optimizer.windows.alignment import newest_instants, starts_of
-from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
+from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE
+from spark_jobs.audit.checks.kinds import AUDITS, AnswerTimes
 from spark_jobs.audit.checks.suite import COLUMNS, FINDINGS
 from spark_jobs.results.revisions import Answered
 from spark_jobs.results.rows import places
@@ -201,13 +201,6 @@ def _walk(ranks, codes, instants, first, last, starts, ends, range_, slide, ago,
     return count, ascends
 
 
-def _is_no_window(window: Window, starts: Longs, instants: Longs, begin: int, until: int) -> NDArray[np.bool_]:
-    """Which spans (n,) that end at some instants are none of the windows that are due in (begin, until]."""
-    due = np.isin(instants, window.at) if window.at is not None else newest_instants(window, instants) == instants
-    inside = due & (instants > begin) & (instants <= until)
-    return ~inside | (starts_of(window, instants) != starts)
-
-
 @numba.njit(cache=True)
 def _uneven(offsets, first, last, width):
     """Lists among [first, last) that are not so long."""
@@ -246,7 +239,7 @@ class _Layout(NamedTuple):
 
     width: int
     chosen: tuple[int, ...]
-    kind: int
+    first_bucket: int
 
 
 class _Inspection:
@@ -267,14 +260,11 @@ class _Inspection:
         for number, query in enumerate(queries):
             names = [name for name, _ in query.group_by]
             chosen = bucket_by.get(query.name, tuple(names))
-            # windows of rows have files of their own, so have event sequences, and those without groups
-            kind = BUCKETS if query.window.is_rows else 0
-            if query.pattern is not None:
-                kind = 2 * BUCKETS if query.group_by else 3 * BUCKETS
+            first_bucket = AUDITS[query.kind].first_bucket(query)
             if query.top is not None:
                 # written once all tasks have said which answers are among the first, all of a query in one file
-                kind = (4 + number) * BUCKETS
-            self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), kind)
+                first_bucket = (4 + number) * BUCKETS
+            self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), first_bucket)
         self.found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
         self.keys: dict[_Layout, dict[str, bool]] = {}
@@ -297,6 +287,8 @@ class _Inspection:
         starts, ends, instants = (
             instants_as_numbers(columns[name]) for name in ("window_start", "window_end", "instant")
         )
+        numbered = instants_as_numbers(columns["position"]) if "position" in columns else np.full(len(rows), -1)
+        times = AnswerTimes(starts, ends, instants, numbered)
         names, streams, texts = (columns[name].dictionary.to_pylist() for name in ("query", "stream", "key"))
         # a null is numbered behind the others
         names, streams, texts = [*names, None], [*streams, None], [*texts, ""]
@@ -313,24 +305,10 @@ class _Inspection:
             flags: dict[str, NDArray[np.bool_]] = {"null_keys": missing[part]}
             query = self.queries.get(name)
             if query is not None and query.stream == source:
-                window, until = query.window, self.ends[query.stream]
-                moments, rules = instants, (starts, ends, window.range, window.slide, window.ago, self.begin, until)
-                if window.is_rows:
-                    # numbered by their first rows: the times do not follow from the query
-                    moments = (
-                        instants_as_numbers(columns["position"]) if "position" in columns else np.full(len(rows), -1)
-                    )
-                    rules = moments, moments, 0, window.slide, 0, -1, LONGEST
-                elif not window.is_regular:
-                    rules = instants, ends, 0, 1, 0, self.begin, until
+                audit, window, until = AUDITS[query.kind], query.window, self.ends[query.stream]
+                moments, *rules = audit.grid(window, times, self.begin, until)
                 count, ascends = _walk(ranks, key, moments, first, last, *rules, wrong, heads)
-                if window.is_rows:
-                    at, after = instants[part], ends[part]
-                    wrong[part] |= (starts[part] >= after) | (after != at) | (at <= self.begin) | (at > until)
-                elif not window.is_regular:
-                    wrong[part] |= _is_no_window(window, starts[part], instants[part], self.begin, until)
-                elif window.at is not None:
-                    wrong[part] |= ~np.isin(instants[part], window.at)
+                wrong[part] |= audit.misplaced(window, times.part(first, last), self.begin, until)
                 flags["wrong_window"] = wrong[part]
                 self._order(query.name, ascends, texts, key, moments, first, last)
                 used = key[heads[:count]]
@@ -391,7 +369,7 @@ class _Inspection:
         return {"wrong_shape": wrong} if wrong.any() else {}
 
     def _learn(self, layout: _Layout, known: dict[str, bool], texts: list[str]) -> None:
-        width, chosen, kind = layout
+        width, chosen, first_bucket = layout
         whole = chosen == tuple(range(width))
         parts = []
         for text in texts:
@@ -399,7 +377,7 @@ class _Inspection:
             known[text] = values is not None and len(values) == width
             if values is not None and known[text]:
                 parts.append(text if whole else json_value([values[at] for at in chosen]))
-        self.buckets.update((kind + bucket_of(parts)).tolist())
+        self.buckets.update((first_bucket + bucket_of(parts)).tolist())
 
     def _values(
         self, query: ACQ, lists: Mapping[str, _Lists], first: int, last: int, errors: Callable[[], pa.Table]
@@ -495,8 +473,6 @@ class _Inspection:
         rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
         return Findings(self.path, rows, None if self.has_positions else self.answered)
 
-
-LONGEST = np.iinfo(np.int64).max
 
 _COUNTS = {"count", "count_distinct"}
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import Choice, starts_of
+from optimizer.windows.alignment import Choice
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.audit.checks.inspection import json_value
+from spark_jobs.audit.checks.kinds import AUDITS
 from spark_jobs.audit.checks.sampling import (
     Past,
     Units,
@@ -188,22 +189,15 @@ def costs_of(
     places: list[slice] = []
     for query in queries:
         mine = spans[query.stream]
-        if not query.window.is_rows:
-            due = by_stream[query.stream].instants(query, begin, ends[query.stream])
-            some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64).tolist()]
-            windows = zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True)
-            places.append(slice(len(mine), len(mine) + len(some)))
-            mine += windows
-        else:
-            places.append(slice(0, 0))
+        windows = AUDITS[query.kind].examples(query, by_stream[query.stream], begin, ends[query.stream])
+        places.append(slice(len(mine), len(mine) + len(windows)))
+        mine += windows
     events = {name: by_stream[name].of_spans(spans[name]) for name in by_stream}
     found = []
     for query, place in zip(queries, places, strict=True):
-        those = events[query.stream][place]
-        count = (draws + 1) * float(those.mean()) if len(those) else 0.0
-        if query.window.is_rows:
-            count = min(SAMPLED_EVENTS, float(by_stream[query.stream].rows.sum()))
-        found.append(Cost(count, query.window.is_rows or (bool(query.group_by) and query.top is None)))
+        audit = AUDITS[query.kind]
+        count = audit.events_read(events[query.stream][place], by_stream[query.stream], draws, SAMPLED_EVENTS)
+        found.append(Cost(count, audit.is_restricted(query)))
     return found
 
 
@@ -260,8 +254,8 @@ def recomputed(
     seed: str,
     past: Past | None = None,
 ) -> list[dict[str, Any]]:
-    """Recompute sampled windows of time from raw events and compare: one check a query."""
-    queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
+    """Recompute sampled windows, all groups of each, from raw events and compare: one check a query."""
+    queries = [query for query in plan.workload.queries if query.stream in ends and not AUDITS[query.kind].by_key]
     sample = drawn(staged, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
     return [recorded(check) for check in compared(engine, staged, plan, sources, sample)]
 
@@ -336,10 +330,10 @@ class RecomputedQuery(NamedTuple):
         """Whether the group of a row is recomputed; ``query``: whose row it is, this one or one over the same keys."""
         from spark_jobs.audit.unshared.agreement import grain
 
-        per, (_, key) = query.window.per, grain(query, row)
-        if per is not None:
-            key = tuple(value for value, (name, _) in zip(key, query.group_by, strict=True) if name in per)
-        return self.has(json_value(key))
+        names, (_, key) = AUDITS[query.kind].bucketed_by(query), grain(query, row)
+        return self.has(
+            json_value([value for value, (name, _) in zip(key, query.group_by, strict=True) if name in names])
+        )
 
     def columns(self, stream: Stream) -> list[str]:
         """The columns of the stream that the query reads, its time first."""
@@ -350,8 +344,7 @@ class RecomputedQuery(NamedTuple):
         chosen = events.filter(_inside(events.column(stream.time), self.windows)).select(self.columns(stream))
         if self.buckets is None or chosen.num_rows == 0:
             return chosen
-        per = self.query.window.per
-        names = [name for name, _ in self.query.group_by if per is None or name in per]
+        names = AUDITS[self.query.kind].bucketed_by(self.query)
         computed, schema = dict(self.query.derived), stream.types
         grouped = [
             evaluate(computed[name], chosen, schema) if name in computed else chosen.column(name) for name in names
@@ -614,8 +607,8 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
     theirs = {grain(query, row): row for row in expected}
     bare = {name for name, _ in query.group_by} | {*query.select, "window_start", "window_end"}
     listed = {key for key, row in theirs.items() if row.keys() <= bare}
-    # whether a group satisfies a condition, or has a sequence, its values say
-    exists = None if query.compared or query.pattern is not None else True
+    audit = AUDITS[query.kind]
+    exists = audit.exists(query)
     verdicts = {key: exists if key in listed else qualifies(query, row) for key, row in theirs.items()}
     among_first(query, theirs, verdicts)
 
@@ -628,7 +621,7 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
     differences += [difference(key, "should not exist") for key in sorted(extra, key=str)]
     for key in sorted((mine.keys() & theirs.keys()) - listed, key=str):
         starts = [row.get("window_start") for row in (mine[key], theirs[key])]
-        if starts[0] != starts[1] and None not in starts and not query.window.is_rows:
+        if starts[0] != starts[1] and None not in starts and audit.fixes_starts:
             differences.append(difference(key, f"starts at {starts[0]}, recomputed {starts[1]}"))
         for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
             value = mine[key][carrier][index]

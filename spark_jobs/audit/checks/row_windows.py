@@ -13,6 +13,7 @@ import pyarrow as pa
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, Output
 from spark_jobs.audit.checks.inspection import json_value
+from spark_jobs.audit.checks.kinds import AUDITS
 from spark_jobs.audit.checks.recompute import (
     FEW_EVENTS,
     Difference,
@@ -69,7 +70,7 @@ def recomputed_rows(
     """
     past = past or Past()
     edges = {} if past.repaired else {name: (begin, end) for name, end in ends.items()}
-    queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
+    queries = [query for query in plan.workload.queries if query.stream in ends and AUDITS[query.kind].by_key]
     sample = drawn(staged, queries, sources, begin, ends, seed, past, len(plan.workload.queries))
     counts = staged.counts() if queries else Counter[str]()
     silences = [

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.workload.values import ACQ, WindowKind
+from optimizer.workload.values import ACQ
+from optimizer.workload.window_kinds import TIME
 
 Longs = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -71,8 +72,8 @@ class Past:
 def kinds_of(query: ACQ) -> list[str]:
     """What of the shared execution decides a query's answers: the kind of its windows, with that of each aggregate."""
     window = query.window
-    if query.kind is not WindowKind.TIME:
-        kind = query.kind.value
+    if query.kind != TIME:
+        kind = query.kind.name
     elif window.calendar is not None:
         kind = "calendar"
     elif window.cumulative:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,11 @@ import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.synopses.synopsis import CARRIERS
-from optimizer.windows.alignment import Choice, instants, starts_of
-from optimizer.workload.instants import DAY
+from optimizer.windows.alignment import Choice, instants
 from optimizer.workload.values import ACQ
 from spark_jobs.audit.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
-from spark_jobs.audit.checks.sampling import EMPTY, Mask, Past, Units
+from spark_jobs.audit.checks.kinds import AUDITS, AnsweredWindows
+from spark_jobs.audit.checks.sampling import Past, Units
 from spark_jobs.engine.workers import Count, Workers
 from spark_jobs.store.storage import WHOLE, Place
 from spark_jobs.store.warehouse.publish_log import coded_error
@@ -146,8 +147,8 @@ def units_of(
     """The windows of some queries, by the names of the queries: those that have staged answers, and those that are due
     without. ``due``: the instants that are looked at for the latter, about :data:`MOST_DUE` of them, spread evenly from
     a ``place`` in [0, 1); None: all."""
-    pieces: dict[str, list[_Piece]] = {query.name: [] for query in queries}
-    rows = {query.name for query in queries if query.window.is_rows}
+    pieces: dict[str, list[AnsweredWindows]] = {query.name: [] for query in queries}
+    by_key = {query.name for query in queries if AUDITS[query.kind].by_key}
     for table in staged.frames(pieces.keys()):
         codes, names = dictionary_codes(table["query"]), table["query"].dictionary.to_pylist()
         keys = table["key"].dictionary.to_pylist()
@@ -158,19 +159,20 @@ def units_of(
             if name not in pieces:
                 continue
             chosen = codes == code
-            texts = table["key"].filter(pa.array(chosen)).to_pylist() if name in rows else []
+            texts = table["key"].filter(pa.array(chosen)).to_pylist() if name in by_key else []
             columns = (column[chosen] for column in (starts, moments, at, position, is_null))
-            pieces[name].append(_Piece._make((*columns, texts)))
+            pieces[name].append(AnsweredWindows._make((*columns, texts)))
     found = {}
     for query in queries:
         edges = _edges(sources[query.stream])
         until = ends[query.stream] if query.until is None else min(ends[query.stream], query.until)
-        piece = _Piece.of(pieces[query.name])
-        if query.window.is_rows:
-            found[query.name] = _row_units(query, piece, edges, begin, past)
-            continue
-        expected = instants(query.window, begin, until) if due is None else _some(due[query.name], until, place)
-        found[query.name] = _time_units(query, piece, edges, begin, expected, past)
+        expected = (
+            partial(instants, query.window, begin, until)
+            if due is None
+            else partial(_some, due[query.name], until, place)
+        )
+        answered = AnsweredWindows.of(pieces[query.name])
+        found[query.name] = AUDITS[query.kind].units(query, answered, edges, begin, expected, past)
     return found
 
 
@@ -181,64 +183,10 @@ def _has_null(key: str) -> bool:
         return False
 
 
-class _Piece(NamedTuple):
-    """Columns of some answers of a query: of their windows, and whether their groups have a null. ``keys``: of windows
-    of rows."""
-
-    starts: Longs
-    ends: Longs
-    instants: Longs
-    positions: Longs
-    nulls: Mask
-    keys: list[str]
-
-    @classmethod
-    def of(cls, pieces: Sequence[_Piece]) -> _Piece:
-        """All of them as one."""
-        nothing = (np.zeros(0, np.int64),) * 4
-        whole = [cls(*nothing, np.zeros(0, bool), []), *pieces]
-        columns = (np.concatenate([piece[at] for piece in whole]) for at in range(5))
-        return cls._make((*columns, [key for piece in whole for key in piece.keys]))
-
-
 def _some(due: Choice, until: int, place: float) -> Longs:
     step = max(1, len(due) // MOST_DUE)
     found = due[range(int(place * step), len(due), step)]
     return found[found <= until]
-
-
-def _time_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, expected: Longs, past: Past) -> Units:
-    answered, place, counts = np.unique(piece.instants, return_inverse=True, return_counts=True)
-    with_null = np.bincount(place, piece.nulls, len(answered)) > 0
-    due = np.setdiff1d(expected, answered)
-    moments = np.concatenate([answered, due])
-    starts, ends = starts_of(query.window, moments), moments - query.window.ago
-    is_due = np.arange(len(moments)) >= len(answered)
-    answers = np.concatenate([counts, np.zeros(len(due), np.int64)])
-    strata = _strata(starts, ends, edges, begin, past, ~is_due)
-    strata |= {"null": np.concatenate([with_null, np.zeros(len(due), bool)]), EMPTY: is_due}
-    return Units(query, starts, ends, answers, strata)
-
-
-def _row_units(query: ACQ, piece: _Piece, edges: Longs, begin: int, past: Past) -> Units:
-    order = np.argsort(piece.instants, kind="stable")
-    starts, ends, positions = (column[order] for column in (piece.starts, piece.ends, piece.positions))
-    nulls = piece.nulls[order]
-    answers = np.ones(len(order), np.int64)
-    strata = _strata(starts, ends, edges, begin, past, answers > 0) | {"null": nulls}
-    return Units(query, starts, ends, answers, strata, positions, tuple(piece.keys[at] for at in order.tolist()))
-
-
-def _strata(starts: Longs, ends: Longs, edges: Longs, begin: int, past: Past, answered: Mask) -> dict[str, Mask]:
-    """Which windows are in the strata that follow from their spans. Those without answers are in a stratum of their
-    own."""
-    across = np.searchsorted(edges, ends, "left") > np.searchsorted(edges, starts, "right")
-    return {
-        "day": answered & (starts // DAY != (ends - 1) // DAY),
-        "file": answered & across,
-        "interval": answered & (starts < begin),
-        "repaired": answered & past.repaired,
-    }
 
 
 def _edges(splits: Sequence[Split]) -> Longs:

@@ -8,17 +8,18 @@ execution but the language, and needs no JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.workload.values import ACQ, Column, Expression, Output
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.audited import audit_of, evidence
 from spark_jobs.audit.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
@@ -91,11 +92,8 @@ def _recomputed(
     places = [_places(arguments, output) for output in outputs]
     read = arguments.listed
     time, values = names[time_column], len(read)
-    if query.pattern is not None:
-        on = f"{names[query.pattern.on]}::VARCHAR"
-        # events of other types are in no sequence
-        where = f"({where}) AND {on} IN ({', '.join(map(text_literal, query.pattern.events))})"
-        read = [*read, time, on, *(f"{names[name]}::VARCHAR" for name in query.pattern.per)]
+    kind = RECOMPUTED[query.kind]
+    where, read = kind.read(query, names, time, where, read)
     keys = ['"since"', '"until"', *groups]
     # one list a column, all in one order: an object an event would take longer than everything else
     lists = [f"list({sql})" for sql in read]
@@ -116,12 +114,8 @@ def _recomputed(
     for since, until, *columns in found:
         group, columns = columns[: len(groups)], columns[len(groups) :]
         row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
-        if query.pattern is None:
-            for output, place in zip(outputs, places, strict=True):
-                row |= _named(output, evidence(output, *_values(arguments, output, place, columns)))
-            rows.append(row)
-        elif (matched := _matched(query, outputs, arguments, places, columns, values)) is not None:
-            rows.append(row | matched)
+        if (answer := kind.answer(query, outputs, arguments, places, columns, values)) is not None:
+            rows.append(row | answer)
     return rows
 
 
@@ -182,6 +176,35 @@ def _named(output: Output, evidence: dict[str, Any]) -> dict[str, Any]:
     return {f"{output.name} {what}" if what else output.name: value for what, value in evidence.items()}
 
 
+def _read_events(query: ACQ, names: Mapping[str, str], time: str, where: str, read: list[str]) -> tuple[str, list[str]]:
+    return where, read
+
+
+def _read_typed_events(
+    query: ACQ, names: Mapping[str, str], time: str, where: str, read: list[str]
+) -> tuple[str, list[str]]:
+    pattern = query.sequence
+    on = f"{names[pattern.on]}::VARCHAR"
+    # events of other types are in no sequence
+    where = f"({where}) AND {on} IN ({', '.join(map(text_literal, pattern.events))})"
+    return where, [*read, time, on, *(f"{names[name]}::VARCHAR" for name in pattern.per)]
+
+
+def _aggregated(
+    query: ACQ,
+    outputs: Sequence[Output],
+    arguments: _Arguments,
+    places: Sequence[Sequence[tuple[int, str]]],
+    read: Sequence[list[Any]],
+    values: int,
+) -> dict[str, Any] | None:
+    """What is said of the events of one window and group. ``read``: their values."""
+    row: dict[str, Any] = {}
+    for output, place in zip(outputs, places, strict=True):
+        row |= _named(output, evidence(output, *_values(arguments, output, place, read)))
+    return row
+
+
 def _matched(
     query: ACQ,
     outputs: Sequence[Output],
@@ -207,6 +230,27 @@ def _matched(
         kinds = sequences.evidence_of(output)
         row |= _named(output, {what: pa.scalar(told[what], arrow_type(type)).as_py() for what, type in kinds.items()})
     return row
+
+
+class RecomputedKind(NamedTuple):
+    """How a query of one kind of window is recomputed.
+
+    - ``read``: the condition on events and the columns of each, made of those of the filter and the outputs;
+    - ``answer``: the evidence of the outputs over the events of a window and group; None: it has no answer.
+    """
+
+    read: Callable[[ACQ, Mapping[str, str], str, str, list[str]], tuple[str, list[str]]]
+    answer: Callable[..., dict[str, Any] | None]
+
+
+_EVENTS = RecomputedKind(_read_events, _aggregated)
+
+RECOMPUTED: Mapping[WindowKind, RecomputedKind] = {
+    TIME: _EVENTS,
+    ROWS: _EVENTS,
+    SEQUENCE: RecomputedKind(_read_typed_events, _matched),
+}
+"""How each kind is recomputed."""
 
 
 def _moment(micros: int) -> datetime:

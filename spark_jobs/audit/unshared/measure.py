@@ -147,9 +147,9 @@ def measure(
         frame = with_leaves(native_frame(spark, stream), stream, query.columns()).where(
             time_column < F.timestamp_micros(F.lit(end))
         )
-        if query.window.is_rows:
+        if query.kind.reads_every_column:
             frame = frame.select(*(quoted_column(name) for name, _ in stream.schema))
-        else:
+        if not query.kind.reads_from_first:
             first = history_start([query.window], begin, end)
             frame = frame.where(time_column >= F.timestamp_micros(F.lit(first)))
         rows = frame.count() if number else 0

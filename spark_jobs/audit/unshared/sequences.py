@@ -156,16 +156,15 @@ def evidence_of(output: Output) -> dict[str, Type]:
 
 def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]]) -> list[dict[str, Any]] | None:
     """The evidence of each output over the sequences of the events of some keys; None if no sequence matches."""
-    assert query.pattern is not None
     over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
     sequences, found = 0, [start for _, start in over]
     for events in keys:
-        count, more = matches(events, query.pattern.events, over)
+        count, more = matches(events, query.sequence.events, over)
         sequences += count
         found = [known.joined(new) for known, new in zip(found, more, strict=True)]
     if not sequences:
         return None
-    return [_told(query.pattern, output, sequences, value) for output, value in zip(outputs, found, strict=True)]
+    return [_told(query.sequence, output, sequences, value) for output, value in zip(outputs, found, strict=True)]
 
 
 def _over(output: Output) -> Any:

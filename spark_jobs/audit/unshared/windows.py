@@ -8,8 +8,9 @@ rows HAVING leaves. Columns are built from our values only, never from query tex
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -18,6 +19,7 @@ from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
 from optimizer.workload.values import ACQ, Output, Window
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.calendars import windows_holding
 from spark_jobs.audit.unshared.columns import (
@@ -35,6 +37,9 @@ from spark_jobs.audit.unshared.spark_evidence import evidence_columns
 from spark_jobs.audit.unshared.values import COMPARISONS, compared_outputs, recomputed_parts
 from spark_jobs.streams.sources.expressions import arrow_type
 
+WindowColumns = Mapping[str, SparkColumn]
+"""The columns of an answer that say of which window it is, by name."""
+
 
 def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     """One query as one plain Spark aggregation over Spark's sliding ``window()``: every window of the frame.
@@ -48,40 +53,65 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     stream's columns, in its order, and all its events. A refresh bound is taken as the slide, as a job by itself has
     nothing to wait for, unless the window names the instants that are asked for.
     """
+    kind, schema, time = UNSHARED[query.kind], schema_of(frame), quoted_column(time_column)
+    frame, window = kind.in_windows(frame, query, time, schema)
+    return kind.answers(frame, query, time, window, schema)
+
+
+def _window_columns() -> dict[str, SparkColumn]:
+    window = F.col("`heddle window`")
+    return {"window_start": window["start"], "window_end": window["end"]}
+
+
+def _filtered(frame: DataFrame, query: ACQ, schema: Schema) -> DataFrame:
+    return frame if query.filter is None else frame.where(to_column(query.filter, schema))
+
+
+def _in_windows_of_time(
+    frame: DataFrame, query: ACQ, time: SparkColumn, schema: Schema
+) -> tuple[DataFrame, WindowColumns]:
+    """The events of a query, once for every window that holds them."""
     range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
-    schema = schema_of(frame)
-    window, time = F.col("`heddle window`"), quoted_column(time_column)
-    told = {"window_start": window["start"], "window_end": window["end"]}
-    if query.window.is_rows:
-        frame = _row_windows(frame, query.window, time)
-        told["position"] = window["position"]
-    if query.filter is not None:
-        frame = frame.where(to_column(query.filter, schema))
+    frame, window = _filtered(frame, query, schema), _window_columns()
     if not query.window.is_regular:
         frame = frame.select("*", F.explode(windows_holding(query.window, time)).alias("heddle window"))
         if query.window.at is not None:
-            frame = frame.where(F.unix_micros(window["end"]).isin(list(query.window.at)))
-    elif not query.window.is_rows:
-        told["window_end"] = F.timestamp_micros(F.unix_micros(window["start"]) + range_)
-        sizes = [f"{size} microseconds" for size in (max(range_, slide), slide, -query.window.ago % slide)]
-        frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))
-        if slide > range_:
-            frame = frame.where(time < told["window_end"])
-        if query.window.at is not None:
-            asked = [instant - query.window.ago for instant in query.window.at]
-            ends = F.unix_micros(window["start"]) + range_
-            frame = frame.where(ends.isin(asked) if asked else F.lit(False))
-    if query.pattern is not None:
-        plain = {
-            part.name: part
-            for output in (*query.outputs, *compared_outputs(query))
-            for part in recomputed_parts(output)
-        }
-        found = _sequences(frame, query, time, told, list(plain.values()), schema)
-        for condition, output in zip(query.having, compared_outputs(query), strict=True):
-            found = found.where(COMPARISONS[condition.comparison](_of_parts(output), literal_column(condition.value)))
-        values = (_of_parts(output).alias(output.name) for output in query.outputs)
-        return found.select(*told, *_groups(query, schema), *values)
+            frame = frame.where(F.unix_micros(window["window_end"]).isin(list(query.window.at)))
+        return frame, window
+    ends = F.unix_micros(window["window_start"]) + range_
+    window["window_end"] = F.timestamp_micros(ends)
+    sizes = [f"{size} microseconds" for size in (max(range_, slide), slide, -query.window.ago % slide)]
+    frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))
+    if slide > range_:
+        frame = frame.where(time < window["window_end"])
+    if query.window.at is not None:
+        ends_due = [instant - query.window.ago for instant in query.window.at]
+        frame = frame.where(ends.isin(ends_due) if ends_due else F.lit(False))
+    return frame, window
+
+
+def _in_windows_of_rows(
+    frame: DataFrame, query: ACQ, time: SparkColumn, schema: Schema
+) -> tuple[DataFrame, WindowColumns]:
+    """The rows of a query, once for every whole window that holds them. All rows are numbered, then filtered."""
+    numbered = _row_windows(frame, query.window, time)
+    return _filtered(numbered, query, schema), _window_columns() | {"position": F.col("`heddle window`")["position"]}
+
+
+def _matched(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, schema: Schema) -> DataFrame:
+    """The answers over the event sequences of the windows of a frame."""
+    plain = {
+        part.name: part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)
+    }
+    answers = _sequences(frame, query, time, window, list(plain.values()), schema)
+    for condition, output in zip(query.having, compared_outputs(query), strict=True):
+        answers = answers.where(COMPARISONS[condition.comparison](_of_parts(output), literal_column(condition.value)))
+    values = (_of_parts(output).alias(output.name) for output in query.outputs)
+    return answers.select(*window, *_groups(query, schema), *values)
+
+
+def _aggregated(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, schema: Schema) -> DataFrame:
+    """The answers over the events of the windows of a frame."""
     grouped = GroupedFrame(schema)
     answers = {output.name: spark_output(grouped, output) for output in query.outputs}
     kept = [
@@ -91,14 +121,14 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     groups = _groups(query, schema)
     orders = _orders(grouped, query, groups)
     keys = (key.alias(name) for name, key in groups.items())
-    found = frame.groupBy(window, *keys).agg(*grouped.aliased())
+    found = frame.groupBy(F.col("`heddle window`"), *keys).agg(*grouped.aliased())
     if kept:
         found = found.where(reduce(lambda both, and_: both & and_, kept))
     if query.top is not None:
-        first = F.row_number().over(SparkWindow.partitionBy(window).orderBy(*orders))
+        first = F.row_number().over(SparkWindow.partitionBy(F.col("`heddle window`")).orderBy(*orders))
         found = found.select("*", first.alias("heddle place")).where(F.col("`heddle place`") <= query.top.k)
     return found.select(
-        *(column.alias(name) for name, column in told.items()),
+        *(column.alias(name) for name, column in window.items()),
         *(quoted_column(name) for name in groups),
         *(column.alias(name) for name, column in answers.items()),
     )
@@ -156,14 +186,13 @@ def _sequences(
     frame: DataFrame,
     query: ACQ,
     time: SparkColumn,
-    window: Mapping[str, SparkColumn],
+    window: WindowColumns,
     outputs: Sequence[Output],
     schema: Schema,
 ) -> DataFrame:
     """The answers of a query of event sequences over events that were put into windows: the window's columns, the group
     columns, and of each output, as ``<name> <what>``, the evidence."""
-    pattern, groups = query.pattern, _groups(query, schema)
-    assert pattern is not None
+    pattern, groups = query.sequence, _groups(query, schema)
     keys = {name: column.alias(name) for name, column in {**window, **groups}.items()}
     per = [quoted_column(name).alias(f"heddle per {number}") for number, name in enumerate(pattern.per)]
     arguments = [
@@ -237,21 +266,41 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     holding = F.filter(all_windows, lambda window: (time >= window["start"]) & (time < window["end"]))
     # one select, the events' columns untouched: group names may be those of other source columns
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
-    groups = _groups(query, schema)
-    window = F.col("`heddle window`")
     audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
-    if query.pattern is not None:
-        told = {"window_start": window["start"], "window_end": window["end"]}
-        return _sequences(exploded, query, time, told, audited, schema)
-    grouped = GroupedFrame(schema)
+    return UNSHARED[query.kind].evidence(exploded, query, time, _window_columns(), audited, schema)
+
+
+def _evidence(
+    frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, audited: Sequence[Output], schema: Schema
+) -> DataFrame:
+    """What an audit compares of some outputs over the events of the windows of a frame."""
+    groups, grouped = _groups(query, schema), GroupedFrame(schema)
     answers = [
         column.alias(f"{output.name} {what}" if what else output.name)
         for output in audited
         for what, column in evidence_columns(grouped, output).items()
     ]
-    found = exploded.groupBy(
-        window["start"].alias("window_start"),
-        window["end"].alias("window_end"),
-        *(key.alias(name) for name, key in groups.items()),
-    ).agg(*grouped.aliased())
-    return found.select("window_start", "window_end", *(quoted_column(name) for name in groups), *answers)
+    keys = (key.alias(name) for columns in (window, groups) for name, key in columns.items())
+    found = frame.groupBy(*keys).agg(*grouped.aliased())
+    return found.select(*window, *(quoted_column(name) for name in groups), *answers)
+
+
+class UnsharedKind(NamedTuple):
+    """How Spark answers a query of one kind of window.
+
+    - ``in_windows``: the events that the query reads, once for every window that holds them, as ``heddle window``;
+    - ``answers``: the answers of all these windows;
+    - ``evidence``: of windows that are known, the answers and what an audit compares them by.
+    """
+
+    in_windows: Callable[[DataFrame, ACQ, SparkColumn, Schema], tuple[DataFrame, WindowColumns]]
+    answers: Callable[[DataFrame, ACQ, SparkColumn, WindowColumns, Schema], DataFrame]
+    evidence: Callable[[DataFrame, ACQ, SparkColumn, WindowColumns, Sequence[Output], Schema], DataFrame]
+
+
+UNSHARED: Mapping[WindowKind, UnsharedKind] = {
+    TIME: UnsharedKind(_in_windows_of_time, _aggregated, _evidence),
+    ROWS: UnsharedKind(_in_windows_of_rows, _aggregated, _evidence),
+    SEQUENCE: UnsharedKind(_in_windows_of_time, _matched, _sequences),
+}
+"""How each kind is answered without sharing."""

@@ -185,7 +185,7 @@ def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostMo
     found: dict[str, Profile] = {}
     known = dict(model.groups_per_fragment)
     for name in dict.fromkeys(query.stream for query in workload.queries):
-        queries = [query for query in workload.queries_of(name) if query.is_plain]
+        queries = [query for query in workload.queries_of(name) if query.kind.shares_synopses]
         is_unknown = model.name == "measured" and name not in known
         if queries and (is_unknown or len(families_of(queries)) > 1):
             try:

@@ -21,7 +21,6 @@ from spark_jobs.pipeline.costs.fit import Fit
 from spark_jobs.pipeline.costs.learned import Learned, Predicted
 from spark_jobs.pipeline.costs.prediction import Work, expected, kind_of
 from spark_jobs.pipeline.run.estimate import known_of
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
@@ -156,7 +155,7 @@ def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ], groups: Mapping[str, fl
         mine = [query for query in tree.queries if query.name in chosen]
         stream = plan.workload.stream(tree.stream)
         for synopsis, own in synopses_of(stream, mine).items() if mine else ():
-            if KINDS[synopsis.kind].is_predicted:
+            if synopsis.kind.is_predicted:
                 parts.append(SynopsisWork(synopsis, own, 0, DAY))
                 spans.append(FillRequest(synopsis, 0, DAY))
     if not parts:

@@ -36,8 +36,7 @@ Columns = tuple[str, ...] | None
 def columns_used(plan: SharingPlan, name: str) -> Columns:
     """The columns of a stream that a plan's queries use."""
     queries = plan.workload.queries_of(name)
-    # rows of equal times are ordered by all columns
-    if any(query.window.is_rows for query in queries):
+    if any(query.kind.reads_every_column for query in queries):
         return None
     return tuple(sorted({column for query in queries for column in query.columns()}))
 

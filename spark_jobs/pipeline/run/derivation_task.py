@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from spark_jobs.engine.workers import Count, Task, uncounted
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import TaskMemory
 from spark_jobs.store.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, read_buckets
+from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.writing import PartialsFiles
 
@@ -24,7 +24,7 @@ def derivation_task(paths: Sequence[str], requests: Sequence[FillRequest], root:
         writing = PartialsFiles(root, memory)
         by_class: dict[Any, list[FillRequest]] = {}
         for request in requests:
-            by_class.setdefault(KINDS[request.synopsis.kind].deriving(), []).append(request)
+            by_class.setdefault(EXECUTIONS[request.synopsis.kind].deriving, []).append(request)
         share = replace(memory, bytes=memory.bytes // max(1, len(by_class)))
         derivations = [deriving(asked, share, writing.write) for deriving, asked in by_class.items()]
         for number in numbers:

@@ -14,7 +14,6 @@ from spark_jobs.pipeline.costs.prediction import Work, events_about, predict
 from spark_jobs.pipeline.run.declarations import stands_as_declared
 from spark_jobs.pipeline.run.preparation import prepare
 from spark_jobs.pipeline.run.values import RunRequest, SourceListing
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.inspection import estimated
@@ -74,8 +73,8 @@ class Prices:
                 for first, last in map(span_of_slab, slabs_of(lifted) if lifted else ()):
                     events += events_about(plan, name, self._counted[name], first, min(prepared.ends[name], last))
                 missing += requests
-        parts = [part for part in prepared.work if KINDS[part.synopsis.kind].is_predicted]
-        gaps = [gap for gap in missing if KINDS[gap.synopsis.kind].is_predicted]
+        parts = [part for part in prepared.work if part.synopsis.kind.is_predicted]
+        gaps = [gap for gap in missing if gap.synopsis.kind.is_predicted]
         known = known_of(events, len(plan.workload.queries), request.checks, self._is_first, self._starts)
         in_spark = bool(known["spark_runs"])
         planned = Work(begin, parts, gaps, {name: self._counted[name] for name in prepared.sources})

@@ -19,25 +19,21 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants_between
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import WindowKind
 from spark_jobs.audit.checks.inspection import Findings, inspection_of
 from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.pipeline.run import division, partials_stage, preparation, stage_tasks
 from spark_jobs.pipeline.run.division import Slice, by_bucket
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, PreparedRun, Run
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.store.warehouse.publish_log import RunRecord, refuse
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.windows.finals.passes import TooLarge
-from spark_jobs.windows.finals.top import TopRows, write_top
 from spark_jobs.windows.finals.window_query import COUNTED
+from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.stored_coverage import coverage
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
-from spark_jobs.windows.sequences.answers import Rolled
-from spark_jobs.windows.sequences.stage import write_joined
 
 ANSWERS_A_TASK = 1_000_000
 """Answers, one a window, that one task makes in some seconds: of queries without groups in common more are spread."""
@@ -162,7 +158,7 @@ def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -
     as there are enough. Each slice reads the partial rows again; so few answers as one task makes quickly stay
     together. Where there is more to read, :func:`spark_jobs.pipeline.run.division.evened` divides the slices further.
     """
-    timed = [part for part in work if part.synopsis.kind is WindowKind.TIME]
+    timed = [part for part in work if part.synopsis.kind.has_fragments]
     spread = [part for part in timed if part.synopsis.bucket_by]
     single = [part for part in timed if not part.synopsis.bucket_by]
     answers = windows_of(single, begin, rows)
@@ -211,7 +207,7 @@ def windows_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> int:
             rows * -(-query.window.reach // query.window.period),
         )
         for part in work
-        if part.synopsis.kind is not WindowKind.ROWS
+        if part.synopsis.kind.has_instants
         for query in part.queries
     )
 
@@ -240,31 +236,27 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
     memory, too_large = settings().task_memory, dict[str, TooLarge]()
     timed = width
     if sum(file.bytes for file in files) >= division.BYTES_A_TASK and any(
-        part.synopsis.kind is WindowKind.TIME for part in filled.work
+        part.synopsis.kind.has_fragments for part in filled.work
     ):
         slices = division.evened(slices, paths, run.workers.width, width, memory)
         timed = max(width, division.MOST_TASKS_A_CORE * run.workers.width)
     staged: list[Written] = []
     inspection = _inspection(run, filled)
     results = warehouse.path("results")
-    for kind, answers in KINDS.items():
-        work = [part for part in filled.work if part.synopsis.kind is kind]
+    for kind, execution in EXECUTIONS.items():
+        work = [part for part in filled.work if part.synopsis.kind == kind]
         if work:
             made, most = (
-                (slices, timed) if kind is WindowKind.TIME else ([Slice(tuple(work), record.begin, by_bucket())], width)
+                (slices, timed) if kind.has_fragments else ([Slice(tuple(work), record.begin, by_bucket())], width)
             )
-            answering = partial(_task_of, answers.answering(), files, results, stamp, memory)
+            answering = partial(_task_of, execution.answering, files, results, stamp, memory)
             task, pieces = _answering(made, answering)
-            queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
-            description = f"finals of {number_of(len(queries), 'query')}"
+            description = f"finals of {number_of(sum(len(part.queries) for part in work), 'query')}"
             outcome = stage_tasks.done(run, inspecting(task, inspection), pieces, most, description)
             outcomes, counts = outcome.results, counts + outcome.counts
             staged += [outcome for outcome in outcomes if isinstance(outcome, Written)]
             too_large |= {outcome.query: outcome for outcome in outcomes if isinstance(outcome, TooLarge)}
-            scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
-            first = [outcome for outcome in outcomes if isinstance(outcome, TopRows)]
-            staged += map(inspection, write_top(queries, first, results, stamp))
-            staged += map(inspection, write_joined(work, scattered, results, stamp) if scattered else ())
+            staged += map(inspection, execution.write_gathered(work, outcomes, results, stamp))
     if too_large:
         raise QueriesTooLarge(too_large)
     for name in COUNTED:
@@ -304,7 +296,7 @@ class _Partials(NamedTuple):
 
 def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTable) -> list[_Partials]:
     """The files of partial rows that the work needs."""
-    first = min(part.begin // DAY * DAY if KINDS[part.synopsis.kind].by_days else part.begin for part in work)
+    first = min(part.begin // DAY * DAY if part.synopsis.kind.begins_at_midnight else part.begin for part in work)
     last = max(part.end for part in work)
     return [
         _Partials(

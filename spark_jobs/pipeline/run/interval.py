@@ -22,7 +22,6 @@ from spark_jobs.pipeline.run import narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
 from spark_jobs.pipeline.run.silences import check_interval_has_begun, standing_silences
 from spark_jobs.pipeline.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.results import tables
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import publish_log
@@ -237,8 +236,8 @@ def _log(run: Run, published: PublishedRun) -> None:
         record.features["sessions"] = 1
     record.features["spark_runs"] = int(run.engine.choice.name == "spark")
     plan = filled.allocated.prepared.plan
-    parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
-    gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]
+    parts = [part for part in filled.work if part.synopsis.kind.is_predicted]
+    gaps = [gap for gap in filled.filled if gap.synopsis.kind.is_predicted]
     judged = judge(run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
     publication.log_statistics(run.warehouse, record, judged.about, run.counts)
     publish_log.log_event(run.warehouse, record, "published", filled.content, published.table_version)

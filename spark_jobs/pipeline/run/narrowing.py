@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Fragments, history_start, instants
-from optimizer.workload.values import ACQ, WindowKind
+from optimizer.workload.values import ACQ
 from spark_jobs.pipeline.run.declarations import stands_as_declared
 from spark_jobs.pipeline.run.preparation import plan_without, prepare
 from spark_jobs.pipeline.run.values import Instants, PreparedRun, RunRequest, SourceListing
@@ -57,7 +57,7 @@ def changed_windows(
     streams that could be read."""
     cut: dict[str, list[Fragments]] = {}
     for part in work:
-        if part.synopsis.kind is not WindowKind.ROWS:
+        if part.synopsis.kind.has_instants:
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
     past, begin = publication.record, prepared.request.begin
     arrivals = prepared.listing.arrivals
@@ -73,7 +73,7 @@ def changed_by_declaration(
     windows = 0
     for query in queries:
         end = min(publication.end, clock - plan.workload.stream(query.stream).lateness)
-        windows += 0 if query.window.is_rows else len(instants(query.window, publication.begin, end))
+        windows += len(instants(query.window, publication.begin, end)) if query.kind.has_instants else 0
     names = tuple(query.name for query in queries)
     return LateDataImpact(0, 0, 0, names, windows, declared=tuple(streams))
 
@@ -127,7 +127,7 @@ def narrowed_work(work: Collection[SynopsisWork], plan: SharingPlan, begin: int)
     narrowed = []
     for part in work:
         left = tuple(queries[query.name] for query in part.queries if query.name in queries)
-        if left and part.synopsis.kind is not WindowKind.ROWS:
+        if left and part.synopsis.kind.has_instants:
             until = part.end if part.until is None else part.until
             start = history_start([query.window for query in left], begin, until)
             part = replace(part, begin=max(part.begin, start))

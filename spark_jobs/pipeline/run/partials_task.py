@@ -9,12 +9,12 @@ from typing import Any
 
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.streams.sources.decoding import read_each, times_of
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.partials import fill_request
 from spark_jobs.windows.partials.fill_request import columns_of_synopsis
 from spark_jobs.windows.partials.slabs import Slab, span_of_slab
@@ -62,7 +62,7 @@ def lift_task(
         by_class: dict[tuple[int, Any], Slab] = {}
         for at, slab in enumerate(slabs):
             for request in slab:
-                by_class.setdefault((at, KINDS[request.synopsis.kind].lifting()), []).append(request)
+                by_class.setdefault((at, EXECUTIONS[request.synopsis.kind].lifting), []).append(request)
         writing = PartialsFiles(root, memory)
         share = TaskMemory(memory.bytes // len(by_class))
         liftings: list[list[Any]] = [[] for _ in slabs]

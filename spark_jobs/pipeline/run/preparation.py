@@ -14,7 +14,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, WindowKind, digest
+from optimizer.workload.values import Stream, digest
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
 from spark_jobs.pipeline.run.declarations import declaration_noted
 from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListing
@@ -55,11 +55,7 @@ def listed(
         try:
             stream = plan.workload.stream(name)
             follow(stream)
-            used = {
-                # rows of equal times are ordered by all columns
-                query.name: [column for column, _ in stream.schema] if query.window.is_rows else query.columns()
-                for query in plan.workload.queries_of(name)
-            }
+            used = {query.name: query.deciding_columns(stream) for query in plan.workload.queries_of(name)}
             columns = sorted({column for of_query in used.values() for column in of_query})
             lacking: list[str] = []
             taken = None
@@ -95,7 +91,7 @@ def listed(
 def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, int] | None:
     """Between which instants [first, last) lies what a run over (begin, end] reads of a stream: with whole days (UTC),
     by which what is stored was computed, and what repeats an event is found. None: from its first event."""
-    if _numbers_rows(plan, name):
+    if _reads_from_first(plan, name):
         return None
     first = begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0)
     return first - first % DAY, end + -end % DAY
@@ -153,11 +149,11 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
 
 
 def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> list[SynopsisWork]:
-    """The synopses that answer the windows that end after ``begin``, up to the ``ends`` of their streams; of windows of
-    time and of sequences: of rows it is known once they are counted."""
+    """The synopses that answer the windows that end after ``begin``, up to the ``ends`` of their streams. Those of
+    windows of rows are known once the rows are counted."""
     work = []
     for tree in plan.trees:
-        if tree.stream not in ends or tree.kind is WindowKind.ROWS:
+        if tree.stream not in ends or not tree.kind.has_instants:
             continue
         for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():
             until = ends[tree.stream]
@@ -176,7 +172,7 @@ def spans_read(prepared: PreparedRun, plan: SharingPlan) -> dict[str, tuple[int,
     for name in prepared.sources:
         stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
         first = min((part.begin for part in prepared.work if part.synopsis.stream == name), default=last)
-        if _numbers_rows(prepared.plan, name):
+        if _reads_from_first(prepared.plan, name):
             first = EVER
         elif stream.event_id is not None:  # what repeats an event is looked for on its whole day
             first, last = first - first % DAY, last + -last % DAY
@@ -196,13 +192,13 @@ def _distinct(
 ) -> list[Split]:
     """The splits of a stream without the events that come a second time."""
     first = min((part.begin for part in work if part.synopsis.stream == name), default=begin)
-    first = EVER if _numbers_rows(plan, name) else first
+    first = EVER if _reads_from_first(plan, name) else first
     return distinct(warehouse, plan.workload.stream(name), splits, first, end, trust)
 
 
-def _numbers_rows(plan: SharingPlan, name: str) -> bool:
-    """Whether some query numbers the rows of a stream, from its first."""
-    return any(tree.stream == name and tree.kind is WindowKind.ROWS for tree in plan.trees)
+def _reads_from_first(plan: SharingPlan, name: str) -> bool:
+    """Whether every event of a stream from its first on decides the answers of some query."""
+    return any(tree.stream == name and tree.kind.reads_from_first for tree in plan.trees)
 
 
 def content_hash(
@@ -217,7 +213,7 @@ def content_hash(
     tokens = []
     for name, splits in sorted(sources.items()):
         first = min((part.begin for part in work if part.synopsis.stream == name), default=end)
-        token = snapshot_token(splits, EVER if _numbers_rows(plan, name) else first, ends[name])
+        token = snapshot_token(splits, EVER if _reads_from_first(plan, name) else first, ends[name])
         tokens.append([name, token, ends[name]])
     return digest([query_hash(plan), tokens, begin, end])
 

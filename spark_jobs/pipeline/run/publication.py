@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label, has_instant
 from optimizer.workload.instants import format_instant
-from optimizer.workload.values import ACQ, WindowKind
+from optimizer.workload.values import ACQ
 from spark_jobs.pipeline.costs import measurements
 from spark_jobs.pipeline.costs.measurements import NO_STREAM, Measured, groups_per_fragment
 from spark_jobs.pipeline.run import narrowing
@@ -75,8 +75,8 @@ def _counted(answered: AnsweredRun) -> Answered | None:
 
 
 def is_due(query: ACQ, begin: int, until: int) -> bool:
-    """Whether a window of the query may end in (begin, until]; of rows nobody knows beforehand."""
-    return query.kind is WindowKind.ROWS or has_instant(query.window, begin, until)
+    """Whether a window of the query may end in (begin, until]; without instants nobody knows beforehand."""
+    return not query.kind.has_instants or has_instant(query.window, begin, until)
 
 
 def commit(

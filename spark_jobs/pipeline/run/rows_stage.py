@@ -12,7 +12,7 @@ from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, WindowKind
+from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS
 from spark_jobs.pipeline.run import stage_tasks
 from spark_jobs.pipeline.run.values import PreparedRun, Run
@@ -31,7 +31,7 @@ from spark_jobs.windows.row_windows.numbering import BLOCK_ROWS, Counts, Per, fi
 def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) -> list[SynopsisWork]:
     """What counts the rows of every day of a stream, for its windows of rows
     (:mod:`spark_jobs.windows.row_windows.numbering`)."""
-    pers = dict.fromkeys(tree.per for tree in _trees_of_rows(plan, name) if tree.per is not None)
+    pers = dict.fromkeys(tree.per or () for tree in _trees_of_rows(plan, name))
     first = first_day(plan.workload.stream(name), splits) if pers else None
     if first is None or first >= until:
         return []
@@ -40,7 +40,7 @@ def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) 
 
 
 def _trees_of_rows(plan: SharingPlan, name: str) -> list[ExecutionTree]:
-    return [tree for tree in plan.trees if tree.stream == name and tree.kind is WindowKind.ROWS]
+    return [tree for tree in plan.trees if tree.stream == name and tree.kind.counts_rows]
 
 
 def write_rows(
@@ -65,15 +65,15 @@ def write_rows(
     broken: dict[str, SynopsisFailure] = {}
     parts: list[SynopsisWork] = []
     for tree in _trees_of_rows(prepared.plan, name):
-        assert tree.per is not None
+        per = tree.per or ()
         for synopsis, queries in synopses_of(stream, tree.queries).items():
-            if tree.per not in counts:
-                failed = uncounted[counts_of(stream, tree.per).fingerprint]
+            if per not in counts:
+                failed = uncounted[counts_of(stream, per).fingerprint]
                 broken[synopsis.fingerprint] = replace(failed, fingerprint=synopsis.fingerprint)
                 parts.append(SynopsisWork(synopsis, queries, end - DAY, end, until))
                 continue
             windows = [query.window for query in queries]
-            start = counts[tree.per].history_start(windows, prepared.request.begin, until)
+            start = counts[per].history_start(windows, prepared.request.begin, until)
             if start < until:
                 parts.append(SynopsisWork(synopsis, queries, start, end, until))
     parts = merged(parts)

@@ -11,7 +11,6 @@ from optimizer.workload.instants import DAY, format_instant
 from spark_jobs.engine.workers import StageOutcome, Task, tasks_for
 from spark_jobs.pipeline.run.derivation_task import derivation_task
 from spark_jobs.pipeline.run.values import Run
-from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure
 from spark_jobs.store.warehouse.publish_log import coded_error
@@ -64,4 +63,4 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
 
 def _first_stored(request: FillRequest) -> int:
     """Where the first stored rows begin that may have something of a request."""
-    return request.begin // DAY * DAY if KINDS[request.synopsis.kind].by_days else request.begin
+    return request.begin // DAY * DAY if request.synopsis.kind.begins_at_midnight else request.begin

@@ -82,7 +82,7 @@ def change(
     for name, splits in sources.items():
         stream, end = plan.workload.stream(name), ends[name]
         queries = plan.workload.queries_of(name)
-        first = min((begin - query.window.reach for query in queries if not query.window.is_rows), default=begin)
+        first = min((begin - query.window.reach for query in queries if query.kind.has_instants), default=begin)
         met_files = [one for one in arrivals[name].since(since.get(name, 0)) if one.meets(first, end)]
         replaced = arrivals[name].replacements(stream).since(since.get(name, 0))
         explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
@@ -107,7 +107,7 @@ def change(
             cut += len(np.unique(edges.starts(at)))
         schema = stream.types
         for query in queries:
-            if query.window.is_rows:
+            if not query.kind.has_instants:
                 touched[query.name] = None
                 names += [query.name] * (len(times) > 0 or bool(gone) or bool(changed))
                 continue

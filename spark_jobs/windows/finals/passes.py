@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from optimizer.aggregates.states import MULTISETS
 from optimizer.synopses.synopsis import families_of, states_of
 from optimizer.windows.alignment import history_start, instants_over, starts_of
-from optimizer.workload.values import ACQ, Window, WindowKind
+from optimizer.workload.values import ACQ, Window
 from spark_jobs.store.arrays.numbering import distinct_of
 from spark_jobs.store.settings import TaskMemory
 from spark_jobs.store.warehouse.data_files import read_buckets, stored_bytes
@@ -114,7 +114,7 @@ class _Piece:
     @property
     def is_family(self) -> bool:
         """Whether it is one family of windows of time."""
-        return len(self.parts) == 1 and self.parts[0].synopsis.kind is WindowKind.TIME and self.families == 1
+        return len(self.parts) == 1 and self.parts[0].synopsis.kind.has_fragments and self.families == 1
 
     def without(self, names: AbstractSet[str]) -> _Piece:
         """The piece without some queries, and the parts that have no others."""
@@ -126,7 +126,7 @@ class _Piece:
     @property
     def span(self) -> tuple[int, int] | None:
         """The span [begin, end) of the fragments that it needs, if it has windows of time alone."""
-        if any(part.synopsis.kind is not WindowKind.TIME for part in self.parts):
+        if not all(part.synopsis.kind.has_fragments for part in self.parts):
             return None
         return min(part.begin for part in self.parts), max(part.end for part in self.parts)
 
@@ -271,7 +271,7 @@ class _FragmentBytes:
 
 
 def _said(query: ACQ, size: int, memory: TaskMemory) -> str:
-    what = "a window of one group" if query.kind is WindowKind.TIME else "the rows of one key"
+    what = "a window of one group" if query.kind.has_fragments else "the rows of one key"
     return f"{what} takes some {size:,} bytes of partial rows, of which a task may hold {memory.partial_rows:,} at once"
 
 
@@ -345,14 +345,16 @@ def _divided(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece
         size = -(-len(piece.parts) // pieces)
         return [replace(piece, parts=piece.parts[at : at + size]) for at in range(0, len(piece.parts), size)]
     rules = (_by_group, _by_family, partial(_by_instant, weights=weights), _by_query)
-    is_timed = piece.parts[0].synopsis.kind is WindowKind.TIME
-    return next((made for rule in rules[: None if is_timed else 1] if (made := rule(piece, pieces)) is not None), None)
+    has_fragments = piece.parts[0].synopsis.kind.has_fragments
+    return next(
+        (made for rule in rules[: None if has_fragments else 1] if (made := rule(piece, pieces)) is not None), None
+    )
 
 
 def _by_group(piece: _Piece, pieces: int) -> list[_Piece] | None:
     (part,) = piece.parts
     columns = part.synopsis.bucket_by
-    if part.synopsis.kind is WindowKind.TIME:
+    if part.synopsis.kind.has_fragments:
         common = set.intersection(*({name for name, _ in query.group_by} for query in piece.queries))
         columns = tuple(name for name, _ in part.synopsis.group_by if name in common)
     before = next((hashed for hashed in piece.hashes if hashed.columns == columns), _Hash(columns, 1, 0, 0))
@@ -407,7 +409,7 @@ def _by_query(piece: _Piece, pieces: int) -> list[_Piece] | None:
 
 def _of_queries(part: SynopsisWork, queries: tuple[ACQ, ...], begin: int) -> SynopsisWork:
     """The part with some of its queries, and no more history than their windows after ``begin`` cover."""
-    if part.synopsis.kind is WindowKind.TIME:
+    if part.synopsis.kind.has_fragments:
         windows, until = [query.window for query in queries], part.last_instant
         start = max(part.begin, history_start(windows, begin, until))
         end = min(part.end, until - min(window.ago for window in windows))

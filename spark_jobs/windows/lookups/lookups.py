@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from optimizer.aggregates.states import State, carrier_of
 from optimizer.combine.threshold_index import HavingIndex
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import instants, instants_over, newest_instant, newest_instants, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Condition, Output, Window
@@ -77,6 +78,18 @@ SHORT = 1 << 12
 
 IN_ORDER = frozenset({"mode", "top_k", "count_distinct"})
 """Functions that take look-ups in the order of group and time only."""
+
+
+def cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Span]) -> Cells:
+    """The cells of stored rows that lie in some spans, as the query needs them."""
+    cells = Cells.decode(synopsis, rows)
+    inside = np.zeros(len(cells), dtype=bool)
+    for first, last in spans:
+        inside |= (cells.starts >= first) & (cells.starts < last)
+    if not inside.all():
+        cells = cells.take(np.flatnonzero(inside))
+    cells = cells.combined()
+    return cells if synopsis.is_plain(query) else cells.projected(synopsis.bit(query.filter), query.group_by)
 
 
 class Lookups:

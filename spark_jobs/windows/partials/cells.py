@@ -28,7 +28,7 @@ from optimizer.aggregates.states import State
 from optimizer.synopses.synopsis import CARRIERS, POSITION, Synopsis
 from optimizer.windows.alignment import SPARE, Fragments
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Expression, Type, WindowKind
+from optimizer.workload.values import Expression, Type
 from spark_jobs.store.arrays.numbering import (
     LONG_MAX,
     LONG_MIN,
@@ -207,7 +207,7 @@ class Cells:
         names = [name for name, _ in self.synopsis.group_by]
         columns = tuple(cells.key_columns[names.index(name)] for name, _ in synopsis.group_by)
         group, groups = cells.group, cells.groups
-        is_coarser = synopsis.kind is WindowKind.ROWS and synopsis.edges != self.synopsis.edges
+        is_coarser = synopsis.kind.counts_rows and synopsis.edges != self.synopsis.edges
         if is_coarser:
             of_rows = Fragments(synopsis.edges)
             columns = tuple(

@@ -95,10 +95,7 @@ def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:
     """Source columns that filling a synopsis reads, without the time column."""
     found = source_columns(synopsis.group_by, synopsis.derived) | set(synopsis.per or ())
-    if synopsis.sequenced is not None:
-        found.add(synopsis.sequenced.on)
-        carried = [attribute for attribute in synopsis.sequenced.attributes if attribute.carriers]
-        found.update(name for attribute in carried for name in columns_of(attribute.argument))
+    found |= synopsis.sequenced.columns() if synopsis.sequenced else set()
     for predicate in synopsis.predicates:
         found |= set(columns_of(predicate))
     for state in synopsis.states:

@@ -18,7 +18,7 @@ from optimizer.synopses.derivation import amount_of, best_of, given_by
 from optimizer.synopses.synopsis import Synopsis, former_of
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.instants import FAR_APART
-from optimizer.workload.values import Stream, WindowKind
+from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, read_file, reading, write_files
 from spark_jobs.store.warehouse.plans import former_streams, recent_plans
@@ -250,8 +250,8 @@ def content_name(synopsis: Synopsis, splits: list[Split], tokens: Tokens | None 
 
 
 def _columns_declared(synopsis: Synopsis) -> list[str] | None:
-    """The columns whose declaration decides the rows of a synopsis. Rows of equal times are ordered by all columns."""
-    return None if synopsis.kind is WindowKind.ROWS else sorted(columns_of_synopsis(synopsis))
+    """The columns whose declaration decides the rows of a synopsis; None: all columns of the stream."""
+    return None if synopsis.kind.reads_every_column else sorted(columns_of_synopsis(synopsis))
 
 
 def named_as_declared(warehouse: Warehouse, stream: Stream, synopsis: Synopsis) -> Named:
@@ -261,7 +261,7 @@ def named_as_declared(warehouse: Warehouse, stream: Stream, synopsis: Synopsis) 
 
 def _first_read(synopsis: Synopsis, begin: int) -> int:
     """From when on events decide its rows of [begin, end): row numbers come from all that is before."""
-    return EVER if synopsis.kind is WindowKind.ROWS else begin
+    return EVER if synopsis.kind.reads_from_first else begin
 
 
 def _stored_for(

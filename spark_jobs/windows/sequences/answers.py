@@ -117,7 +117,6 @@ def _columns(query: ACQ, sequenced: Sequenced, answers: Answers) -> dict[tuple[i
 
 def _measures(query: ACQ, sequenced: Sequenced) -> tuple[Measure, ...]:
     """What the executors have to keep beside the count."""
-    assert query.pattern is not None
     found: dict[Measure, None] = {}
     for output in query.computed:
         for function in _FUNCTIONS[output.function]:
@@ -132,8 +131,7 @@ _FUNCTIONS = {"count": ("known",), "sum": ("sum", "known"), "avg": ("sum", "know
 
 def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) -> Measure | None:
     """A measure of an output; None: it counts whole sequences, or events that its pattern does not have."""
-    assert query.pattern is not None
-    if output.argument is None or output.event not in query.pattern.events:
+    if output.argument is None or output.event not in query.sequence.events:
         return None
     attribute = sequenced.arguments.index(output.argument)
     return Measure(function, str(attribute), sequenced.types.index(output.event))
@@ -141,8 +139,7 @@ def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) ->
 
 def sequence_query(query: ACQ, sequenced: Sequenced) -> SequenceQuery:
     """The query as the executors take it. Raises ValueError if the synopsis does not keep what it takes."""
-    assert query.pattern is not None
-    pattern = tuple(sequenced.types.index(event) for event in query.pattern.events)
+    pattern = tuple(sequenced.types.index(event) for event in query.sequence.events)
     return SequenceQuery(pattern, query.window.range, query.window.slide, _measures(query, sequenced))
 
 
@@ -273,7 +270,6 @@ def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[st
 
 def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -> Lowered:
     """The values of one output."""
-    assert query.pattern is not None
     size = len(rolled.instants)
     measures = _measures(query, sequenced)
 
@@ -284,7 +280,7 @@ def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -
 
     always = np.ones(size, dtype=bool)
     if output.function == "count" and output.argument is None:
-        times = 1 if output.event is None else query.pattern.events.count(output.event)
+        times = 1 if output.event is None else query.sequence.events.count(output.event)
         counted = rolled.columns[-1, "count"].values
         over = rolled.columns[-1, "count over"].values & (times > 0)
         return _exact(times * exact_total(counted), always, over, output.type)

@@ -40,7 +40,7 @@ from spark_jobs.audit.unshared.agreement import agrees
 from spark_jobs.audit.unshared.audited import evidence
 from spark_jobs.audit.unshared.exact_moments import nearest_root
 from spark_jobs.streams.sources.expressions import arrow_type
-from spark_jobs.windows.lookups.loading import Reader
+from spark_jobs.windows.loading import Reader
 from spark_jobs.windows.partials.cells import Cells, concatenated
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.kernels import lift_exact_powers, lift_exact_products

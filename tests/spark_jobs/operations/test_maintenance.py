@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.synopses.synopsis import synopses_of
 from optimizer.workload.instants import DAY as DAYS
-from optimizer.workload.values import Window
+from optimizer.workload.values import ACQ, Window
 from spark_jobs.operations import maintenance
 from spark_jobs.operations.maintenance import FEW, maintain
 from spark_jobs.store.warehouse.plans import RECENT, load_plan
@@ -162,7 +162,7 @@ def kept(laboratory: Laboratory) -> set[str]:
 def test_partials_are_kept_from_the_day_that_the_longest_window_of_the_newest_run_reaches(
     monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...], reaches: tuple[int, ...], keep: int, day: str | None
 ) -> None:
-    queries: Any = [SimpleNamespace(window=Window(reach, 1)) for reach in reaches]
+    queries = [ACQ("time", "trades", Window(reach, 1), ()) for reach in reaches]
     house: Any = None
 
     def horizon(version: int | None) -> str | None:
@@ -174,5 +174,5 @@ def test_partials_are_kept_from_the_day_that_the_longest_window_of_the_newest_ru
         return maintenance._horizon(house, keep)
 
     assert (horizon(1), horizon(None)) == (day, None)
-    queries.append(SimpleNamespace(window=Window(5, 1, per=())))
+    queries.append(ACQ("rows", "trades", Window(5, 1, per=()), ()))
     assert horizon(1) is None

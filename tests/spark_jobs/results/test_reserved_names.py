@@ -15,7 +15,7 @@ from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import OWN
-from spark_jobs.windows.lookups.loading import Reader
+from spark_jobs.windows.loading import Reader
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Laboratory, steady

@@ -14,7 +14,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.windows.alignment import instants
 from optimizer.workload.values import ACQ, DOUBLE, Stream, Workload
-from spark_jobs.windows.lookups.loading import QueryLookups
+from spark_jobs.windows.loading import QueryLookups
 from tests.sizes import examples
 from tests.spark_jobs.windows.partial_cases import STREAM
 from tests.workloads import Case

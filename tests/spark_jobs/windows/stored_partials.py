@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
-from optimizer.workload.values import ACQ, Stream, WindowKind, Workload
+from optimizer.workload.values import ACQ, Stream, Workload
+from optimizer.workload.window_kinds import SEQUENCE
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run.preparation import synopsis_work
 from spark_jobs.store.warehouse.data_files import write_files
@@ -63,7 +64,7 @@ def store(
     # as runs do it: trees that need the same synopsis fill it once
     for part in synopsis_work(plan, begin, {stream.name: end for stream in plan.workload.streams}):
         stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
-        if part.synopsis.kind is WindowKind.SEQUENCE:
+        if part.synopsis.kind == SEQUENCE:
             # whole pieces: a row of events does not end at the begin of a span
             pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
             wanted = missing_spans(
@@ -72,7 +73,7 @@ def store(
             if not wanted:
                 continue
             (span,) = wanted
-        if part.synopsis.kind is WindowKind.SEQUENCE:
+        if part.synopsis.kind == SEQUENCE:
             sequences = SequenceLifting(stream, [span])
             for batch in table.to_batches():
                 sequences.add(batch)

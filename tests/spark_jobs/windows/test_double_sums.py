@@ -21,7 +21,7 @@ from spark_jobs.pipeline.run.history import outdated
 from spark_jobs.results.read import read
 from spark_jobs.store.settings import TaskMemory
 from spark_jobs.streams.sources.expressions import arrow_type
-from spark_jobs.windows.lookups.loading import Reader
+from spark_jobs.windows.loading import Reader
 from spark_jobs.windows.partials.cells import Cells, concatenated
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.lifting import Lifting, partials_of

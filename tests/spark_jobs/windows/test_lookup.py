@@ -22,9 +22,9 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import Window, Workload
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.loading import Reader, parse_group, parse_having
 from spark_jobs.windows.lookups import kernels
 from spark_jobs.windows.lookups import lookups as lookups_module
-from spark_jobs.windows.lookups.loading import Reader, parse_group, parse_having
 from spark_jobs.windows.lookups.lookups import Lookups
 from tests.oracle import answers, compare
 from tests.spark_jobs.kernels import ALGORITHMS, decoded, normalised

@@ -20,8 +20,8 @@ from optimizer.workload.instants import DAY, SECOND
 from optimizer.workload.values import ACQ, Window
 from spark_jobs.store.warehouse.plans import load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.loading import Reader, parse_having
 from spark_jobs.windows.lookups import sequence_lookups as sequence_lookups_module
-from spark_jobs.windows.lookups.loading import Reader, parse_having
 from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups
 from tests.oracle import answers, compare
 from tests.sizes import examples

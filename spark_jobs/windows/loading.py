@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -17,19 +16,18 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.synopses.synopsis import CARRIERS, Synopsis, former_of, synopses_of
 from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
-from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, Stream, WindowKind
+from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, Stream
 from spark_jobs.store.arrays.texts import as_texts, key_texts
 from spark_jobs.store.warehouse.data_files import bucket_of, reading
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import parse_instant
 from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.lookups.kernels import Group, Span, unknown_group
 from spark_jobs.windows.lookups.lookups import Lookups
 from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups
-from spark_jobs.windows.partials.cells import Cells
 from spark_jobs.windows.partials.stored_coverage import coverage, named_as_declared
-from spark_jobs.windows.sequences.encoding import decoded
 
 QueryLookups = Lookups | SequenceLookups
 """Look-ups of one query, over whatever its windows are made of."""
@@ -86,11 +84,7 @@ class Reader:
             last = synopsis.fragments.last_edge(end - window.ago)
             spans = [(span[0], min(span[1], last)) for span in spans if span[0] < last]
         rows = self._rows(synopsis, spans, self._buckets(query, synopsis, groups))
-        found: QueryLookups
-        if synopsis.kind is WindowKind.SEQUENCE:
-            found = SequenceLookups(query, synopsis, decoded(synopsis, rows), spans)
-        else:
-            found = Lookups(query, _cells_of(query, synopsis, rows, spans), spans)
+        found = EXECUTIONS[synopsis.kind].look_up(query, synopsis, rows, spans)
         return found if groups is None else found.of_groups(groups)
 
     def _stored(self, name: str) -> tuple[ACQ, list[tuple[Synopsis, list[Span]]]]:
@@ -108,12 +102,12 @@ class Reader:
                 if query is None or (wanted is not None and query.fingerprint != wanted.fingerprint):
                     continue
                 wanted = wanted or query
-                if query.window.is_rows:
-                    message = f"{name} is over windows of rows: these are not answered on demand"
+                if not query.kind.has_instants:
+                    message = f"{name} is over windows of {query.kind.name}: these are not answered on demand"
                     raise HeddleError("HDL-607", message, "`heddle read`")
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
                 newest_form, members = next((one, members) for one, members in made.items() if query in members)
-                former = () if newest_form.sequenced is not None else (former_of(newest_form, members),)
+                former = () if newest_form.kind.matches_patterns else (former_of(newest_form, members),)
                 forms = []
                 for synopsis in (newest_form, *former):
                     pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint, [])
@@ -133,10 +127,9 @@ class Reader:
         if spans:
             first, last = spans[0][0], spans[-1][1]
             chosen &= (ds.field("day") >= day_label(first)) & (ds.field("day") <= day_label(last - 1))
-            # a day's events of a sequence begin before the window that needs some of them
-            begins = ds.field("fragment_end") > first
-            if synopsis.kind is not WindowKind.SEQUENCE:
-                begins = ds.field("fragment_start") >= first
+            # a whole day begins before the window that needs some of it
+            is_day = synopsis.kind.begins_at_midnight
+            begins = ds.field("fragment_end") > first if is_day else ds.field("fragment_start") >= first
             chosen &= begins & (ds.field("fragment_start") < last)
         else:
             chosen &= pc.scalar(False)
@@ -183,18 +176,6 @@ class QueryForms:
                 missing = missing or error
         assert missing is not None
         raise missing
-
-
-def _cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Span]) -> Cells:
-    """The cells of stored rows that lie in some spans, as the query needs them."""
-    cells = Cells.decode(synopsis, rows)
-    inside = np.zeros(len(cells), dtype=bool)
-    for first, last in spans:
-        inside |= (cells.starts >= first) & (cells.starts < last)
-    if not inside.all():
-        cells = cells.take(np.flatnonzero(inside))
-    cells = cells.combined()
-    return cells if synopsis.is_plain(query) else cells.projected(synopsis.bit(query.filter), query.group_by)
 
 
 def _joined(pieces: Sequence[Span]) -> list[Span]:

@@ -1,0 +1,237 @@
+"""How answers of each kind of window are judged: the audit's own table.
+
+What the kinds are, :mod:`optimizer.workload.window_kinds` says. How they are answered is not looked up here: what
+answers and what judges share no code. A kind is one class, with what an inspection of all answers and the recomputation
+of a sample have to know of its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.windows.alignment import newest_instants, starts_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, Window
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
+from spark_jobs.audit.checks.sampling import EMPTY, Longs, Mask, Past, Units
+from spark_jobs.store.warehouse.data_files import BUCKETS
+
+if TYPE_CHECKING:
+    from spark_jobs.audit.checks.recompute import EventsHeld
+
+LONGEST = np.iinfo(np.int64).max
+
+
+class AnswerTimes(NamedTuple):
+    """Columns (n,) of some answers of a query, in microseconds; ``positions``: of windows of rows, else -1."""
+
+    starts: Longs
+    ends: Longs
+    instants: Longs
+    positions: Longs
+
+    def part(self, first: int, last: int) -> AnswerTimes:
+        """The answers [first, last)."""
+        return AnswerTimes(*(column[first:last] for column in self))
+
+
+class Grid(NamedTuple):
+    """The windows that answers may be of: ``instants``, ``starts`` and ``ends`` (n,) are as they say; each instant is
+    in (``begin``, ``until``] and ``range`` behind a multiple of ``slide``, its window ends ``ago`` before it."""
+
+    instants: Longs
+    starts: Longs
+    ends: Longs
+    range: int
+    slide: int
+    ago: int
+    begin: int
+    until: int
+
+
+class AnsweredWindows(NamedTuple):
+    """Windows of the answers of a query (n,), and whether the groups of these have a null. ``keys``: of answers whose
+    windows are audited key by key."""
+
+    starts: Longs
+    ends: Longs
+    instants: Longs
+    positions: Longs
+    nulls: Mask
+    keys: list[str]
+
+    @classmethod
+    def of(cls, pieces: Sequence[AnsweredWindows]) -> AnsweredWindows:
+        """All of them as one."""
+        nothing = (np.zeros(0, np.int64),) * 4
+        every = [cls(*nothing, np.zeros(0, bool), []), *pieces]
+        columns = (np.concatenate([piece[at] for piece in every]) for at in range(5))
+        return cls._make((*columns, [key for piece in every for key in piece.keys]))
+
+
+class AuditedKind:
+    """How answers of one kind of window are judged; as it stands here, of windows of time.
+
+    ``by_key``: each window is of one key, and is recomputed for this key only
+    (:mod:`spark_jobs.audit.checks.row_windows`); else all groups of a window are recomputed together
+    (:mod:`spark_jobs.audit.checks.recompute`). ``fixes_starts``: where a window starts follows from where it ends.
+    """
+
+    by_key = False
+    fixes_starts = True
+
+    def first_bucket(self, query: ACQ) -> int:
+        """What the buckets of a query's groups are counted from: queries with files of their own have own buckets."""
+        return 0
+
+    def bucketed_by(self, query: ACQ) -> list[str]:
+        """The group columns whose values decide the bucket of a key that is recomputed."""
+        return [name for name, _ in query.group_by]
+
+    def grid(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Grid:
+        """The windows that answers may be of, as far as they are equally far apart."""
+        starts, ends, instants, _ = times
+        if window.is_regular:
+            return Grid(instants, starts, ends, window.range, window.slide, window.ago, begin, until)
+        return Grid(instants, instants, ends, 0, 1, 0, begin, until)
+
+    def misplaced(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Mask:
+        """Answers (n,) whose windows are wrong otherwise than by :meth:`grid`."""
+        if not window.is_regular:
+            return _is_no_window(window, times.starts, times.instants, begin, until)
+        if window.at is not None:
+            return ~np.isin(times.instants, window.at)
+        return np.zeros(len(times.instants), dtype=bool)
+
+    def units(
+        self,
+        query: ACQ,
+        answered: AnsweredWindows,
+        edges: Longs,
+        begin: int,
+        due: Callable[[], Longs],
+        past: Past,
+    ) -> Units:
+        """The windows that may be recomputed: those with answers, and those of ``due`` instants without.
+
+        ``edges``: where the times of files begin or end, ascending; ``begin``: of the interval.
+        """
+        instants, place, counts = np.unique(answered.instants, return_inverse=True, return_counts=True)
+        with_null = np.bincount(place, answered.nulls, len(instants)) > 0
+        empty = np.setdiff1d(due(), instants)
+        moments = np.concatenate([instants, empty])
+        starts, ends = starts_of(query.window, moments), moments - query.window.ago
+        is_empty = np.arange(len(moments)) >= len(instants)
+        answers = np.concatenate([counts, np.zeros(len(empty), np.int64)])
+        strata = _strata(starts, ends, edges, begin, past, ~is_empty)
+        strata |= {"null": np.concatenate([with_null, np.zeros(len(empty), bool)]), EMPTY: is_empty}
+        return Units(query, starts, ends, answers, strata)
+
+    def last_instants(self, units: Units) -> Longs:
+        """The instants (n,) of the windows of some units."""
+        return units.ends + units.query.window.ago
+
+    def examples(self, query: ACQ, events: EventsHeld, begin: int, end: int) -> list[tuple[int, int]]:
+        """Spans of a few windows of the interval (begin, end], whose events a recomputation reads."""
+        due = events.instants(query, begin, end)
+        some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64).tolist()]
+        return list(zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True))
+
+    def events_read(self, in_examples: NDArray[np.float64], events: EventsHeld, draws: int, most: int) -> float:
+        """About how many events the recomputation reads, from how many there are in each of :meth:`examples`; of a key
+        ``most``."""
+        return (draws + 1) * float(in_examples.mean()) if len(in_examples) else 0.0
+
+    def is_restricted(self, query: ACQ) -> bool:
+        """Whether only some of the groups can be recomputed."""
+        return bool(query.group_by) and query.top is None
+
+    def exists(self, query: ACQ) -> bool | None:
+        """Whether a group with events has an answer; None: the values of the events decide it."""
+        return None if query.compared else True
+
+
+class AuditedRows(AuditedKind):
+    """Windows of rows. They are numbered by their first rows, and their times do not follow from the query."""
+
+    by_key = True
+    fixes_starts = False
+
+    def first_bucket(self, query: ACQ) -> int:
+        return BUCKETS
+
+    def bucketed_by(self, query: ACQ) -> list[str]:
+        return [name for name, _ in query.group_by if name in (query.window.per or ())]
+
+    def grid(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Grid:
+        positions = times.positions
+        return Grid(positions, positions, positions, 0, window.slide, 0, -1, LONGEST)
+
+    def misplaced(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Mask:
+        starts, ends, instants, _ = times
+        return (starts >= ends) | (ends != instants) | (instants <= begin) | (instants > until)
+
+    def units(
+        self,
+        query: ACQ,
+        answered: AnsweredWindows,
+        edges: Longs,
+        begin: int,
+        due: Callable[[], Longs],
+        past: Past,
+    ) -> Units:
+        order = np.argsort(answered.instants, kind="stable")
+        starts, ends, positions = (column[order] for column in (answered.starts, answered.ends, answered.positions))
+        answers = np.ones(len(order), np.int64)
+        strata = _strata(starts, ends, edges, begin, past, answers > 0) | {"null": answered.nulls[order]}
+        return Units(query, starts, ends, answers, strata, positions, tuple(answered.keys[at] for at in order.tolist()))
+
+    def last_instants(self, units: Units) -> Longs:
+        # a window of rows ends behind the instant that it is of
+        return units.ends - 1
+
+    def examples(self, query: ACQ, events: EventsHeld, begin: int, end: int) -> list[tuple[int, int]]:
+        return []
+
+    def events_read(self, in_examples: NDArray[np.float64], events: EventsHeld, draws: int, most: int) -> float:
+        return min(most, float(events.rows.sum()))
+
+    def is_restricted(self, query: ACQ) -> bool:
+        return True
+
+
+class AuditedSequences(AuditedKind):
+    """Event sequences. Whether a group has an answer, the sequences of its events decide."""
+
+    def first_bucket(self, query: ACQ) -> int:
+        return 2 * BUCKETS if query.group_by else 3 * BUCKETS
+
+    def exists(self, query: ACQ) -> bool | None:
+        return None
+
+
+AUDITS: Mapping[WindowKind, AuditedKind] = {TIME: AuditedKind(), ROWS: AuditedRows(), SEQUENCE: AuditedSequences()}
+"""How each kind is judged."""
+
+
+def _is_no_window(window: Window, starts: Longs, instants: Longs, begin: int, until: int) -> Mask:
+    """Which spans (n,) that end at some instants are none of the windows that are due in (begin, until]."""
+    due = np.isin(instants, window.at) if window.at is not None else newest_instants(window, instants) == instants
+    inside = due & (instants > begin) & (instants <= until)
+    return ~inside | (starts_of(window, instants) != starts)
+
+
+def _strata(starts: Longs, ends: Longs, edges: Longs, begin: int, past: Past, answered: Mask) -> dict[str, Mask]:
+    """Which windows are in the strata that follow from their spans. Those without answers are in a stratum of their
+    own."""
+    across = np.searchsorted(edges, ends, "left") > np.searchsorted(edges, starts, "right")
+    return {
+        "day": answered & (starts // DAY != (ends - 1) // DAY),
+        "file": answered & across,
+        "interval": answered & (starts < begin),
+        "repaired": answered & past.repaired,
+    }
