@@ -18,7 +18,7 @@ def stamp_kernels(module: dict[str, Any]) -> None:
 
     ``module``: its ``globals()``. A module that calls kernels of another one ends with this call.
     """
-    kernels = [value for value in module.values() if isinstance(value, Dispatcher)]
+    kernels: list[Any] = [value for value in module.values() if isinstance(value, Dispatcher)]
     own = [kernel for kernel in kernels if kernel.py_func.__module__ == module["__name__"]]
     imported = {repr(_stored(kernel)) for kernel in kernels if kernel not in own}
     digest = hashlib.sha256("".join(sorted(imported)).encode()).hexdigest()
@@ -26,6 +26,6 @@ def stamp_kernels(module: dict[str, Any]) -> None:
         kernel._cache._cache_file._source_stamp = (_stored(kernel), digest)
 
 
-def _stored(kernel: Dispatcher) -> object:
+def _stored(kernel: Any) -> object:
     """The stamp under which Numba stores a kernel."""
     return kernel._cache._cache_file._source_stamp
