@@ -315,7 +315,7 @@ def test_the_first_plan_is_in_force_again(issue: str, clock: Clock) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- moved
-@pytest.fixture(params=["37 moved", "37 here", "39 moved"])
+@pytest.fixture(params=["37 moved", "37 here", pytest.param("39 moved", marks=pytest.mark.longer)])
 def moved(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """A project at another place than its plans and ledger say, ten minutes after its last run.
 
