@@ -21,6 +21,7 @@ from optimizer.aggregates.state_kinds import (
     combine,
     subtract,
 )
+from optimizer.combine.kernel_stamps import stamp_kernels
 
 _KINDS = {kind.code: kind for kind in STATE_KINDS.values() if kind.code is not None}
 
@@ -155,3 +156,6 @@ def column_values(columns: Columns, dtype: Any) -> NDArray[Any]:
     if len(columns) == 1:
         return (columns[0] if np.issubdtype(dtype, np.integer) else doubles(columns[0]))[:, None]
     return np.stack(columns, axis=1)
+
+
+stamp_kernels(globals())

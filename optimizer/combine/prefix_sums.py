@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.state_kinds import ADD
 from optimizer.combine.elements import IDENTITIES, SUBTRACTABLE, Longs, combine_numbers, subtract_numbers
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.runs import check_runs
 
 
@@ -66,3 +67,6 @@ class PrefixSums:
         out = np.empty((len(low), self.totals.shape[1]), dtype=np.int64)
         _differences(self.totals, self.operation, low, high, out)
         return out
+
+
+stamp_kernels(globals())

@@ -20,6 +20,7 @@ from optimizer.combine.elements import (
     put_element,
     take_element,
 )
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.runs import check_runs
 
 _BLOCK = 4
@@ -174,3 +175,6 @@ class DisjointSparseTable:
     def combine(self, low: Longs, high: Longs) -> NDArray[Any]:
         """Of each run: low and high (a,); returns (a, width)."""
         return column_values(self._answer(low, high), self.dtype)
+
+
+stamp_kernels(globals())

@@ -12,6 +12,7 @@ from optimizer.combine.elements import (
     put_element,
     take_element,
 )
+from optimizer.combine.kernel_stamps import stamp_kernels
 
 
 @numba.njit(cache=True)
@@ -62,3 +63,6 @@ def combine_forward(columns: Columns, operation: int, group: Longs, low: Longs, 
     out = empty_columns(columns, len(low))
     _two_stacks(columns, operation, group, low, high, empty_columns(columns, len(columns[0])), out)
     return out
+
+
+stamp_kernels(globals())

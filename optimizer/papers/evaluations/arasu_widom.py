@@ -22,6 +22,7 @@ import numba
 import numpy as np
 
 from optimizer.aggregates.state_kinds import ADD, MAX
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.threshold_index import Longs
 from optimizer.combine.wavelet_matrix import WaveletMatrix
@@ -523,3 +524,6 @@ EXPERIMENTS = (
         _figure_12,
     ),
 )
+
+
+stamp_kernels(globals())

@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.papers.reference.ci_levels import CollectiveIndex, more_levels
 from optimizer.papers.reference.substream_updates import expired_instant
 
@@ -82,3 +83,6 @@ class CollectiveCount(CollectiveIndex):
     def update_many(self, keys: Any, times: Any) -> None:
         """Elements in order: keys (n,), times (n,). Raises as :meth:`update`."""
         self._enter(_feed_elements, keys, times)
+
+
+stamp_kernels(globals())

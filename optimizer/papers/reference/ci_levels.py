@@ -24,6 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.threshold_index import NEVER, Longs
 from optimizer.papers.reference.r_int import SubstreamTotals, is_within
 from optimizer.papers.reference.substream_updates import TOO_LARGE, SubstreamClock, floor_log2, threshold_of, weights_of
@@ -188,3 +189,6 @@ class CollectiveIndex(SubstreamClock):
         count = scan(self.stamps, level, self.keys, cutoff, below, self._found)
         count = check(self.stamps, sure, self.totals.rings, cutoff, threshold, below, self._found, count)
         return self._found[:count].copy()
+
+
+stamp_kernels(globals())

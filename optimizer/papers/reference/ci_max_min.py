@@ -18,6 +18,7 @@ import numba
 import numpy as np
 
 from optimizer.combine.elements import ordinals
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.threshold_index import NEVER, Longs, floor
 from optimizer.papers.reference.substream_updates import SubstreamClock, expired_instant, floor_log2
 
@@ -313,3 +314,6 @@ class CollectiveExtreme(SubstreamClock):
         else:
             (ordinal,) = self._ordinals(v)
         return np.sort(self._found[: find_stairs(self.stairs, cutoff, ordinal, self._found)])
+
+
+stamp_kernels(globals())

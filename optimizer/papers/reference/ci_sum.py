@@ -15,6 +15,7 @@ from typing import Any
 
 import numba
 
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.papers.reference.ci_levels import CollectiveIndex, level_at, more_levels
 from optimizer.papers.reference.substream_updates import TOTAL_LIMIT, expired_instant
 
@@ -92,3 +93,6 @@ class CollectiveSum(CollectiveIndex):
         Raises as :meth:`update`; what comes before a weight that is too much has been entered then.
         """
         self._enter(_feed_weights, keys, times, weights)
+
+
+stamp_kernels(globals())

@@ -26,6 +26,7 @@ from optimizer.combine.elements import (
     put_element,
     take_element,
 )
+from optimizer.combine.kernel_stamps import stamp_kernels
 
 
 def tuple_window(length: int, far: int, near: int) -> tuple[int, int]:
@@ -600,3 +601,6 @@ class MaterializeAll(OnlineAggregate):
         answers = np.zeros(len(far), dtype=np.int64)
         state = _MaterializeAll(_clock(), longest, operation, size, far, near, first, kept, answers)
         super().__init__(operation, np.int64, state)
+
+
+stamp_kernels(globals())

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.threshold_index import Longs
 from optimizer.papers.reference.substream_updates import (
     TOO_LARGE,
@@ -266,3 +267,6 @@ class SubstreamTotals(SubstreamClock):
         """Keys, ascending, whose count or sum exceeds v; with ``below``, is positive and less than v. Exact."""
         count = ask_each(self.rings, self._cutoff(now, span), threshold_of(v), below, self._found)
         return self._found[:count].copy()
+
+
+stamp_kernels(globals())

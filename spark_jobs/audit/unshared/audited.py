@@ -25,6 +25,8 @@ class Audit:
     - ``define``: the evidence from all values, by the definition;
     - ``spark``: Spark's functions of the argument, the aggregate first and what is applied to its result behind it;
       empty where the ``family`` has a column of its own (:data:`spark_jobs.audit.unshared.columns.ANSWERS`);
+    - ``in_spark``: the same for what such a chain cannot say, from the module of Spark's functions and the argument;
+      the answer is null where all values are;
     - ``family``: the aggregates that Spark recomputes alike
     (:data:`spark_jobs.audit.unshared.spark_evidence.EVIDENCE`);
     - ``agrees``: whether a stored value, as the results table stores it, agrees with the evidence;
@@ -40,6 +42,7 @@ class Audit:
     slack: Callable[[Output, tolerances.Evidence], float] | None = None
     is_list: bool = False
     keeps_nulls: bool = False
+    in_spark: Callable[[Any, Any], Any] | None = None
 
 
 _LEAST = plain_evidence.of_values(plain_evidence.least_value)

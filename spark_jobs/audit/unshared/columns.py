@@ -407,8 +407,11 @@ def _plain_sized(grouped: GroupedFrame, output: Output, function: str) -> SparkC
 
 def _plain_value(grouped: GroupedFrame, output: Output) -> SparkColumn:
     """The functions of Spark that the audit names, one applied to the result of the other."""
-    aggregate, *functions = audit_of(output).spark.split()
-    column = grouped.of(aggregate, output, getattr(F, aggregate)(grouped.argument(output)))
+    audit, argument = audit_of(output), grouped.argument(output)
+    if audit.in_spark is not None:
+        return grouped.of(output.function, output, F.when(F.count(argument) > 0, audit.in_spark(F, argument)))
+    aggregate, *functions = audit.spark.split()
+    column = grouped.of(aggregate, output, getattr(F, aggregate)(argument))
     return reduce(lambda inner, function: getattr(F, function)(inner), functions, column)
 
 

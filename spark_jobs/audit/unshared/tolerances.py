@@ -28,8 +28,8 @@ Evidence = Mapping[str, Any]
 
 
 def agrees_exactly(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a stored value is the recomputed one."""
-    return equals_stored(value, as_stored(evidence[""]))
+    """Whether a stored value is the recomputed one, or null where that is no integer of 64 bits."""
+    return equals_stored(value, _fitting(output, as_stored(evidence[""])))
 
 
 def agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
@@ -38,11 +38,16 @@ def agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
     if "total" in evidence:
         return _agrees_average(output, value, evidence["total"], count)
     if output.type.is_exact:
-        fits = theirs is not None and (output.type != LONG or -(2**63) <= theirs < 2**63)
-        return equals_stored(value, theirs if fits else None)
+        return equals_stored(value, _fitting(output, theirs))
     if not all_finite(value, theirs):
         return equals_stored(value, theirs)
     return bool(abs(value - theirs) <= sum_slack(output, evidence))
+
+
+def _fitting(output: Output, value: Any) -> Any:
+    """A recomputed value, or None if the type of the output cannot hold it."""
+    is_beyond = output.type == LONG and value is not None and not -(2**63) <= value < 2**63
+    return None if is_beyond else value
 
 
 def sum_slack(output: Output, evidence: Evidence) -> float:

@@ -10,6 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.wavelet_matrix import answer_wavelet
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import ACQ
@@ -141,3 +142,6 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
 }
+
+
+stamp_kernels(globals())

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.aggregates.states import carrier_of
+from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.sequences import event_kernels
 from optimizer.sequences.answering import answers
@@ -323,3 +324,6 @@ def _attribute(kept: Attribute, rows: Longs) -> Attribute:
     special = None if kept.special is None else kept.special[rows]
     total = kept.sum[0][rows], kept.sum[1][rows]
     return Attribute(kept.known[rows], total, kept.least[rows], kept.greatest[rows], special)
+
+
+stamp_kernels(globals())

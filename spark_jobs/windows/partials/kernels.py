@@ -12,6 +12,7 @@ from optimizer.aggregates.ordinals import ordinals_of_doubles
 from optimizer.aggregates.state_kinds import LIFT_LIMBS, LIFT_ONE, MAX, MIN
 from optimizer.aggregates.states import LIMB
 from optimizer.combine.elements import combine_numbers
+from optimizer.combine.kernel_stamps import stamp_kernels
 from spark_jobs.store.arrays.numbering import DENSE, LONG_MAX, Longs, Rows, numbered
 
 
@@ -314,3 +315,6 @@ def lift_exact_products(cells, rows, x_low, x_high, y_low, y_high, valid, out):
         x_size = _magnitude(x, x_above, x_wide, x_limbs)
         y_size = _magnitude(y, y_above, y_wide, y_limbs)
         _add_limbs(out, cells[k], product, _multiply(x_limbs, x_size, y_limbs, y_size, product), is_negative)
+
+
+stamp_kernels(globals())

@@ -38,6 +38,7 @@ from optimizer.workload.values import (
     Workload,
 )
 from spark_jobs.audit.checks.recompute import compare
+from spark_jobs.audit.unshared.agreement import agrees
 from spark_jobs.audit.unshared.audited import AUDITED
 from spark_jobs.audit.unshared.columns import ANSWERS
 from spark_jobs.audit.unshared.duckdb_windows import recompute_here
@@ -181,5 +182,17 @@ def test_every_aggregate_has_an_audit() -> None:
     assert ANSWERS.keys() <= families and EVIDENCE.keys() <= families
     for audit in AUDITED.values():
         names = audit.spark.split()
-        assert bool(names) or audit.family in ANSWERS
+        assert bool(names) or audit.family in ANSWERS or audit.in_spark is not None
         assert audit.family in ANSWERS or all(hasattr(functions, name) for name in names)
+
+
+@pytest.mark.longer
+def test_an_audit_may_say_more_than_a_chain_of_functions(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AUDITED, "bit_xor", replace(AUDITED["bit_xor"], spark="", in_spark=lambda F, x: F.bit_xor(x)))
+    test_every_aggregate(spark, "bit_xor")
+
+
+def test_an_exact_answer_beyond_64_bits_is_null() -> None:
+    output = Output("n", "bit_or", Column("volume"), LONG, LONG)
+    pairs = [(None, 2**63), (2**63 - 1, 2**63), (2**63 - 1, 2**63 - 1), (None, -(2**63)), (None, None)]
+    assert [agrees(output, value, {"n": theirs}) for value, theirs in pairs] == [True, False, True, False, True]
