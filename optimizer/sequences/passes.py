@@ -139,12 +139,11 @@ class Pass:
             narrow = kernels.IntegerSums(
                 room(words), None, room(float), room(words), None, room(float), room(float)
             )  # fmt: skip
-            answers = self._climb([take(narrow), lambda chosen: take(wide())(chosen)])
 
-            def wide() -> kernels.IntegerSums:
-                return narrow._replace(high=room(words), sum_high=room(words))
+            def wide(chosen: Longs) -> Taken:
+                return take(narrow._replace(high=room(words), sum_high=room(words)))(chosen)
 
-            return [_integers(part) for part in answers]
+            return [_integers(part) for part in self._climb([take(narrow), wide])]
         if measure.function == "sum":
             assert attribute.special is not None
             values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
