@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -108,11 +109,13 @@ def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream |
     try:
         stream = prepared.plan.workload.stream(name)
         counters = rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
-        filled, broken, events = write_partials(run, stream, [*work, *counters], splits)
+        lift = partial(_lifted, run, stream, splits)
+        filled, lifted = write_partials(run, stream, [*work, *counters], splits, lift)
+        broken = lifted.broken
         if counters:
             numbered, also_filled, also_broken = rows_stage.write_rows(run, prepared, name, counters, broken)
             work, filled, broken = work + numbered, filled + also_filled, broken | also_broken
-        record.diagnostics += silence(prepared, name, events)
+        record.diagnostics += silence(prepared, name, lifted.events)
     except Exception as error:
         coded = coded_error(error)
         if is_fatal(coded.diagnostic.code):
@@ -136,13 +139,26 @@ def _reported(run: Run, part: SynopsisWork, failure: SynopsisFailure) -> list[st
     return [query.name for query in part.queries]
 
 
-def write_partials(
-    run: Run, stream: Stream, parts: Sequence[SynopsisWork], splits: list[Split]
-) -> tuple[list[FillRequest], dict[str, SynopsisFailure], int | None]:
-    """Fill what is missing of one stream's synopses, in one pass over its source and one commit.
+class Lifted(NamedTuple):
+    """``files`` of what was lifted from events, what is ``broken``, by fingerprint, and how many ``events`` the run's
+    interval has, if all were read."""
 
-    Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
-    events the run's interval has, None if not all of it was read.
+    files: list[DataFile]
+    broken: dict[str, SynopsisFailure]
+    events: int | None = None
+
+
+def write_partials(
+    run: Run,
+    stream: Stream,
+    parts: Sequence[SynopsisWork],
+    splits: list[Split],
+    lift: Callable[[Sequence[FillRequest]], Lifted],
+) -> tuple[list[FillRequest], Lifted]:
+    """Fill what is missing of some synopses of one stream, in one commit: from stored rows, and from those of its
+    source that ``lift`` reads.
+
+    Returns what was missing and filled, and what was lifted; nothing is stored of what is broken.
     """
     record, current = run.record, run.warehouse.table("partials")
     missing = stored_coverage.uncovered(run.warehouse, parts, splits, current, not run.request.recompute)
@@ -150,16 +166,12 @@ def write_partials(
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
     if not requests:
-        return [], {}, None
+        return [], Lifted([], {})
     files = derived_files(run, current, requests)
-    lifted = [rest for request in requests for rest in request.lifted]
-    broken: dict[str, SynopsisFailure] = {}
-    events = None
-    if lifted:
-        more, broken, events = _lifted(run, stream, lifted, splits)
-        files += more
-    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
-    return filled, broken, events
+    unstored = [rest for request in requests for rest in request.lifted]
+    lifted = lift(unstored) if unstored else Lifted([], {})
+    files += lifted.files
+    return stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, lifted.broken, record), lifted
 
 
 def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
@@ -213,10 +225,8 @@ def _of_parts(task: Task, parts: Sequence[range]) -> Task:
     return done
 
 
-def _lifted(
-    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: list[Split]
-) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
-    """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
+def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[FillRequest]) -> Lifted:
+    """Lift the events of a stream, in one pass over its source."""
     record = run.record
     slabs = slabs_of(requests)
     spans = [span_of_slab(slab) for slab in slabs]
@@ -246,7 +256,7 @@ def _lifted(
         record.features["family_tuples"] += total * len(filled)
     record.rows_without_time += outcome.counts[UNTIMED]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
-    return files, broken, inside if is_read else None
+    return Lifted(files, broken, inside if is_read else None)
 
 
 def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
