@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from optimizer.workload.values import WindowKind
@@ -43,9 +44,10 @@ def _answers_time() -> Any:
 
 
 def _answers_rows() -> Any:
-    from spark_jobs.windows.row_windows.answers import row_finals_task
+    from spark_jobs.windows.finals.stage import finals_task
+    from spark_jobs.windows.row_windows.answers import row_answers
 
-    return row_finals_task
+    return partial(finals_task, answering=row_answers)
 
 
 def _answers_sequences() -> Any:
