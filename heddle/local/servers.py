@@ -230,9 +230,9 @@ def _start(
     return server
 
 
-def _tail(file: Path, lines: int = 12) -> str:
+def _tail(file: Path) -> str:
     try:
-        return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(file.read_text(errors="replace").splitlines()[-12:])
     except FileNotFoundError:
         return "(no log)"
 

@@ -69,14 +69,19 @@ class _Call:
     @property
     def arguments(self) -> list[list[Token]]:
         """Its arguments, each as tokens."""
-        arguments, depth = [list[Token]()], 0
-        for token in self.tokens[self.begin + 2 : self.behind - 1]:
-            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-            if token.token_type == TokenType.COMMA and not depth:
-                arguments.append([])
-            else:
-                arguments[-1].append(token)
-        return arguments
+        return split_arguments(self.tokens[self.begin + 2 : self.behind - 1])
+
+
+def split_arguments(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The arguments between commas that no parenthesis surrounds."""
+    arguments, depth = [list[Token]()], 0
+    for token in tokens:
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if token.token_type == TokenType.COMMA and not depth:
+            arguments.append([])
+        else:
+            arguments[-1].append(token)
+    return arguments
 
 
 def native_windows(tokens: Sequence[Token]) -> list[Token]:

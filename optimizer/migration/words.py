@@ -18,6 +18,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
+from optimizer.language.foreign_windows import split_arguments
 from optimizer.language.guards import check_nesting
 from optimizer.language.refusals import QUOTED, Refused, shown_text
 from optimizer.language.words import Limits, check_characters
@@ -161,7 +162,7 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
     time = ""
     durations: dict[str, str] = {}
     roles = iter(_ROLES[function])
-    for argument in _split(inside):
+    for argument in split_arguments(inside):
         role = ""
         if _is(argument, 1, TokenType.FARROW):
             role, argument = argument[0].text.lower(), argument[2:]
@@ -180,19 +181,6 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
         hint = f"{name.text.upper()}(TABLE t, DESCRIPTOR(time), INTERVAL '10' MINUTES)"
         raise Refused("HDL-146", f"{name.text} lacks its table, its column or its durations", hint, name.start)
     return CutWindow(function, source, time, durations, name.start)
-
-
-def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Arguments between commas that no parenthesis surrounds."""
-    arguments: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        if token.token_type == TokenType.COMMA and not depth:
-            arguments.append([])
-        else:
-            arguments[-1].append(token)
-    return arguments
 
 
 def interval_text(words: Sequence[Token], near: Token) -> str:
@@ -351,7 +339,7 @@ def _target(tokens: Sequence[Token]) -> Head:
     columns: list[str] = []
     if _is(tokens, at + 1, TokenType.L_PAREN):
         inside = tokens[at + 2 : closing(tokens, at + 1)]
-        columns = [argument[0].text for argument in _split(inside) if argument]
+        columns = [argument[0].text for argument in split_arguments(inside) if argument]
     parts = tuple(token.text for token in tokens[first : at + 1 : 2])
     return Head(parts, tuple(columns), is_view)
 

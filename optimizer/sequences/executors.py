@@ -20,16 +20,13 @@ from optimizer.sequences.prefixes import prefixes
 
 @dataclass(frozen=True)
 class Costs:
-    """Nanoseconds that the parts of a pass take (``python -m tests.benchmarks.sequences --costs``); only their ratios
-    matter.
+    """Nanoseconds that the parts of a pass take, as measured; only their ratios matter.
 
     Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its
     row (with doubles ``doubles`` times that, ``mixed`` where some prefixes take 128 bits); per node and ``block``.
     Event by event: ``lone_event``, ``lone_node``, ``lone_vector``. Per window and query an ``answer``; per window and
-    node to ``clear`` its lane; per fragment, cut of a node's prefix and vector to ``append`` cells; per query and
-    window to join rows at a landmark: ``shot``, and ``cut`` for each cut of its pattern. Rows that are ``kept`` for
-    another pass, and each ``product`` with one, are so many times as dear as a row that is at hand: they are rows of
-    all events, which no cache holds.
+    node to ``clear`` its lane; per query and window to join rows at a landmark: ``shot``, and ``cut`` for each cut of
+    its pattern.
     """
 
     event: float = 6.5
@@ -43,11 +40,8 @@ class Costs:
     lone_vector: float = 3.0
     answer: float = 8.0
     clear: float = 1.0
-    append: float = 1.6
     shot: float = 12.0
     cut: float = 2.0
-    kept: float = 6.0
-    product: float = 12.0
 
 
 COSTS = Costs()
@@ -156,19 +150,6 @@ class _Load:
         windows = self._windows(relevant, slide, range_)
         return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes.depth) * COSTS.clear)
 
-    def fragments(self, patterns: tuple[Pattern, ...], slide: int, range_: int, edges: int) -> float:
-        nodes, relevant = self._of(patterns)
-        vectors = lanes_for(-(-range_ // slide)) // kernels.LANES
-        fragments = min(relevant, edges * (self._ticks / slide + self._keys))
-        appended = fragments * float(nodes.depth.sum()) * vectors * COSTS.append
-        windows = self._windows(relevant, slide, range_)
-        return (
-            relevant * COSTS.event
-            + self._cells(nodes, COSTS.vector * COSTS.doubles, fragments + relevant / BLOCK)
-            + appended
-            + windows * (len(patterns) * COSTS.answer + len(nodes.depth) * COSTS.clear)
-        )
-
     def landmarks(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
         ahead, relevant = self._of(patterns)
         back, _ = self._of(tuple(pattern[::-1] for pattern in patterns))
@@ -182,29 +163,6 @@ class _Load:
             + self._windows(relevant, slide, range_) * joined
         )
 
-    def middle(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
-        pairs = sorted(set(zip(patterns, cuts(patterns), strict=True)))
-        met = [(pattern, cut) for pattern, cut in pairs if 0 < cut < len(pattern)]
-        if not met:
-            return math.inf
-        ahead, _ = self._of(tuple(pattern[:cut] for pattern, cut in pairs))
-        back, _ = self._of(tuple(pattern[:cut:-1] if cut else pattern[::-1] for pattern, cut in pairs))
-        relevant = self._of(patterns)[1]
-        vectors = lanes_for(-(-range_ // slide)) // kernels.LANES * self._vector(patterns, range_)
-        kept = sum(self._events.get(suffix[0], 0.0) for suffix in {pattern[cut:] for pattern, cut in met})
-        products = sum(self._events.get(pattern[cut], 0.0) for pattern, cut in met)
-        blocks = min(relevant, self._ticks / slide + relevant / BLOCK + self._keys)
-        nodes = len(ahead.depth) + len(back.depth) + len(met)
-        windows = self._windows(relevant, slide, range_)
-        return (
-            2 * relevant * COSTS.event
-            + (ahead.work + back.work) * (COSTS.node + vectors)
-            + kept * (COSTS.node + COSTS.kept * vectors)
-            + products * (COSTS.node + COSTS.product * vectors)
-            + nodes * blocks * COSTS.block
-            + windows * (len(patterns) * COSTS.answer + nodes * COSTS.clear)
-        )
-
     def _cells(self, nodes: _Nodes, vector: float, blocks: float) -> float:
         rows = nodes.events * (COSTS.node + vector * (nodes.depth // kernels.LANES + 1))
         return float(rows.sum()) + len(nodes.depth) * blocks * COSTS.block
@@ -213,41 +171,32 @@ class _Load:
 def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
     """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
     load = _Load(events)
-    if executor in ("landmarks", "middle"):
-        return _apart(load, executor, queries, _alike(queries), False)
-    if executor == "fragments":
-        return _merged_groups(load, executor, queries, False)
-    both = [_merged_groups(load, "windows", queries, backward) for backward in (False, True)]
+    if executor == "landmarks":
+        return _between_landmarks(load, queries, range(len(queries)))
+    both = [_merged_groups(load, queries, backward) for backward in (False, True)]
     best = min(both, key=lambda groups: sum(group.cost for group in groups))
     if executor == "windows":
         return best
     chosen: list[Group] = []
     for group in best:
-        if group.cost < LOOKING * sum(len(queries[i].pattern) for i in group.members):
-            # what might be saved is about what it takes to find out
-            chosen.append(group)
-            continue
-        # a group as it is can be processed by fragments too, and queries of the same windows by every executor
-        options = [[group], _apart(load, "fragments", queries, [group.members], False)]
-        for other in ("landmarks", "middle"):
-            options.append(_apart(load, other, queries, _alike(queries, group.members), False))
-        options = [option for option in options if option]
+        options = [[group]]
+        # below this, what might be saved is about what it takes to find out
+        if group.cost >= LOOKING * sum(len(queries[i].pattern) for i in group.members):
+            options.append(_between_landmarks(load, queries, group.members))
         chosen += min(options, key=lambda groups: sum(group.cost for group in groups))
     return chosen
 
 
-def _apart(
-    load: _Load, executor: str, queries: Sequence[SequenceQuery], several: Iterable[tuple[int, ...]], backward: bool
-) -> list[Group]:
-    """A group for each of several sets of queries, where they make one."""
-    groups = (_group(load, executor, queries, members, backward) for members in several)
+def _between_landmarks(load: _Load, queries: Sequence[SequenceQuery], members: Iterable[int]) -> list[Group]:
+    """A group for the queries of the same windows."""
+    groups = (_group(load, "landmarks", queries, alike, False) for alike in _alike(queries, members))
     return [group for group in groups if group is not None]
 
 
-def _alike(queries: Sequence[SequenceQuery], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
+def _alike(queries: Sequence[SequenceQuery], members: Iterable[int]) -> list[tuple[int, ...]]:
     """Queries of the same windows."""
     same_windows: dict[tuple[int, int], list[int]] = {}
-    for i in range(len(queries)) if members is None else members:
+    for i in members:
         same_windows.setdefault((queries[i].slide, queries[i].range), []).append(i)
     return [tuple(which) for _, which in sorted(same_windows.items())]
 
@@ -262,25 +211,21 @@ def _group(
     if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in grouped):
         return None
     patterns = tuple(query.pattern[:: -1 if backward else 1] for query in grouped)
-    if executor == "windows":
-        cost = load.windows(patterns, slide, range_)
-    elif executor == "fragments":
-        cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in grouped} | {0}))
-    else:
-        cost = (load.landmarks if executor == "landmarks" else load.middle)(patterns, slide, range_)
+    cost = (load.landmarks if executor == "landmarks" else load.windows)(patterns, slide, range_)
     bits = [load.bits(patterns, span) for span in (range_, range_ + load.beyond(slide, range_))]
     return Group(executor, members, backward, slide, range_, shift, cost, *bits)
 
 
-def _merged_groups(load: _Load, executor: str, queries: Sequence[SequenceQuery], backward: bool) -> list[Group]:
+def _merged_groups(load: _Load, queries: Sequence[SequenceQuery], backward: bool) -> list[Group]:
     """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
-    groups = _apart(load, executor, queries, _alike(queries), backward)
+    alike = _alike(queries, range(len(queries)))
+    groups = [group for members in alike if (group := _group(load, "windows", queries, members, backward)) is not None]
     merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
     while True:
         best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()
         for a, b in itertools.combinations(groups, 2):
             if (a.members, b.members) not in merges:
-                merges[a.members, b.members] = _group(load, executor, queries, a.members + b.members, backward)
+                merges[a.members, b.members] = _group(load, "windows", queries, a.members + b.members, backward)
             both = merges[a.members, b.members]
             if both is not None and a.cost + b.cost - both.cost > best[0]:
                 best = a.cost + b.cost - both.cost, both, (a, b)
@@ -303,56 +248,9 @@ MARGIN = 5.0
 """Bits that an expected count may fall short by."""
 
 LOOKING = 20_000.0
-"""Nanoseconds for each type of a pattern below which executors are not compared: five times what that takes."""
+"""Nanoseconds for each type of a pattern below which executors are not compared."""
 
 SAMPLE = 1 << 14
-
-PRODUCT = 3.0
-
-
-def cuts(patterns: Sequence[Sequence[int]]) -> list[int]:
-    """Where to cut each pattern: the position of the event at which what comes before meets what comes behind; 0: all
-    backwards, its length: all forwards.
-
-    A node that several patterns use is paid for by each in part, as they are cut so far; a product is as dear as
-    :data:`PRODUCT` nodes. Patterns are cut again until the nodes and products in all do not get fewer.
-    """
-    heads, backwards = prefixes(patterns), prefixes([pattern[::-1] for pattern in patterns])
-    lengths, longest = heads.lengths, heads.number.shape[1]
-    rows, places = np.arange(len(lengths)), np.arange(longest)
-    there = places < lengths[:, None]
-    # numbers of text[:1], text[:2], ..., and of text[0:], text[1:], ...
-    ahead_of = heads.number
-    back_of = np.where(there, backwards.number[rows[:, None], lengths[:, None] - 1 - places], 0)
-    wholes = ahead_of[rows, lengths - 1]
-    cut, first, best, fewest = lengths, np.zeros_like(lengths), lengths, math.inf
-    for again in itertools.count():
-        ahead = np.bincount(ahead_of[there & (places < cut[:, None])], minlength=len(heads.last))
-        back = np.bincount(back_of[there & (places >= first[:, None])], minlength=len(backwards.last))
-        if again:
-            met = np.flatnonzero((cut > 0) & (cut < lengths))
-            products = len(set(zip(wholes[met].tolist(), cut[met].tolist(), strict=True)))
-            suffixes = len(np.unique(back_of[met, cut[met]]))
-            total = np.count_nonzero(ahead) + np.count_nonzero(back) + PRODUCT * products + suffixes
-            if total >= fewest:
-                break
-            best, fewest = cut, total
-        # what the prefixes and the suffixes cost that end, or begin, at each position
-        before, behind = np.zeros((2, len(lengths), longest + 1))
-        np.cumsum(np.where(there, 1 / np.maximum(ahead, 1)[ahead_of], 0.0), axis=1, out=before[:, 1:])
-        shares = np.where(there, 1 / np.maximum(back, 1)[back_of], 0.0)
-        behind[:, :-1] = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
-        options = np.full((len(lengths), longest + 1), math.inf)
-        options[:, 1:-1] = np.where(
-            places[1:] < lengths[:, None] - 1, before[:, 1:-1] + PRODUCT + behind[:, 2:], math.inf
-        )
-        options[:, 0] = behind[:, 0]
-        options[rows, lengths] = before[rows, lengths]
-        # the last of the cheapest
-        cut = longest - np.argmin(options[:, ::-1], axis=1)
-        first = np.where(cut == 0, 0, cut + 1)
-    return best.tolist()
-
 
 BLOCK = 2048
 """Events that are processed together at most: their rows of a few nodes fit a processor's second cache."""

@@ -146,9 +146,9 @@ def _left_out(warehouse: Warehouse, span: Span) -> dict[str, Counter[str]]:
     return found
 
 
-def _is_within(at: int, span: Span, slack: int = 86_400 * SECOND) -> bool:
+def _is_within(at: int, span: Span) -> bool:
     """Whether a moment of the clock is in a span of data, or at most a day after it."""
-    return (span.begin is None or at > span.begin) and (span.end is None or at <= span.end + slack)
+    return (span.begin is None or at > span.begin) and (span.end is None or at <= span.end + DAY)
 
 
 def _stream(

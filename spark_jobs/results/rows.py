@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -75,6 +75,14 @@ class CarrierColumn(NamedTuple):
     valid: NDArray[np.bool_] | None
     width: int
 
+    def where(self, rows: Longs) -> CarrierColumn:
+        """Those of some rows."""
+        if not self.width:
+            return self
+        values = self.values.reshape(-1, self.width)[rows].reshape(-1)
+        valid = None if self.valid is None else self.valid.reshape(-1, self.width)[rows].reshape(-1)
+        return CarrierColumn(values, valid, self.width)
+
 
 TEXT_BYTES = 80
 """Bytes of a text that is a Python object, about."""
@@ -82,7 +90,8 @@ TEXT_BYTES = 80
 
 class AnswerRows(NamedTuple):
     """Some answers (a,) of one query. ``group`` (a,) numbers the ``keys``; ``carried``: the outputs by carrier;
-    ``errors``: what is wrong, by row."""
+    ``errors``: what is wrong, by row. Of windows of rows ``positions`` and ``starts`` (a,): number and time of the
+    first row."""
 
     stream: str
     query: str
@@ -92,6 +101,28 @@ class AnswerRows(NamedTuple):
     instants: Longs
     carried: Mapping[str, CarrierColumn]
     errors: Mapping[int, Sequence[str]]
+    positions: Longs | None = None
+    starts: Longs | None = None
+
+    def by_day(self) -> Iterator[tuple[str, AnswerRows]]:
+        """The answers of each day: that of the microsecond before the instant."""
+        # compiled, which reading answers need not wait for
+        from spark_jobs.store.arrays.numbering import distinct_of
+
+        days, number = distinct_of((self.instants - 1) // DAY)
+        for at, day in enumerate(days.tolist()):
+            yield day_label(day * DAY), self._where(np.flatnonzero(number == at))
+
+    def _where(self, rows: Longs) -> AnswerRows:
+        place = {int(row): new for new, row in enumerate(rows.tolist())}
+        return self._replace(
+            group=self.group[rows],
+            instants=self.instants[rows],
+            carried={carrier: column.where(rows) for carrier, column in self.carried.items()},
+            errors={place[row]: messages for row, messages in self.errors.items() if row in place},
+            positions=None if self.positions is None else self.positions[rows],
+            starts=None if self.starts is None else self.starts[rows],
+        )
 
     @property
     def size(self) -> int:
@@ -137,7 +168,7 @@ class ResultColumns:
         return self._repeated([self.definitions[part.query] for part in self.parts])
 
     def _window_start(self) -> pa.Array:
-        starts = [starts_of(part.window, part.instants) for part in self.parts]
+        starts = [starts_of(part.window, part.instants) if part.starts is None else part.starts for part in self.parts]
         return pa.array(np.concatenate(starts)).cast(INSTANT)
 
     def _window_end(self) -> pa.Array:
@@ -147,7 +178,10 @@ class ResultColumns:
         return self._times([0] * len(self.parts))
 
     def _position(self) -> pa.Array:
-        return pa.nulls(self.rows, pa.int64())
+        positions = zip((part.positions for part in self.parts), self.sizes, strict=True)
+        return pa.concat_arrays(
+            [pa.nulls(size, pa.int64()) if numbers is None else pa.array(numbers) for numbers, size in positions]
+        )
 
     def _key(self) -> pa.DictionaryArray:
         codes, texts, known, first = np.empty(self.rows, dtype=np.int32), [], 0, 0

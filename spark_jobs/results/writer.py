@@ -35,7 +35,7 @@ _TEXTS = [column.name for column in _SCHEMA if pa.types.is_string(column.type)]
 
 _TIMES = ["window_start", "window_end", "instant"]
 
-_DIFFERENCES = [*_TIMES, "longs.list.element", "plan_version", "revision"]
+_DIFFERENCES = [*_TIMES, "position", "longs.list.element", "plan_version", "revision"]
 """Columns that are written as differences, which are smaller than a dictionary where values ascend or repeat, and
 quicker to write and to read; but for times that many groups have in common (:func:`_are_common`)."""
 
@@ -178,7 +178,8 @@ class _Bounds:
         self.texts: dict[str, set[str]] = {"stream": set(), "query": set(), "fingerprint": set(), "error": set()}
         self.times: dict[str, list[int]] = {"window_start": [], "window_end": [], "instant": []}
         self.keys: list[str] = []
-        self.errors = 0
+        self.positions: list[int] = []
+        self.errors = self.placed = 0
 
     def add(self, answered: AnswerRows) -> None:
         self.texts["stream"].add(answered.stream)
@@ -187,7 +188,12 @@ class _Bounds:
         self.texts["error"].update("; ".join(told) for told in answered.errors.values())
         self.errors += len(answered.errors)
         moments, window = np.array([answered.instants.min(), answered.instants.max()]), answered.window
-        times = starts_of(window, moments), moments - window.ago, moments
+        starts = starts_of(window, moments)
+        if answered.starts is not None and answered.positions is not None:
+            starts = np.array([answered.starts.min(), answered.starts.max()])
+            self.positions += [int(answered.positions.min()), int(answered.positions.max())]
+            self.placed += len(answered.positions)
+        times = starts, moments - window.ago, moments
         for name, found in zip(self.times, times, strict=True):
             self.times[name] += found.tolist()
 
@@ -195,12 +201,13 @@ class _Bounds:
         found: dict[str, list[Any]] = {name: sorted(texts) for name, texts in self.texts.items()}
         for name, times in self.times.items():
             found[name] = [f"{np.datetime64(time, 'us')}Z" for time in (min(times), max(times))]
-        found |= {name: [value] for name, value in stamp.items()} | {"key": sorted(self.keys), "position": []}
+        found |= {name: [value] for name, value in stamp.items()}
+        found |= {"key": sorted(self.keys), "position": sorted(self.positions)}
         return json.dumps(
             {
                 "numRecords": rows,
                 "minValues": {name: values[0] if values else None for name, values in found.items()},
                 "maxValues": {name: values[-1] if values else None for name, values in found.items()},
-                "nullCount": dict.fromkeys(found, 0) | {"position": rows, "error": rows - self.errors},
+                "nullCount": dict.fromkeys(found, 0) | {"position": rows - self.placed, "error": rows - self.errors},
             }
         )

@@ -11,6 +11,7 @@ Everything is imported when it is used: the workers that lift events compile no 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
@@ -73,9 +74,10 @@ class RowsExecution(WindowExecution):
 
     @property
     def answering(self) -> Callable[..., Any]:
-        from spark_jobs.windows.row_windows.answers import row_finals_task
+        from spark_jobs.windows.finals.stage import finals_task
+        from spark_jobs.windows.row_windows.answers import row_answers
 
-        return row_finals_task
+        return partial(finals_task, answering=row_answers)
 
 
 class SequenceExecution(WindowExecution):

@@ -32,10 +32,10 @@ from rich.table import Table
 
 from optimizer.papers.evaluations.sequence_workload import KINDS, generate_sequences
 from optimizer.papers.reference.cheapest_sharing import cheapest
+from optimizer.papers.reference.incremental_weave_share import IncrementalPlan
 from optimizer.papers.reference.sharing_candidates import SequenceProblem
 from optimizer.plan.bare_windows import read_windows
 from optimizer.search.cost import PAPER, SearchProblem
-from optimizer.search.incremental import IncrementalPlan
 from optimizer.search.local_search import improve
 from optimizer.search.optimum import optimum
 from optimizer.search.search import ALGORITHMS, SECONDS, find

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from spark_jobs.operations import maintenance as maintenance_module
-from spark_jobs.pipeline.run import checks_stage, finals_stage, partials_stage, preparation, publication, stage_tasks
+from spark_jobs.pipeline.run import checks_stage, finals_stage, preparation, publication, stage_tasks
 from spark_jobs.results import own_table, tables
 from spark_jobs.results.read import read
 from spark_jobs.store.warehouse import publish_log
@@ -72,7 +72,7 @@ STEPS: tuple[tuple[Any, str, int], ...] = (
     (preparation, "prepare", 1),
     (publish_log, "reconcile", 1),
     (publish_log, "revision_of", 1),
-    (partials_stage, "write_partials", 1),
+    (stage_tasks, "write_partials", 1),
     (stored_coverage, "store_coverage", 1),
     (finals_stage, "write_finals", 1),
     (stage_tasks, "done", 3),

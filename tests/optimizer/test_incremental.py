@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optimizer.papers.reference.incremental_weave_share import TRIGGERS, IncrementalPlan
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, edges_per_second
-from optimizer.search.incremental import TRIGGERS, IncrementalPlan, evolve
+from optimizer.search.incremental import evolve
 from optimizer.search.weave_share import weave_share
 from optimizer.windows.alignment import progressions
 from optimizer.windows.edge_counting import EdgeCounter

@@ -221,6 +221,15 @@ def test_marks_only_say_where_to_begin_to_look(seed: int, pattern: tuple[int, ..
     assert found[0] == found[1]
 
 
+def test_sums_of_a_pass_of_their_own_are_exact_in_128_bits() -> None:
+    """A type at forty places takes a pass of its own, whose doubles do not tell a sum of 119 bits."""
+    rows = [Event(0, time, 0, 2**20 + time) for time in range(100)]
+    query = SequenceQuery((0,) * 40, 100, 100, (Measure("sum", "whole", 0), Measure("known", "whole", 0)))
+    (found,) = answers(compact(rows), [query])
+    each = math.comb(99, 39)
+    assert table(found) == {(0, 0): [math.comb(100, 40), each * sum(2**20 + time for time in range(100)), each * 100]}
+
+
 def test_small_negative_doubles_beside_large_ones_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes.Pass, "measured", None)
     values = [-1e-5 / 3, 60 / 7, -60 / 7, 1e-5 / 3]

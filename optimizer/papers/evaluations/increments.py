@@ -12,7 +12,7 @@ from statistics import fmean
 
 from optimizer.papers.evaluations.outcome import Measurement, Report, Row, Value
 from optimizer.papers.evaluations.window_workload import LARGEST_SLIDE, SKEW, TICK, Windows, generate
-from optimizer.search.incremental import TRIGGERS, IncrementalPlan
+from optimizer.papers.reference.incremental_weave_share import TRIGGERS, IncrementalPlan
 from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import Window
 
@@ -23,7 +23,7 @@ TOLERANCES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, math.inf)
 
 def figure_11(scale: str, report: Report) -> Measurement:
     """Queries arrive one by one, for every trigger and tolerance of
-    :class:`optimizer.search.incremental.IncrementalPlan`."""
+    :class:`optimizer.papers.reference.incremental_weave_share.IncrementalPlan`."""
     count = {"tiny": 20, "quick": 150, "full": 500}[scale]
     windows = generate(count, LARGEST_SLIDE, SKEW, 50)
     steps = 1 + len(TRIGGERS) * len(TOLERANCES)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,13 +19,13 @@ from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, events_of_slab
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.store.settings import settings
-from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.streams.sources.untimed import note_without_time
 from spark_jobs.windows.partials import stored_coverage
-from spark_jobs.windows.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
@@ -96,11 +97,13 @@ def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream |
     try:
         stream = prepared.plan.workload.stream(name)
         counters = rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
-        filled, broken, events = write_partials(run, stream, [*work, *counters], splits)
+        lift = partial(_lifted, run, stream, splits)
+        filled, lifted = stage_tasks.write_partials(run, stream, [*work, *counters], splits, lift)
+        broken = lifted.broken
         if counters:
             numbered, also_filled, also_broken = rows_stage.write_rows(run, prepared, name, counters, broken)
             work, filled, broken = work + numbered, filled + also_filled, broken | also_broken
-        record.diagnostics += silence(prepared, name, events)
+        record.diagnostics += silence(prepared, name, lifted.events)
     except Exception as error:
         coded = coded_error(error)
         if is_fatal(coded.diagnostic.code):
@@ -122,32 +125,6 @@ def _reported(run: Run, part: SynopsisWork, failure: SynopsisFailure) -> list[st
         diagnostic = Diagnostic(failure.code, failure.message, hint, query=query.name)
         run.record.diagnostics.append(diagnostic.to_json())
     return [query.name for query in part.queries]
-
-
-def write_partials(
-    run: Run, stream: Stream, parts: Sequence[SynopsisWork], splits: list[Split]
-) -> tuple[list[FillRequest], dict[str, SynopsisFailure], int | None]:
-    """Fill what is missing of one stream's synopses, in one pass over its source and one commit.
-
-    Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
-    events the run's interval has, None if not all of it was read.
-    """
-    record, current = run.record, run.warehouse.table("partials")
-    missing = stored_coverage.uncovered(run.warehouse, parts, splits, current, not run.request.recompute)
-    requests = with_group_limits(missing, parts)
-    record.synopses += len(parts)
-    record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
-    if not requests:
-        return [], {}, None
-    files = stage_tasks.derived_files(run, current, requests)
-    lifted = [rest for request in requests for rest in request.lifted]
-    broken: dict[str, SynopsisFailure] = {}
-    events = None
-    if lifted:
-        more, broken, events = _lifted(run, stream, lifted, splits)
-        files += more
-    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
-    return filled, broken, events
 
 
 def parts_of(sizes: Sequence[float], width: int, tasks: int) -> list[range]:
@@ -176,10 +153,8 @@ def _of_parts(task: Task, parts: Sequence[range]) -> Task:
     return done
 
 
-def _lifted(
-    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: list[Split]
-) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
-    """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
+def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[FillRequest]) -> stage_tasks.Lifted:
+    """Lift the events of a stream, in one pass over its source."""
     record = run.record
     slabs = slabs_of(requests)
     spans = [span_of_slab(slab) for slab in slabs]
@@ -209,7 +184,7 @@ def _lifted(
         record.features["family_tuples"] += total * len(filled)
     record.rows_without_time += outcome.counts[UNTIMED]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
-    return files, broken, inside if is_read else None
+    return stage_tasks.Lifted(files, broken, inside if is_read else None)
 
 
 def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -222,13 +197,3 @@ def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
         else:
             runs.append((begin, end, read))
     return max(runs, key=lambda run: run[2])
-
-
-def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
-    """The requests, and how many groups those may have that no query reads: they number rows, and the driver holds
-    them."""
-    counters = {part.synopsis.fingerprint for part in parts if not part.queries}
-    return [
-        replace(request, most_groups=GROUP_LIMIT) if request.synopsis.fingerprint in counters else request
-        for request in requests
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -17,11 +18,10 @@ from spark_jobs.engine.workers import EVENTS
 from spark_jobs.pipeline.run import stage_tasks
 from spark_jobs.pipeline.run.values import PreparedRun, Run
 from spark_jobs.store.settings import settings
-from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, reading
+from spark_jobs.store.warehouse.data_files import SynopsisFailure, reading
 from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.splits import Split
-from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.windows.row_windows.lifting import requests_within, rows_task
@@ -54,11 +54,10 @@ def write_rows(
 
     Returns what they have to answer, what was filled, and by fingerprint what could not be.
     """
-    warehouse, record = run.warehouse, run.record
     stream, splits = prepared.plan.workload.stream(name), prepared.sources[name]
     until, end = counters[0].until or counters[0].end, counters[0].end
     counts = {
-        part.synopsis.bucket_by: Counts.of(part.synopsis, _stored_rows(warehouse, part))
+        part.synopsis.bucket_by: Counts.of(part.synopsis, _stored_rows(run.warehouse, part))
         for part in counters
         if part.synopsis.fingerprint not in uncounted
     }
@@ -78,26 +77,15 @@ def write_rows(
                 parts.append(SynopsisWork(synopsis, queries, start, end, until))
     parts = merged(parts)
     fillable = [part for part in parts if part.synopsis.fingerprint not in broken]
-    current = warehouse.table("partials")
-    requests = stored_coverage.uncovered(warehouse, fillable, splits, current, not run.request.recompute)
-    record.synopses += len(fillable)
-    record.synopses_reused += len(fillable) - len({request.synopsis.fingerprint for request in requests})
-    if not requests:
-        return parts, [], broken
-    files = stage_tasks.derived_files(run, current, requests)
-    failed_too: dict[str, SynopsisFailure] = {}
-    lifted = [rest for request in requests for rest in request.lifted]
-    if lifted:
-        more, failed_too = _lifted(run, stream, lifted, splits, counts)
-        files += more
-    filled = stored_coverage.store_coverage(warehouse, stream, splits, requests, files, failed_too, record)
-    return parts, filled, broken | failed_too
+    lift = partial(_lifted, run, stream, splits, counts)
+    filled, lifted = stage_tasks.write_partials(run, stream, fillable, splits, lift)
+    return parts, filled, broken | lifted.broken
 
 
 def _lifted(
-    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: Sequence[Split], counts: Mapping[Per, Counts]
-) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
-    """Files of what is lifted from rows, and what failed."""
+    run: Run, stream: Stream, splits: Sequence[Split], counts: Mapping[Per, Counts], requests: Sequence[FillRequest]
+) -> stage_tasks.Lifted:
+    """Number the rows of a stream, and lift them."""
     first, last = min(request.begin for request in requests), max(request.end for request in requests)
     memory = settings().task_memory
     row_bytes = 8 * (len(stream.schema) + 2)
@@ -107,7 +95,7 @@ def _lifted(
     task = rows_task(stream, splits, blocks, requests, counts, run.warehouse.path("partials"), memory)
     outcome = stage_tasks.done(run, task, len(blocks), run.workers.width, f"rows {stream.name}")
     run.record.features["events"] += outcome.counts[EVENTS]
-    return stage_tasks.of_outcomes(outcome.results)
+    return stage_tasks.Lifted(*stage_tasks.of_outcomes(outcome.results))
 
 
 def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, format_instant
+from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import StageOutcome, Task, tasks_for
 from spark_jobs.pipeline.run.derivation_task import derivation_task
 from spark_jobs.pipeline.run.values import Run
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure
 from spark_jobs.store.warehouse.publish_log import coded_error
-from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.streams.sources.splits import Split
+from spark_jobs.windows.partials import stored_coverage
+from spark_jobs.windows.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -64,3 +69,48 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
 def _first_stored(request: FillRequest) -> int:
     """Where the first stored rows begin that may have something of a request."""
     return request.begin // DAY * DAY if request.synopsis.kind.begins_at_midnight else request.begin
+
+
+class Lifted(NamedTuple):
+    """``files`` of what was lifted from events, what is ``broken``, by fingerprint, and how many ``events`` the run's
+    interval has, if all were read."""
+
+    files: list[DataFile]
+    broken: dict[str, SynopsisFailure]
+    events: int | None = None
+
+
+def write_partials(
+    run: Run,
+    stream: Stream,
+    parts: Sequence[SynopsisWork],
+    splits: list[Split],
+    lift: Callable[[Sequence[FillRequest]], Lifted],
+) -> tuple[list[FillRequest], Lifted]:
+    """Fill what is missing of some synopses of one stream, in one commit: from stored rows, and from those of its
+    source that ``lift`` reads.
+
+    Returns what was missing and filled, and what was lifted; nothing is stored of what is broken.
+    """
+    record, current = run.record, run.warehouse.table("partials")
+    missing = stored_coverage.uncovered(run.warehouse, parts, splits, current, not run.request.recompute)
+    requests = with_group_limits(missing, parts)
+    record.synopses += len(parts)
+    record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
+    if not requests:
+        return [], Lifted([], {})
+    files = derived_files(run, current, requests)
+    unstored = [rest for request in requests for rest in request.lifted]
+    lifted = lift(unstored) if unstored else Lifted([], {})
+    files += lifted.files
+    return stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, lifted.broken, record), lifted
+
+
+def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
+    """The requests, and how many groups those may have that no query reads: they number rows, and the driver holds
+    them."""
+    counters = {part.synopsis.fingerprint for part in parts if not part.queries}
+    return [
+        replace(request, most_groups=GROUP_LIMIT) if request.synopsis.fingerprint in counters else request
+        for request in requests
+    ]

@@ -174,11 +174,9 @@ def read_split(
             seen += len(decoded)
 
 
-def read_splits(
-    stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
-) -> Iterator[pa.RecordBatch]:
+def read_splits(stream: Stream, splits: Iterable[Split], columns: list[str]) -> Iterator[pa.RecordBatch]:
     """What :func:`read_split` gives of some splits, one after the other; those in a store are read ahead."""
-    return (batch for _, batch in read_each(stream, splits, columns, encoded))
+    return (batch for _, batch in read_each(stream, splits, columns))
 
 
 def read_each(

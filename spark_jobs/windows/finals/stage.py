@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from optimizer.synopses.synopsis import Synopsis, families_of
 from optimizer.workload.values import ACQ
 from spark_jobs.engine.workers import Count, uncounted
+from spark_jobs.results.rows import AnswerRows
 from spark_jobs.results.writer import ResultsFiles
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.store.warehouse.data_files import DataFile
@@ -22,6 +23,10 @@ from spark_jobs.windows.partials.fill_request import by_fingerprint
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 FinalsTask = Callable[..., Iterator[DataFile | TopRows | TooLarge]]
+
+Answering = Callable[[SynopsisWork, int, pa.Table, TopAnswers, Count], Iterator[tuple[str, AnswerRows]]]
+"""Answers, day by day, a part of the work from its partial rows, for the instants behind the one that is given; those
+that may be among the first of their windows it adds to :class:`TopAnswers`."""
 
 
 def views(
@@ -74,13 +79,31 @@ def _work(
                     yield one, day, (first, last), chunk
 
 
+def time_answers(
+    part: SynopsisWork, begin: int, partials: pa.Table, top: TopAnswers, count: Count
+) -> Iterator[tuple[str, AnswerRows]]:
+    """:data:`Answering` of windows of time."""
+    until = part.end if part.until is None else part.until
+    windowed = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
+    combined = 0
+    for one, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
+        for found in chunk.answers(one, *span):
+            combined += int((found.runs.high - found.runs.low).sum())
+            if one.query.top is not None:
+                top.add(found.top(part.synopsis.stream))
+            else:
+                yield day, found.answered(part.synopsis.stream)
+    count("fragments_combined", combined)
+
+
 def finals_task(
-    parts: list[SynopsisWork],
+    parts: Sequence[SynopsisWork],
     begin: int,
-    partials: list[str],
+    partials: Sequence[str],
     root: str,
-    stamp: dict[str, pa.Scalar],
+    stamp: Mapping[str, pa.Scalar],
     memory: TaskMemory = TASK_MEMORY,
+    answering: Answering = time_answers,
 ) -> FinalsTask:
     """The task that answers every query for the buckets of groups whose numbers it is given.
 
@@ -106,7 +129,8 @@ def finals_task(
             for part in each.parts:
                 if part.synopsis.fingerprint in stored:
                     mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
-                    _answer(part, _windowed(part, each.begin), mine, files, top, count)
+                    for day, answers in answering(part, each.begin, mine, top, count):
+                        files.add(day, answers)
             yield from files.close()
         yield from top.close()
 
@@ -119,28 +143,3 @@ def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
     if bounds["min"] is None or (begin <= bounds["min"] and bounds["max"] < end):
         return rows
     return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
-
-
-def _windowed(part: SynopsisWork, begin: int) -> list[WindowedQuery]:
-    """The queries of a part, to be answered in (begin, its last instant]."""
-    until = part.end if part.until is None else part.until
-    return [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
-
-
-def _answer(
-    part: SynopsisWork,
-    windowed: Sequence[WindowedQuery],
-    partials: pa.Table,
-    files: ResultsFiles,
-    top: TopAnswers,
-    count: Count,
-) -> None:
-    combined = 0
-    for one, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
-        for found in chunk.answers(one, *span):
-            combined += int((found.runs.high - found.runs.low).sum())
-            if one.query.top is not None:
-                top.add(found.top(part.synopsis.stream))
-            else:
-                files.add(day, found.answered(part.synopsis.stream))
-    count("fragments_combined", combined)

@@ -60,7 +60,7 @@ from spark_jobs.windows.lookups.kernels import (
     windows_at,
 )
 from spark_jobs.windows.lookups.single import SINGLE_VALUES
-from spark_jobs.windows.lookups.stored import StoredGroups, StoredSpans
+from spark_jobs.windows.lookups.stored import StoredLookups
 from spark_jobs.windows.lookups.totals import TOTALS, RunningTotal
 from spark_jobs.windows.partials.cells import Cells
 
@@ -92,7 +92,7 @@ def cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Spa
     return cells if synopsis.is_plain(query) else cells.projected(synopsis.bit(query.filter), query.group_by)
 
 
-class Lookups:
+class Lookups(StoredLookups):
     """Look-ups of one query over its stored fragments. Made by :meth:`Reader.query`.
 
     ``stored``: the spans [begin, end) of time, microseconds, whose fragments are complete; ``groups``: the groups that
@@ -102,10 +102,8 @@ class Lookups:
     """
 
     def __init__(self, query: ACQ, cells: Cells, stored: Sequence[Span]) -> None:
-        self.query = query
+        super().__init__(query, cells.key_columns, cells.groups, stored)
         self.cells = cells
-        self._spans = StoredSpans(query.name, stored)
-        self._groups = StoredGroups(query, cells.key_columns, cells.groups)
         self._asked = WindowedQuery.of(query, cells.synopsis, 0, 0)
         self._view = FamilyView(cells)
         self._in_order = any(found.output.function in IN_ORDER for found in self._asked.computed)
@@ -126,20 +124,6 @@ class Lookups:
         if self.query.top is not None:
             message = f"{self.query.name} answers the first {self.query.top.k} groups of each window"
             raise HeddleError("HDL-609", message, "look up all groups, an instant at a time: at, between, single")
-
-    @property
-    def groups(self) -> list[Group]:
-        """The groups that are stored, as values in the query's order."""
-        return self._groups.values
-
-    @property
-    def stored(self) -> list[Span]:
-        """The spans of time that are stored."""
-        return self._spans.spans
-
-    def number(self, group: Group) -> int:
-        """The number of a group. Raises HDL-605 for one that has no stored partials."""
-        return self._groups.number(group)
 
     # ------------------------------------------------------------------------------------------ tables
     def at(self, instant: int, group: Group | None = None) -> pa.Table:
@@ -318,18 +302,7 @@ class Lookups:
         HDL-609 for a query with ORDER BY … LIMIT.
         """
         self._check_every_group()
-        times = np.asarray(at)
-        if np.issubdtype(times.dtype, np.datetime64):
-            times = times.astype("datetime64[us]")
-        times = np.ascontiguousarray(times.astype(np.int64, copy=False)).reshape(-1)
-        shape: tuple[int, ...] = (len(times),)
-        if groups is None:
-            numbers, shape = np.repeat(np.arange(self.cells.groups), len(times)), (self.cells.groups, len(times))
-            times = np.tile(times, self.cells.groups)
-        else:
-            numbers = self._groups.numbered(groups)
-            if numbers.shape != times.shape:
-                raise ValueError(f"{len(times)} instants, {len(numbers)} groups")
+        times, numbers, shape = self._requested(at, groups)
         order = np.lexsort((times, numbers)) if self._in_order else None
         if order is not None:
             times, numbers = times[order], numbers[order]

@@ -37,7 +37,7 @@ from spark_jobs.results.rows import group_values
 from spark_jobs.store.warehouse.schemas import ANSWERS
 from spark_jobs.windows.finals.window_query import seek
 from spark_jobs.windows.lookups.kernels import DTYPES, Answered, Group, Longs, Span
-from spark_jobs.windows.lookups.stored import StoredGroups, StoredSpans
+from spark_jobs.windows.lookups.stored import StoredLookups
 from spark_jobs.windows.sequences.answers import (
     Rolled,
     group_key,
@@ -59,7 +59,7 @@ KEPT_ANSWERS = 1 << 20
 """Answers that are kept for the next look-ups of one group and instant, about; those that were kept first go first."""
 
 
-class SequenceLookups:
+class SequenceLookups(StoredLookups):
     """Look-ups of one query over sequences of stored events; made by :meth:`Reader.query`.
 
     What :class:`spark_jobs.windows.lookups.lookups.Lookups` says of groups, instants and errors goes for these, too.
@@ -68,36 +68,21 @@ class SequenceLookups:
     """
 
     def __init__(self, query: ACQ, synopsis: Synopsis, decoded: Decoded, stored: Sequence[Span]) -> None:
-        self.query, self.synopsis = query, synopsis
+        texts, of_key = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
+        super().__init__(query, group_values(pa.array(texts, pa.string()), len(query.group_by)), len(texts), stored)
+        self.synopsis = synopsis
         self._sequenced = sequenced_of(synopsis)
         self._asked = sequence_query(query, self._sequenced)
-        texts, of_key = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
         self._decoded, self._keys, self._of_key = decoded, texts, of_key
         # the executors see a historical window as one over the past as if it were now
         self._events = replace(decoded.events, time=decoded.events.time + query.window.ago)
         self._runs = event_kernels.runs_of(decoded.events.key)
         self._by_group = np.argsort(of_key, kind="stable")
         self._first = np.searchsorted(of_key[self._by_group], np.arange(len(texts) + 1))
-        self._groups = StoredGroups(query, group_values(pa.array(texts, pa.string()), len(query.group_by)), len(texts))
-        self._spans = StoredSpans(query.name, stored)
         window = query.window
         self._block = max(BLOCK_WINDOWS, 4 * -(-window.range // window.slide))
         self._known: dict[tuple[int, int], dict[int, tuple[Any, ...]]] = {}
         self._kept = 0
-
-    @property
-    def groups(self) -> list[Group]:
-        """The groups that have events of the patterns, as values in the query's order."""
-        return self._groups.values
-
-    @property
-    def stored(self) -> list[Span]:
-        """The spans of time that are stored."""
-        return self._spans.spans
-
-    def number(self, group: Group) -> int:
-        """The number of a group. Raises HDL-605 for one that has no stored events."""
-        return self._groups.number(group)
 
     def of_groups(self, groups: Sequence[Group]) -> SequenceLookups:
         """Look-ups of some groups alone. Raises HDL-605 for an unknown one."""
@@ -198,18 +183,7 @@ class SequenceLookups:
     def batch(self, at: Any, groups: Any = None) -> Answered:
         """Many look-ups at once: by output its values and whether each is an answer that is not null; as
         :meth:`spark_jobs.windows.lookups.lookups.Lookups.batch`. Raises HDL-604 and HDL-605."""
-        times = np.asarray(at)
-        if np.issubdtype(times.dtype, np.datetime64):
-            times = times.astype("datetime64[us]")
-        times = times.astype(np.int64, copy=False).reshape(-1)
-        shape: tuple[int, ...] = (len(times),)
-        if groups is None:
-            shape = (self._groups.size, len(times))
-            numbers, times = np.repeat(np.arange(shape[0]), len(times)), np.tile(times, shape[0])
-        else:
-            numbers = self._groups.numbered(groups)
-            if numbers.shape != times.shape:
-                raise ValueError(f"{len(times)} instants, {len(numbers)} groups")
+        times, numbers, shape = self._requested(at, groups)
         window, outputs = self.query.window, self.query.outputs
         moments = newest_instants(window, times)
         self._spans.check_windows(moments, window)

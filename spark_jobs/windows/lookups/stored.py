@@ -109,3 +109,42 @@ class StoredSpans:
         for first, last in self.spans:
             inside |= (starts >= first) & (ends <= last)
         return inside
+
+
+class StoredLookups:
+    """Look-ups of one query, of whatever kind its windows are: its stored groups, and spans of time.
+
+    ``columns``: for each of its group columns the values (size,) of its ``size`` groups, as texts.
+    """
+
+    def __init__(self, query: ACQ, columns: Sequence[pa.StringArray], size: int, stored: Sequence[Span]) -> None:
+        self.query = query
+        self._groups, self._spans = StoredGroups(query, columns, size), StoredSpans(query.name, stored)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that are stored, as values in the query's order."""
+        return self._groups.values
+
+    @property
+    def stored(self) -> list[Span]:
+        """The spans of time that are stored."""
+        return self._spans.spans
+
+    def number(self, group: Group) -> int:
+        """The number of a group. Raises HDL-605 for one that has no stored partials."""
+        return self._groups.number(group)
+
+    def _requested(self, at: Any, groups: Any) -> tuple[Longs, Longs, tuple[int, ...]]:
+        """Of a batch of look-ups the instants and the numbers of groups, and the shape of its results."""
+        times = np.asarray(at)
+        if np.issubdtype(times.dtype, np.datetime64):
+            times = times.astype("datetime64[us]")
+        times = np.ascontiguousarray(times.astype(np.int64, copy=False)).reshape(-1)
+        if groups is None:
+            size = self._groups.size
+            return np.tile(times, size), np.repeat(np.arange(size), len(times)), (size, len(times))
+        numbers = self._groups.numbered(groups)
+        if numbers.shape != times.shape:
+            raise ValueError(f"{len(times)} instants, {len(numbers)} groups")
+        return times, numbers, times.shape

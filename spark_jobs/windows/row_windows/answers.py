@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numba
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from optimizer.aggregates.states import ROWS, State
 from optimizer.errors.diagnostics import HeddleError
@@ -17,18 +16,14 @@ from optimizer.synopses.synopsis import POSITION, Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import ACQ, Column, Window
 from spark_jobs.engine.workers import Count, uncounted
-from spark_jobs.results.rows import stamped
+from spark_jobs.results.rows import AnswerRows
 from spark_jobs.store.arrays.numbering import Longs, distinct_rows
-from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
-from spark_jobs.store.warehouse.data_files import DataFile, write_files
-from spark_jobs.store.warehouse.schemas import ANSWERS, INSTANT, PARTIALS
 from spark_jobs.windows.finals.answers import AnswerBatch
-from spark_jobs.windows.finals.passes import TooLarge, passes
 from spark_jobs.windows.finals.stage import views
+from spark_jobs.windows.finals.top import TopAnswers
 from spark_jobs.windows.finals.views import GroupChunk
 from spark_jobs.windows.finals.window_query import FragmentRuns, WindowedQuery
 from spark_jobs.windows.partials.cells import Cells
-from spark_jobs.windows.partials.fill_request import by_fingerprint
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 from spark_jobs.windows.row_windows.numbering import state_numbers
 
@@ -194,12 +189,11 @@ def _times(synopsis: Synopsis) -> tuple[State, State]:
 
 def finals_of_rows(
     partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = uncounted
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[AnswerRows]:
     """Answers of some queries of one synopsis that counts rows, for the instants in (begin, end].
 
     ``partials``: rows of the synopsis, whole keys, of all days from that on that :meth:`Counts.history_start` says; in
-    any order. ``count`` and what it yields: as of :func:`spark_jobs.windows.finals.stage.finals_of`, with ``position``
-    the number of the window's first row.
+    any order. ``count``: as of :func:`spark_jobs.windows.finals.stage.finals_of`.
     """
     if len(partials) == 0:
         return
@@ -215,7 +209,10 @@ def finals_of_rows(
                 windows = numbering.windows(one.query.window)
                 for answers in _answers(one, chunk, keys[chunk.first : chunk.first + chunk.groups], windows):
                     count("fragments_combined", int((answers.runs.high - answers.runs.low).sum()))
-                    yield _batch(answers, windows, synopsis.stream)
+                    at = answers.instants
+                    yield answers.answered(synopsis.stream)._replace(
+                        instants=windows.instant[at], positions=windows.position[at], starts=windows.start[at]
+                    )
 
 
 def _answers(windowed: WindowedQuery, chunk: GroupChunk, keys: Longs, windows: _Windows) -> Iterator[AnswerBatch]:
@@ -233,50 +230,11 @@ def _answers(windowed: WindowedQuery, chunk: GroupChunk, keys: Longs, windows: _
                 yield found
 
 
-def _batch(answers: AnswerBatch, windows: _Windows, stream: str) -> pa.RecordBatch:
-    at = answers.instants
-    rows = answers.answered(stream)._replace(instants=windows.instant[at]).rows()
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    columns |= {"window_start": pa.array(windows.start[at]).cast(INSTANT), "position": pa.array(windows.position[at])}
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=ANSWERS)
-
-
-def row_finals_task(
-    parts: Sequence[SynopsisWork],
-    begin: int,
-    partials: Sequence[str],
-    root: str,
-    stamp: Mapping[str, pa.Scalar],
-    memory: TaskMemory = TASK_MEMORY,
-) -> Callable[..., Iterator[DataFile | TooLarge]]:
-    """The task that answers the windows of rows for the buckets of groups whose numbers it is given.
-
-    As :func:`spark_jobs.windows.finals.stage.finals_task`; of each part the days [begin, end), both midnights, are the
-    fragments that are read.
-    """
-
-    definitions = {query.name: query.definition for part in parts for query in part.queries}
-
-    def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TooLarge]:
-        for each in passes(partials, frozenset(numbers), parts, begin, memory):
-            if isinstance(each, TooLarge):
-                yield each
-                continue
-            stored = by_fingerprint(each.rows)
-            each.forget()
-            waiting: list[pa.Table] = []
-            for part in each.parts:
-                rows = stored.pop(part.synopsis.fingerprint, PARTIALS.empty_table())
-                starts = rows["fragment_start"]
-                rows = rows.filter(pc.and_(pc.greater_equal(starts, part.begin), pc.less(starts, part.end)))
-                count("partial_rows_read", len(rows))
-                until = part.end if part.until is None else part.until
-                for batch in finals_of_rows(rows, part.synopsis, part.queries, begin, until, count):
-                    waiting.append(stamped(batch, part.synopsis.stream, stamp, definitions))
-                    if sum(table.nbytes for table in waiting) > memory.piece:
-                        yield from write_files(root, pa.concat_tables(waiting))
-                        waiting = []
-            if waiting:
-                yield from write_files(root, pa.concat_tables(waiting))
-
-    return task
+def row_answers(
+    part: SynopsisWork, begin: int, partials: pa.Table, top: TopAnswers, count: Count
+) -> Iterator[tuple[str, AnswerRows]]:
+    """What answers windows of rows in a :func:`finals_task`; of the part the days [begin, end), both midnights, are
+    the fragments that are read."""
+    until = part.end if part.until is None else part.until
+    for answers in finals_of_rows(partials, part.synopsis, part.queries, begin, until, count):
+        yield from answers.by_day()

@@ -20,12 +20,10 @@ from optimizer.combine.elements import doubles, ordinals
 from optimizer.sequences.answering import answers
 from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
 from optimizer.synopses.synopsis import Sequenced, Synopsis
-from optimizer.windows.alignment import day_label
-from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, DOUBLE, Output, Type
 from spark_jobs.results.derived import derived
 from spark_jobs.results.rows import AnswerRows
-from spark_jobs.store.arrays.numbering import LONG_MAX, LONG_MIN, distinct_of
+from spark_jobs.store.arrays.numbering import LONG_MAX, LONG_MIN
 from spark_jobs.windows.finals.answers import carried_by, qualifying
 from spark_jobs.windows.sequences.encoding import Decoded, Longs, sequenced_of
 
@@ -250,22 +248,13 @@ def lowered_answers(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> LoweredAn
 
 
 def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[str, AnswerRows]]:
-    """The answers that satisfy HAVING, day by day (of the microsecond before the instant), on their way into files."""
+    """The answers that satisfy HAVING, day by day, on their way into files."""
     group, instants, outputs, failed, errors = lowered_answers(query, synopsis, rolled)
     if len(instants) == 0:
         return
-    days, number = distinct_of((instants - 1) // DAY)
+    carried = carried_by(query, outputs, failed, errors)
     keys = pa.array(rolled.keys, pa.string())
-    for at, day in enumerate(days.tolist()):
-        mine = np.flatnonzero(number == at)
-        place = {int(row): new for new, row in enumerate(mine.tolist())}
-        told = {place[row]: list(messages) for row, messages in errors.items() if row in place}
-        lost = None if failed is None else failed[mine]
-        carried = carried_by(query, [one.where(mine) for one in outputs], lost, told)
-        yield (
-            day_label(day * DAY),
-            AnswerRows(synopsis.stream, query.name, query.window, keys, group[mine], instants[mine], carried, told),
-        )
+    yield from AnswerRows(synopsis.stream, query.name, query.window, keys, group, instants, carried, errors).by_day()
 
 
 def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -> Lowered:

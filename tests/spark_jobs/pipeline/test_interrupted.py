@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heddle.cli.app import app
-from spark_jobs.pipeline.run import checks_stage, finals_stage, narrowing, partials_stage, preparation, publication
+from spark_jobs.pipeline.run import checks_stage, finals_stage, narrowing, preparation, publication, stage_tasks
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.windows.partials import stored_coverage
 from tests.chaos.orders import in_process
@@ -20,7 +20,7 @@ from tests.spark_jobs.laboratory import Laboratory, steady
 
 STEPS: dict[str, tuple[Any, str]] = {
     "list": (preparation, "listed"),
-    "fill": (partials_stage, "write_partials"),
+    "fill": (stage_tasks, "write_partials"),
     "store what is complete": (stored_coverage, "store_coverage"),
     "find what changed": (narrowing, "changed_windows"),
     "answer": (finals_stage, "write_finals"),

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.pipeline.run import checks_stage, finals_stage, interval, partials_stage
+from spark_jobs.pipeline.run import checks_stage, finals_stage, interval, stage_tasks
 from spark_jobs.store.warehouse import publish_log, warehouse
 from spark_jobs.store.warehouse.schemas import COLUMNS, MARKER, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -404,7 +404,7 @@ SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 min
     before = lab.rows("by_volume")
     lab.write([*steady(), *((65 + minute / 100, "A", 1.0, 100 + minute) for minute in range(50))])
     monkeypatch.setattr(
-        partials_stage, "with_group_limits", lambda requests, _: [replace(one, most_groups=20) for one in requests]
+        stage_tasks, "with_group_limits", lambda requests, _: [replace(one, most_groups=20) for one in requests]
     )
     record = lab.run(version, 60, 90, "crowded")
     assert (record.status, record.revision) == ("published", 2)

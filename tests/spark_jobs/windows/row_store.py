@@ -93,7 +93,7 @@ class Store:
             first = counts[synopsis.per or ()].history_start([query.window for query in queries], begin, end)
             rows = self.stored[synopsis]
             rows = rows.filter(pc.greater_equal(rows["fragment_start"], first))
-            found += finals_of_rows(rows, synopsis, queries, begin, end)
+            found += (answers.rows() for answers in finals_of_rows(rows, synopsis, queries, begin, end))
         return pa.Table.from_batches(found, ANSWERS)
 
 
