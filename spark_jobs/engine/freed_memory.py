@@ -14,11 +14,15 @@ from functools import cache
 MOST_KEPT = 1_000_000_000
 """Bytes of freed memory that a process keeps, and of an array that it reuses."""
 
+SMALL_PAGES = {"NUMPY_MADVISE_HUGEPAGE": "0"}
+"""Environment, read when NumPy is imported, in which it takes no huge pages for arrays: what the system has cleared is
+still in the cache when a small page is filled."""
+
 KEEPING = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_TRIM_THRESHOLD_": str(MOST_KEPT),
     "MALLOC_MMAP_THRESHOLD_": str(MOST_KEPT),
-}
+} | SMALL_PAGES
 """Environment of processes that keep what they free."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -31,7 +35,7 @@ def keep_freed_memory() -> bool:
 
     Not where the C library is not glibc, nor if the environment sets one of the variables: the user decides.
     """
-    if sys.platform != "linux" or KEEPING.keys() & os.environ.keys():
+    if sys.platform != "linux" or (KEEPING.keys() - SMALL_PAGES.keys()) & os.environ.keys():
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):

@@ -56,3 +56,17 @@ def test_processes_are_told_by_their_environment() -> None:
 
 def test_what_the_environment_says_stands() -> None:
     assert told("keep_freed_memory()", {"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"})[0] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="huge pages are Linux's")
+def test_arrays_of_commands_are_of_small_pages() -> None:
+    script = "from spark_jobs.engine.light_imports import arrow_alone; arrow_alone(); "
+    script += "from numpy._core.multiarray import _get_madvise_hugepage as huge; print(huge())"
+    known = {name: value for name, value in os.environ.items() if name not in KEEPING}
+
+    def told_with(**environment: str) -> str:
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, env=known | environment, capture_output=True, text=True, check=True).stdout
+
+    assert told_with() == "False\n"
+    assert told_with(NUMPY_MADVISE_HUGEPAGE="1") == "True\n"
