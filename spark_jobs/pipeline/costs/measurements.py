@@ -210,9 +210,9 @@ def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = N
 
 def _may_hold(file: Mapping[str, Any], stream: str, since: int | None) -> bool:
     """Whether a file's statistics allow for partial rows of a stream, from an instant on."""
-    names, last = (file.get("min.stream"), file.get("max.stream")), file.get("max.fragment_start")
-    is_of_stream = None in names or names[0] <= stream <= names[1]
-    return is_of_stream and (None in (since, last) or last >= since)
+    least, most, last = (file.get(name) for name in ("min.stream", "max.stream", "max.fragment_start"))
+    is_of_stream = least is None or most is None or least <= stream <= most
+    return is_of_stream and (since is None or last is None or last >= since)
 
 
 def _fragments_of(
