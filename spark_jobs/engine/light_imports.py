@@ -15,6 +15,8 @@ from importlib.util import LazyLoader
 from threading import get_ident
 from typing import Any
 
+from spark_jobs.engine.freed_memory import SMALL_PAGES
+
 
 class _Hook:
     """Within it the thread that made it imports some modules otherwise."""
@@ -82,8 +84,10 @@ def numba_alone() -> None:
 
 
 def arrow_alone() -> None:
-    """Load Arrow without pandas, and NumPy without the threads of BLAS: nothing here multiplies matrices."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    """Load Arrow without pandas, and NumPy with small pages and without the threads of BLAS: nothing here multiplies
+    matrices."""
+    for name, value in ({"OPENBLAS_NUM_THREADS": "1"} | SMALL_PAGES).items():
+        os.environ.setdefault(name, value)
     if "pandas" not in sys.modules and "pyarrow" not in sys.modules:
         with Absent("pandas"):
             # Arrow looks for pandas with its first array

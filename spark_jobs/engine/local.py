@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
 
+from spark_jobs.engine.freed_memory import KEEPING, keep_freed_memory
 from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of, shares
 from spark_jobs.store.settings import PROJECT
 
@@ -44,6 +45,7 @@ class LocalWorkers:
         self._point("before tasks")
         counted, parts = counting(task), shares(pieces, most)
         if self.processes == 1 or len(parts) == 1:
+            keep_freed_memory()
             # as one task: what it writes is in fewer files, and rows of one cell are one
             yielded = list(counted(range(pieces)))
         else:
@@ -87,7 +89,7 @@ class _Processes:
                 [sys.executable, "-m", "spark_jobs.pipeline.run.local_workers", *map(str, theirs)],
                 stdin=subprocess.PIPE,
                 pass_fds=theirs,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                env=KEEPING | os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
             )
         self._sockets = [own for own, _ in pairs]
         for own in self._sockets:

@@ -36,6 +36,7 @@ from spark_jobs.engine.configuration import (
     spark_settings,
     user_settings,
 )
+from spark_jobs.engine.freed_memory import KEEPING
 from spark_jobs.engine.shipping import archive
 from spark_jobs.store.settings import PROJECT
 from spark_jobs.store.settings import settings as heddle_settings
@@ -47,14 +48,6 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 JVM_HINT = "Java 17 is needed (`java -version`), and HEDDLE_DRIVER_MEMORY of memory"
-
-WORKERS = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_TRIM_THRESHOLD_": "1000000000",
-    "MALLOC_MMAP_THRESHOLD_": "1000000000",
-}
-"""Environment of the Python workers: large arrays are reused, where giving them back to the system and faulting their
-pages in again took a third of what final aggregation costs."""
 
 
 def start_session(
@@ -113,7 +106,7 @@ def start_context(
             made = spark_settings(quick, is_local, theirs)
             if is_submitted:
                 made = {key: value for key, value in made.items() if key not in AT_START}
-            made |= {f"spark.executorEnv.{key}": value for key, value in WORKERS.items()}
+            made |= {f"spark.executorEnv.{key}": value for key, value in KEEPING.items()}
             is_sent = heddle_settings().spark_code == "archive" and not is_local
             if not is_sent:
                 made["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]

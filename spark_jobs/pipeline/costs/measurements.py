@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import pyarrow.dataset as ds
 from optimizer.synopses.sharing import EVENTS, Profile
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, source_columns
+from spark_jobs.store.warehouse.data_files import opened, reading
 from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import read_split, times_of
@@ -194,19 +196,42 @@ own."""
 def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = None) -> float | None:
     """Stored partial rows of a stream by its stored fragments (a synopsis counts its own), of those from an instant on
     (None: of all); None without any. Of more than :data:`MEASURED_FILES` files some, evenly spread, stand for all."""
-    chosen = ds.field("key").is_valid() & (ds.field("stream") == stream)
-    if since is not None:
-        chosen &= (ds.field("day") >= day_label(since)) & (ds.field("fragment_start") >= since)
-    partials = warehouse.dataset("partials", where=chosen)
-    files = list(partials.get_fragments(filter=chosen))
-    some = files[:: -(-len(files) // MEASURED_FILES) or 1]
-    columns = ["fingerprint", "fragment_start"]
-    tables = [file.to_table(partials.schema, columns, chosen) for file in some]
-    stored = pa.concat_tables(tables) if tables else pa.table({})
-    if len(stored) == 0:
+    first, last = "" if since is None else day_label(since), chr(sys.maxunicode)
+    files = [file for file in warehouse.files("partials", first, last) if _may_hold(file, stream, since)]
+    rows, fragments = 0, list[pa.Table]()
+    for file in files[:: -(-len(files) // MEASURED_FILES) or 1]:
+        count, table = _fragments_of(warehouse, file, stream, since)
+        rows += count
+        fragments.append(table)
+    if not rows:
         return None
-    fragments = stored.group_by(["fingerprint", "fragment_start"]).aggregate([])
-    return len(stored) / len(fragments)
+    return rows / len(pa.concat_tables(fragments).group_by(["fingerprint", "fragment_start"]).aggregate([]))
+
+
+def _may_hold(file: Mapping[str, Any], stream: str, since: int | None) -> bool:
+    """Whether a file's statistics allow for partial rows of a stream, from an instant on."""
+    least, most, last = (file.get(name) for name in ("min.stream", "max.stream", "max.fragment_start"))
+    is_of_stream = least is None or most is None or least <= stream <= most
+    return is_of_stream and (since is None or last is None or last >= since)
+
+
+def _fragments_of(
+    warehouse: Warehouse, file: Mapping[str, Any], stream: str, since: int | None
+) -> tuple[int, pa.Table]:
+    """How many partial rows a file has of a stream, and the fragments that they are of."""
+    place = warehouse.place / "partials" / file["path"]
+    texts = ["key", "stream", "fingerprint"]
+    with reading(place):
+        read = opened(place, size=file["size"], read_dictionary=texts).read([*texts, "fragment_start"])
+    columns = {name: read[name].unify_dictionaries().combine_chunks() for name in texts}
+    keys, streams, synopses = (pc.fill_null(column.indices, -1).to_numpy() for column in columns.values())
+    starts = read["fragment_start"].to_numpy()
+    chosen = (keys >= 0) & (streams == columns["stream"].dictionary.index(stream).as_py())
+    if since is not None:
+        chosen &= starts >= since
+    numbered = pa.table({"fingerprint": synopses[chosen], "fragment_start": starts[chosen]})
+    found = numbered.group_by(numbered.schema.names).aggregate([])
+    return len(numbered), found.set_column(0, "fingerprint", columns["fingerprint"].dictionary.take(found[0]))
 
 
 def log(warehouse: Warehouse, rows: Sequence[dict[str, Any]]) -> None:

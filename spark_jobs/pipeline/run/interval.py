@@ -17,6 +17,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.engine.choice import Engine, engine_of
+from spark_jobs.engine.freed_memory import give_back
 from spark_jobs.pipeline.costs.measurements import FEATURES
 from spark_jobs.pipeline.run import narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
@@ -74,7 +75,10 @@ def run(
     record.checked = level
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(engine.is_cold)}
     record.diagnostics += [warning.to_json() for warning in configured.warnings()]
-    return _run(Run(engine, warehouse, request, record, report, engine.is_started), plan)
+    try:
+        return _run(Run(engine, warehouse, request, record, report, engine.is_started), plan)
+    finally:
+        give_back()
 
 
 _loaded: set[str] = set()

@@ -45,11 +45,14 @@ from spark_jobs.store.warehouse.data_files import BUCKETS
 from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.windows.partials.combining import scatter_add
 from spark_jobs.windows.partials.encoding import (
+    MOST_BYTES,
     READERS,
+    NumberStates,
     StoredLists,
     WrittenLists,
     combined_chunks,
     is_all_numbers,
+    placed_numbers,
     stored_numbers,
     written_numbers,
 )
@@ -132,11 +135,15 @@ class Cells:
 
     def to_store(self) -> Cells:
         """As :meth:`combined`, but by bucket first."""
+        return self._by_bucket()._regrouped()
+
+    def _by_bucket(self) -> Cells:
+        """Groups numbered in the order of their buckets and :attr:`key_texts`, those without rows left out."""
         order = pc.sort_indices(
             pa.table([buckets(self), self.key_texts], names=["bucket", "key"]),
             [("bucket", "ascending"), ("key", "ascending")],
         )
-        return self._arranged(order.to_numpy())._regrouped()
+        return self._arranged(order.to_numpy())
 
     def _by_key(self) -> Cells:
         """Groups numbered in the order of :attr:`key_texts`, those without rows left out."""
@@ -230,12 +237,7 @@ class Cells:
 
     def _regrouped(self, by_time: bool = False) -> Cells:
         """One row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
-        starts, fragment = distinct_of(self.starts)
-        shards, shard = distinct_of(self.shards)
-        parts = [(self.group, self.groups), (fragment, len(starts)), (shard, len(shards))]
-        if by_time:
-            parts[:2] = parts[1::-1]
-        row, cell = numbered_tuples(parts, len(self))
+        row, cell = self._numbered(by_time)
         cells = len(row)
         if cells == len(self):
             return self if bool((row[1:] > row[:-1]).all()) else self.take(row)
@@ -251,6 +253,28 @@ class Cells:
             self._combined_doubles(cell, cells),
             {state: column.combined(state, cell, cells) for state, column in self.others.items()},
         )
+
+    def _numbered(self, by_time: bool = False) -> tuple[Longs, Longs]:
+        """Some row (c,) of each cell, in the order of :meth:`_regrouped`, and the number (n,) of each row's cell."""
+        starts, fragment = distinct_of(self.starts)
+        shards, shard = distinct_of(self.shards)
+        parts = [(self.group, self.groups), (fragment, len(starts)), (shard, len(shards))]
+        if by_time:
+            parts[:2] = parts[1::-1]
+        return numbered_tuples(parts, len(self))
+
+    @property
+    def _without_states(self) -> Cells:
+        """The same cells, of a synopsis that keeps nothing of them."""
+        none = np.empty((len(self), 0))
+        synopsis = replace(self.synopsis, states=())
+        return replace(self, synopsis=synopsis, longs=none.astype(np.int64), doubles=none, others={})
+
+    @property
+    def _number_states(self) -> NumberStates:
+        """The states, if they are all numbers."""
+        sums: list[Any] = [self.others[state] for state in self.synopsis.states if state in self.others]
+        return NumberStates(self.longs, self.doubles, sums)
 
     def _combined_longs(self, cell: Longs, cells: int) -> Longs:
         places = numbers_of(self.synopsis.states)["longs"]
@@ -308,19 +332,18 @@ class Cells:
 
     def encode(self) -> pa.Table:
         """The cells as rows of :data:`PARTIALS`, in their order."""
+        if is_all_numbers(self.others):
+            return self._encoded(written_numbers(self._number_states))
+        written = WrittenLists(self)
+        return self._encoded(None, [written.column(carrier) for carrier in CARRIERS])
+
+    def _encoded(
+        self, numbers: pa.Array | pa.ChunkedArray | None, lists: Sequence[pa.ListArray] | None = None
+    ) -> pa.Table:
+        """The cells as rows of :data:`PARTIALS` with these states."""
         rows = len(self)
         days, number = distinct_of(self.starts // DAY)
         labels = np.datetime_as_string(days.astype("datetime64[D]")) if rows else np.array([], dtype=str)
-        numbers = buckets(self)
-        group = pa.array(self.group)
-        lists = [pa.nulls(rows, PARTIALS.field(carrier).type) for carrier in CARRIERS]
-        states = pa.nulls(rows, pa.binary())
-        if not is_all_numbers(self.others):
-            written = WrittenLists(self)
-            lists = [written.column(carrier) for carrier in CARRIERS]
-        else:
-            sums = {state: self.others[state] for state in self.synopsis.states if state in self.others}
-            states = written_numbers(self.longs, self.doubles, sums)
         return pa.table(
             [
                 pa.array(labels, pa.string()).take(pa.array(number)),
@@ -328,11 +351,11 @@ class Cells:
                 pa.repeat(pa.scalar(self.synopsis.fingerprint), rows),
                 pa.array(self.starts),
                 pa.array(self.ends),
-                self.key_texts.take(group),
+                self.key_texts.take(pa.array(self.group)),
                 pa.array(self.shards),
-                pa.array(numbers[self.group]),
-                *lists,
-                states,
+                pa.array(buckets(self)[self.group]),
+                *(lists or [pa.nulls(rows, PARTIALS.field(carrier).type) for carrier in CARRIERS]),
+                pa.nulls(rows, pa.binary()) if numbers is None else numbers,
             ],
             schema=PARTIALS,
         )
@@ -376,6 +399,23 @@ def concatenated(cells: Sequence[Cells]) -> Cells:
             for state, column in first.others.items()
         },
     )
+
+
+def stored_rows(parts: Sequence[Cells]) -> pa.Table:
+    """Cells of one synopsis (at least one part) as rows to store: ``concatenated(parts).to_store().encode()``.
+
+    If all states are numbers and no cell occurs twice, each part writes its states where they belong in the result:
+    nothing else is copied.
+    """
+    states = [part._number_states for part in parts] if is_all_numbers(parts[0].others) else []
+    is_small = sum(map(len, parts)) * 8 * max((part.widest for part in states), default=0) <= MOST_BYTES
+    if states and is_small:
+        joined = concatenated([part._without_states for part in parts])._by_bucket()
+        row, place = joined._numbered()
+        if len(row) == len(joined):
+            ordered = replace(joined.take(row), synopsis=parts[0].synopsis)
+            return ordered._encoded(placed_numbers(states, place))
+    return concatenated(parts).to_store().encode()
 
 
 def buckets(cells: Cells) -> NDArray[np.int32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
@@ -253,19 +253,28 @@ def _take_rows(words, starts, out):
 
 
 @numba.njit(cache=True)
-def _put_rows(words, starts, rows):
-    for i in range(len(starts)):
-        for column in range(rows.shape[1]):
-            words[starts[i] + column] = rows[i, column]
+def _put_states(words, starts, longs, doubles, heads, tails, used):
+    """Write each row (n,) from its start on: longs, doubles, the heads of its sums, then their words.
 
-
-@numba.njit(cache=True)
-def _put_runs(words, starts, counts, runs):
-    used = 0
+    ``tails``: the words of all sums, one sum after the other; ``used`` (s,): where those of each sum begin.
+    """
     for i in range(len(starts)):
-        for at in range(starts[i], starts[i] + counts[i]):
-            words[at] = runs[used]
-            used += 1
+        at = starts[i]
+        for column in range(longs.shape[1]):
+            words[at + column] = longs[i, column]
+        at += longs.shape[1]
+        for column in range(doubles.shape[1]):
+            words[at + column] = doubles[i, column]
+        at += doubles.shape[1]
+        for column in range(heads.shape[1]):
+            words[at + column] = heads[i, column]
+        at += heads.shape[1]
+        for column in range(heads.shape[1]):
+            count = (((heads[i, column] >> 4) & 4095) + 1) >> 1
+            for word in range(used[column], used[column] + count):
+                words[at] = tails[word]
+                at += 1
+            used[column] += count
 
 
 def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, NDArray[np.float64], dict[State, Any]]:
@@ -307,33 +316,55 @@ def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, 
     return whole, real, exact
 
 
-def written_numbers(longs: Longs, doubles: NDArray[np.float64], sums: Mapping[State, Any]) -> pa.ChunkedArray:
+class NumberStates(NamedTuple):
+    """Rows whose states are all numbers: ``longs`` (n, w), ``doubles`` (n, v), and the exact ``sums`` of doubles."""
+
+    longs: Longs
+    doubles: NDArray[np.float64]
+    sums: Sequence[ExactSums]
+
+    @property
+    def widest(self) -> int:
+        """Numbers of the longest row, at most."""
+        limbs = sum(column.limbs.shape[1] // 2 + 1 for column in self.sums)
+        return self.longs.shape[1] + self.doubles.shape[1] + len(self.sums) + limbs
+
+    def within(self, rows: slice) -> NumberStates:
+        """Those of a slice."""
+        return NumberStates(self.longs[rows], self.doubles[rows], [column.within(rows) for column in self.sums])
+
+
+def written_numbers(states: NumberStates) -> pa.ChunkedArray:
     """The inverse of :func:`stored_numbers`: the longs, the doubles, the heads of the exact sums, then their words."""
-    columns = longs.shape[1] + doubles.shape[1] + len(sums)
-    widest = columns + sum(column.limbs.shape[1] // 2 + 1 for column in sums.values())
-    most = MOST_BYTES // (8 * widest)
-    chunks = []
-    for first in range(0, len(longs), most):
-        part = slice(first, min(first + most, len(longs)))
-        packed = [column.within(part).packed() for column in sums.values()]
-        fixed = [longs[part], doubles[part].view(np.int64), *(heads[:, None] for heads, _, _ in packed)]
-        chunks.append(_rows_of(fixed, [(counts, words) for _, counts, words in packed]))
-    return pa.chunked_array(chunks, pa.binary())
+    rows, most = len(states.longs), MOST_BYTES // (8 * states.widest)
+    cuts = [slice(first, min(first + most, rows)) for first in range(0, rows, most)]
+    return pa.chunked_array(
+        [placed_numbers([states.within(cut)], np.arange(cut.stop - cut.start)) for cut in cuts], pa.binary()
+    )
 
 
-def _rows_of(fixed: Sequence[Longs], tails: Sequence[tuple[Longs, Longs]]) -> pa.BinaryArray:
-    rows, width = len(fixed[0]), sum(columns.shape[1] for columns in fixed)
-    offsets = offsets_of(sum((counts for counts, _ in tails), np.full(rows, width, dtype=np.int64)))
+def placed_numbers(parts: Sequence[NumberStates], places: Longs) -> pa.BinaryArray:
+    """As :func:`written_numbers`, of all parts at once; ``places`` (n,): the row of the result that each of their rows
+    becomes. At most :data:`MOST_BYTES`."""
+    cuts = np.cumsum([0, *(len(part.longs) for part in parts)])
+    packed = [[column.packed() for column in part.sums] for part in parts]
+    lengths = np.empty(len(places), dtype=np.int64)
+    for part, sums, first, last in zip(parts, packed, cuts, cuts[1:], strict=False):
+        width = part.longs.shape[1] + part.doubles.shape[1] + len(sums)
+        lengths[places[first:last]] = sum((counts for _, counts, _ in sums), np.full(last - first, width))
+    offsets = offsets_of(lengths)
     words = np.empty(offsets[-1], dtype="<i8")
-    at = offsets[:-1]
-    for columns in fixed:
-        _put_rows(words, at, columns)
-        at = at + columns.shape[1]
-    for counts, tail in tails:
-        _put_runs(words, at, counts, tail)
-        at = at + counts
+    none = np.empty(0, dtype=np.int64)
+    for part, sums, first, last in zip(parts, packed, cuts, cuts[1:], strict=False):
+        heads = np.empty((last - first, len(sums)), dtype=np.int64)
+        for column, (head, _, _) in enumerate(sums):
+            heads[:, column] = head
+        used = np.cumsum([0, *(len(tail) for _, _, tail in sums)])[: len(sums)]
+        tails = np.concatenate([none, *(tail for _, _, tail in sums)])
+        starts = offsets[places[first:last]]
+        _put_states(words, starts, part.longs, part.doubles.view(np.int64), heads, tails, used)
     buffers = [None, pa.py_buffer((8 * offsets).astype(np.int32)), pa.py_buffer(words)]
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, buffers)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(places), buffers)
 
 
 def is_all_numbers(columns: Mapping[State, Column]) -> bool:

@@ -27,11 +27,11 @@ from spark_jobs.windows.partials.batches import (
     terms_of,
     thinned,
 )
-from spark_jobs.windows.partials.cells import Cells, concatenated
+from spark_jobs.windows.partials.cells import Cells, concatenated, stored_rows
 from spark_jobs.windows.partials.derivation import completed
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.kernels import Coded, numbered_cells, selected, those_of
-from spark_jobs.windows.partials.states import Column, class_of, numbers_of
+from spark_jobs.windows.partials.states import NUMBERS, Column, class_of, numbers_of
 from spark_jobs.windows.partials.values import Batch
 
 
@@ -299,29 +299,59 @@ class LiftingGroup:
         distinct, _, groups = distinct_rows(columns, sum(count for _, count in parts))
         return distinct, groups
 
-    def cells(self, most: int) -> Iterator[Cells]:
-        """The cells of each span as they are to be stored; those that others can be rolled up from are kept within
-        ``most`` bytes, beside the atoms, which all can."""
+    def tables(self, most: int) -> Iterator[pa.Table]:
+        """The rows of each span to store; ``most`` as for :meth:`cells`."""
         if not self.blocks:
             return
         if len(self.spans) > 1:
             self.merge()
-        atoms = concatenated(self.blocks)
-        self.blocks, kept = [atoms], 0
-        done: list[tuple[FillRequest, Cells]] = [(FillRequest(self.synopsis, self.begin, self.end), atoms)]
-        for span in sorted(self.spans, key=_detail, reverse=True):
+        rest = []
+        for span in self.spans:
+            if self._has_atoms(span):
+                yield stored_rows([block.rolled_up(span.synopsis) for block in self.blocks])
+            else:
+                rest.append(span)
+        yield from (cells.encode() for cells in self._cells(rest, most) if len(cells))
+
+    def _has_atoms(self, span: FillRequest) -> bool:
+        """Whether a span's cells are the atoms, with all their states or some, and all numbers."""
+        same = replace(span.synopsis, states=self.synopsis.states)
+        is_all = (span.begin, span.end) == (self.begin, self.end) and _gives(same, self.synopsis)
+        return is_all and span.into is None and all(class_of(state) in NUMBERS for state in span.synopsis.states)
+
+    def cells(self, most: int) -> Iterator[Cells]:
+        """The cells of each span as they are to be stored; those that others can be rolled up from are kept within
+        ``most`` bytes, beside the blocks, from which all can."""
+        if not self.blocks:
+            return
+        if len(self.spans) > 1:
+            self.merge()
+        yield from self._cells(self.spans, most)
+
+    def _cells(self, spans: Sequence[FillRequest], most: int) -> Iterator[Cells]:
+        kept, done = 0, list[tuple[FillRequest, Cells]]()
+        for span in sorted(spans, key=_detail, reverse=True):
             parents = [
                 cells
                 for parent, cells in done
                 if _gives(parent.synopsis, span.synopsis) and parent.begin <= span.begin and span.end <= parent.end
             ]
-            parent = min(parents, key=len)
-            mine = parent.rolled_up(span.synopsis, span.begin, span.end).to_store()
+            parts = [min(parents, key=len)] if parents else self.blocks
+            mine = _rolled_up(parts, span).to_store()
             kept += mine.size
             if kept <= most:
                 done.append((span, mine))
             stored = thinned(mine)
             yield stored if span.into is None else completed(stored, span.into, span.is_counted)
+
+
+def _rolled_up(parts: Sequence[Cells], span: FillRequest) -> Cells:
+    """The cells of a span in any order, from parts that have finer ones. Several parts are made small before they are
+    joined."""
+    found = [part.rolled_up(span.synopsis, span.begin, span.end) for part in parts]
+    if len(parts) > 1:
+        found = [fewer if fewer is part else fewer.merged() for fewer, part in zip(found, parts, strict=True)]
+    return concatenated(found)
 
 
 def _is_beyond(span: FillRequest, groups: int) -> bool:

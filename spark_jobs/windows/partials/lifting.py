@@ -92,19 +92,25 @@ class Lifting:
 
     def tables(self) -> Iterator[pa.Table]:
         """What was lifted since the last call, as rows of :data:`PARTIALS`."""
-        for cells in self.cells():
-            yield cells.encode()
+        self._finish()
+        yield from self._taken()
 
     def cells(self) -> Iterator[Cells]:
         """The cells of each synopsis since the last call, as they are to be stored; those that failed have none."""
-        self._lift_waiting()
-        self._check_groups(final=True)
-        yield from self._taken()
-
-    def _taken(self) -> Iterator[Cells]:
-        """The cells of the blocks so far, which are forgotten."""
+        self._finish()
         for family in self.families:
             yield from (cells for cells in family.cells(self.memory.cells) if len(cells))
+            family.forget()
+
+    def _finish(self) -> None:
+        """Lift what waits, and drop what has too many groups."""
+        self._lift_waiting()
+        self._check_groups(final=True)
+
+    def _taken(self) -> Iterator[pa.Table]:
+        """The rows to store of the blocks so far, which are forgotten."""
+        for family in self.families:
+            yield from family.tables(self.memory.cells)
             family.forget()
 
     @property
@@ -118,7 +124,7 @@ class Lifting:
 
     def _make_room(self) -> None:
         if self.write is not None and self.is_full:
-            self.write(cells.encode() for cells in self._taken())
+            self.write(self._taken())
 
     def _lift_waiting(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -225,5 +231,5 @@ def partials_of(batches: Iterable[pa.RecordBatch], stream: Stream, spans: Sequen
     lifting = Lifting(stream, spans)
     for batch in batches:
         lifting.add(batch)
-    found = [cells.encode() for cells in lifting.cells()]
+    found = list(lifting.tables())
     return pa.concat_tables(found) if found else PARTIALS.empty_table()

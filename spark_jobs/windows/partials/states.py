@@ -197,6 +197,10 @@ def class_of(state: State) -> type[Fixed] | type[ExactSums] | type[Texts] | type
     return Texts if state.carrier == "texts" else Fixed
 
 
+NUMBERS: tuple[type, ...] = (Fixed, ExactSums)
+"""Classes of states that are stored as numbers alone."""
+
+
 def numbers_of(states: Iterable[State]) -> dict[str, dict[State, int]]:
     """The first column of each state of numbers in the matrix of its carrier, in the order of the states."""
     found: dict[str, dict[State, int]] = {"longs": {}, "doubles": {}}

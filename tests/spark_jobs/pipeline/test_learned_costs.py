@@ -29,7 +29,9 @@ from spark_jobs.pipeline.costs.learned import (
     Predicted,
     known_costs,
 )
-from spark_jobs.pipeline.costs.measurements import Measured, Recorded, newest_costs
+from spark_jobs.pipeline.costs.measurements import Measured, Recorded, groups_per_fragment, newest_costs
+from spark_jobs.store.warehouse.data_files import write_files
+from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -297,3 +299,53 @@ def test_predictions_are_judged_that_were_made_from_enough_runs(count: int, judg
 def test_an_interval_is_measured_from_enough_judged_predictions(count: int, is_measured: bool) -> None:
     runs = [recorded(features_of(random.Random(seed)), SHIPPED, predicted=1.0) for seed in range(count)]
     assert learned(runs).predict(features_of(random.Random(1)), "plan").is_measured is is_measured
+
+
+# ------------------------------------------------------------------------------------------------- groups
+partial_rows = st.lists(
+    st.tuples(
+        st.sampled_from(["flights", "trades"]),
+        st.sampled_from(["coarse", "fine"]),
+        st.integers(-2, 2),
+        st.sampled_from([None, "[]", '["A"]', '["B"]']),
+    ),
+    max_size=20,
+)
+
+
+def stored_partial_row(stream: str, synopsis: str, at: int, key: str | None) -> dict[str, Any]:
+    """A partial row; without a key, what says that a span is complete."""
+    return {
+        "day": "2013-07-01" if at >= 0 else "2013-06-30",
+        "stream": stream,
+        "fingerprint": synopsis,
+        "fragment_start": DAY + at * SECOND,
+        "fragment_end": DAY + (at + 1) * SECOND,
+        "key": key,
+        "shard": None if key is None else 1,
+        "bucket": -1 if key is None else 7,
+        "longs": [1],
+        "doubles": [],
+        "texts": ["content"],
+    }
+
+
+@given(files=st.lists(partial_rows, max_size=3), since=st.none() | st.integers(-2, 2))
+def test_groups_are_counted_by_fragment(
+    files: list[list[tuple[str, str, int, str | None]]], since: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    warehouse = Warehouse.open(tmp_path_factory.mktemp("groups") / "warehouse")
+    tables = [pa.Table.from_pylist([stored_partial_row(*row) for row in rows], schema=PARTIALS) for rows in files]
+    written = [file for table in tables for file in write_files(warehouse.path("partials"), table)]
+    if written:
+        days = ("2013-06-30", "2013-07-01")
+        warehouse.replace("partials", written, days, lambda rows: pa.array([False] * len(rows)), "/".join(days), None)
+    first = None if since is None else DAY + since * SECOND
+    chosen = [
+        (synopsis, at)
+        for rows in files
+        for stream, synopsis, at, key in rows
+        if stream == "trades" and key is not None and (since is None or at >= since)
+    ]
+    expected = len(chosen) / len(set(chosen)) if chosen else None
+    assert groups_per_fragment(warehouse, "trades", first) == expected

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.instants import DAY
@@ -36,9 +37,10 @@ from spark_jobs.store.warehouse.data_files import BUCKET_ROWS, BUCKETS, bucket_o
 from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.windows.finals.passes import _slices
 from spark_jobs.windows.partials import encoding
-from spark_jobs.windows.partials.cells import Cells, buckets, buckets_of, concatenated, fragments_of
+from spark_jobs.windows.partials.cells import Cells, buckets, buckets_of, concatenated, fragments_of, stored_rows
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.lifting import Lifting, partials_of
+from spark_jobs.windows.partials.states import Fixed, class_of
 from tests.former_rows import as_lists
 from tests.sizes import examples
 from tests.spark_jobs.windows.expected_cells import content, expected, same
@@ -66,6 +68,14 @@ def stored(span: FillRequest, found: Sequence[dict[str, Any]], where: Sequence[i
     )
 
 
+def lifted_cells(span: FillRequest, batch: pa.RecordBatch) -> list[Cells]:
+    """The cells of some events, in the order in which they were lifted."""
+    lifting = Lifting(STREAM, [span])
+    lifting.add(batch)
+    lifting._finish()
+    return [block for family in lifting.families for block in family.blocks]
+
+
 def bits(cells: Cells | pa.Table) -> str:
     """All of them as stored, bit by bit: NaN equals itself and the zeros are told apart."""
     rows = (cells.encode() if isinstance(cells, Cells) else cells).to_pylist()
@@ -85,6 +95,33 @@ def test_cells_are_read_as_they_were_stored(found: list[dict[str, Any]], where: 
     some = rows.slice(1, 3)
     coded = some.set_column(rows.schema.names.index("key"), "key", some["key"].dictionary_encode())
     assert bits(Cells.decode(span.synopsis, coded)) == bits(some)
+
+
+@MANY
+@given(rows_of_events, cuts, spans(), st.booleans(), st.booleans())
+def test_parts_write_the_rows_that_they_have_when_they_are_joined(
+    found: list[dict[str, Any]], where: list[int], span: FillRequest, is_ordered: bool, is_of_numbers: bool
+) -> None:
+    if is_ordered:
+        # most cells are in one part
+        found = sorted(found, key=lambda event: event["at"] or 0)
+    if is_of_numbers:
+        states = tuple(each for each in span.synopsis.states if class_of(each) in (Fixed, ExactSums))
+        span = replace(span, synopsis=replace(span.synopsis, states=states))
+    parts = [part for batch in pieces(found, where) for part in lifted_cells(span, batch)]
+    if parts:
+        assert bits(stored_rows(parts)) == bits(concatenated(parts).to_store())
+
+
+def test_parts_without_cells_in_common_are_not_joined_with_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = simple("symbol", states=(state("exact_sum", "price"), state("max", "price"), state("sum", "volume")))
+    span = FillRequest(made, -40 * SECOND, 40 * SECOND)
+    prices = [(31, "B", 0.1), (31, "A", 1e300), (2, "A", -1e-9), (2, "B", 7.0), (17, "B", None)]
+    batches = [events({"at": at, "symbol": name, "price": price, "volume": at}) for at, name, price in prices]
+    parts = [part for batch in batches for part in lifted_cells(span, batch)]
+    joined = bits(concatenated(parts).to_store())
+    monkeypatch.setattr(Cells, "to_store", None)
+    assert bits(stored_rows(parts)) == joined
 
 
 @MANY
