@@ -11,6 +11,9 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import Workload
 
+MOVED = Fraction(3, 2)
+"""Factor by which groups per event of a sample may move before a plan is searched again."""
+
 
 @dataclass(frozen=True)
 class Searched:
@@ -71,8 +74,9 @@ def reused(
     than f, and none cheaper by more than g: the plan in force costs at most f·g times as much, compared with any
     other, as when it was searched. Of sequences of k events the product has k rates.
 
-    ``densities``: those of :class:`Searched` now. The rows of a synopsis are about proportional to them, so they count
-    as another factor. A sample is taken only if all else would keep the plan. How much filters overlap is not compared.
+    ``densities``: those of :class:`Searched` now. A sample differs from day to day, so a plan is searched again only if
+    they have moved against one another, or all together, by more than :data:`MOVED`. The sample is taken only if all
+    else would keep the plan. How much filters overlap is not compared.
     """
     read = {query.stream for query in workload.queries}
     streams = tuple(stream for stream in workload.streams if stream.name in read)
@@ -98,11 +102,10 @@ def reused(
         if factor is None:
             return None
         excess *= factor
-    limit = 1 + Fraction(tolerance)
-    if excess > limit:
+    if excess > 1 + Fraction(tolerance):
         return None
-    sampled = _spread(dict(searched.densities), densities())
-    if sampled is None or excess * sampled > limit:
+    moved = _spread(dict(searched.densities), densities())
+    if moved is None or moved > MOVED:
         return None
     by_name = {query.name: query for query in workload.queries}
     trees = tuple(replace(tree, queries=tuple(by_name[query.name] for query in tree.queries)) for tree in plan.trees)
