@@ -23,7 +23,7 @@ from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import settings
-from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime, bucket_rows
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
@@ -223,10 +223,11 @@ def _lifted(
     wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     events = sum(split.rows_about() for split in wanted)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
-    task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
     width = tasks_for(events, run.workers.width, len(wanted))
     tasks = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
     parts = parts_of([split.rows_about() for split in wanted], width, tasks)
+    memory = settings().task_memory
+    task = lift_task(stream, wanted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
     outcome = done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]

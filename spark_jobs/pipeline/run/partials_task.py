@@ -11,7 +11,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
 from spark_jobs.pipeline.run.window_kinds import KINDS
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
-from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+from spark_jobs.store.warehouse.data_files import BUCKET_ROWS, DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.streams.sources.decoding import read_each, times_of
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
@@ -37,6 +37,7 @@ def lift_task(
     memory: TaskMemory = TASK_MEMORY,
     newer: tuple[int, int] | None = None,
     is_counted: bool = False,
+    group_rows: int = BUCKET_ROWS,
 ) -> Task:
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
@@ -46,7 +47,7 @@ def lift_task(
     the slabs need (:mod:`spark_jobs.windows.partials.slabs`) whose events it may hold.
     It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and those
     in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the :class:`EventCounts` of
-    the slabs' spans.
+    the slabs' spans. ``group_rows``: of the row groups of its files, about.
     """
     requests = [request for slab in slabs for request in slab]
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
@@ -63,7 +64,7 @@ def lift_task(
         for at, slab in enumerate(slabs):
             for request in slab:
                 by_class.setdefault((at, KINDS[request.synopsis.kind].lifting()), []).append(request)
-        writing = PartialsFiles(root, memory)
+        writing = PartialsFiles(root, memory, group_rows)
         share = TaskMemory(memory.bytes // len(by_class))
         liftings: list[list[Any]] = [[] for _ in slabs]
         for (at, lifting), filled in by_class.items():
