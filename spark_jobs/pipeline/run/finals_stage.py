@@ -169,7 +169,7 @@ def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -
     alone = min(width, -(-answers // ANSWERS_A_TASK))
     if alone <= 1 and width <= BUCKETS:
         return [Slice(tuple(timed), begin, by_bucket())]
-    found = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, -(-width // BUCKETS))]
+    found = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, max(1, width // BUCKETS))]
     return found + [Slice(parts, begin, (frozenset(range(BUCKETS)),)) for parts in _spread(single, max(1, alone))]
 
 

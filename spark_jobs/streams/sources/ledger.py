@@ -33,7 +33,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +57,7 @@ from spark_jobs.streams.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.streams.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.decoding import of_each_layout, read_split, times_of
+from spark_jobs.streams.sources.file_statuses import status_of
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.listings import first_table, listed_as, named_alike
@@ -719,7 +719,7 @@ def _modified(stream: Stream, split: Split) -> int:
     if split.version is not None:
         return split.version.modified
     with file_errors(stream, split.path):
-        return Path(split.path).stat().st_mtime_ns // 1000
+        return status_of(split.path).st_mtime_ns // 1000
 
 
 def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[tuple[int, int]]:

@@ -23,6 +23,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Available, spread, unavailable
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.arrivals import Arrival
+from spark_jobs.streams.sources.file_statuses import status_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.listings import first_table
 from spark_jobs.streams.sources.splits import Split
@@ -152,7 +153,7 @@ def _of_folder(
     statuses: dict[str, str] = {}
     for path in listings:
         with file_errors(stream, path):
-            status = Path(path).stat()
+            status = status_of(path)
             statuses[path] = f"{status.st_ino}|{status.st_ctime_ns}"
     identities: dict[str, str] = {}
     for path, split in listings.items():
