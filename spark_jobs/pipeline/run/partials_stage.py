@@ -18,7 +18,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, StageOutcome, Task, tasks_for
 from spark_jobs.pipeline.run import narrowing, preparation, rows_stage
 from spark_jobs.pipeline.run.derivation_task import derivation_task
-from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, events_of_slab, lift_task
+from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, PartedSplits, events_of_slab, lift_task
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.pipeline.run.window_kinds import KINDS
@@ -227,7 +227,8 @@ def _lifted(
     tasks = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
     parts = parts_of([split.rows_about() for split in wanted], width, tasks)
     memory = settings().task_memory
-    task = lift_task(stream, wanted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
+    parted = PartedSplits(wanted, parts) if len(parts) > 1 else wanted
+    task = lift_task(stream, parted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
     outcome = done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -24,6 +26,24 @@ UNTIMED, NEWER = "untimed", "newer"
 """What :func:`lift_task` counts besides the events of each slab."""
 
 
+class PartedSplits:
+    """Splits in parts, of which a task decodes only the one that it works on: there may be ten thousand splits."""
+
+    def __init__(self, splits: Sequence[Split], parts: Sequence[range]) -> None:
+        self._starts = [part.start for part in parts]
+        self._encoded = [pickle.dumps(splits[part.start : part.stop]) for part in parts]
+        self._decoded: tuple[int, Sequence[Split]] = -1, ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_decoded": (-1, ())}
+
+    def __getitem__(self, number: int) -> Split:
+        part = bisect_right(self._starts, number) - 1
+        if self._decoded[0] != part:
+            self._decoded = part, pickle.loads(self._encoded[part])
+        return self._decoded[1][number - self._starts[part]]
+
+
 def events_of_slab(at: int) -> str:
     """The name of what is counted of a slab, by its number."""
     return f"events of slab {at}"
@@ -31,7 +51,7 @@ def events_of_slab(at: int) -> str:
 
 def lift_task(
     stream: Stream,
-    splits: list[Split],
+    splits: Sequence[Split] | PartedSplits,
     slabs: Sequence[Slab],
     root: str,
     memory: TaskMemory = TASK_MEMORY,

@@ -118,10 +118,9 @@ def test_a_changed_byte_is_noticed_by_tasks(tmp_path: Path, workers: SparkWorker
 def test_a_broken_file_and_a_lacking_column_are_the_same_errors(tmp_path: Path, workers: SparkWorkers) -> None:
     stream = source(tmp_path / "events")
     unfit = plan_of(replace(stream, schema=(*SCHEMA, ("side", STRING))), QUERIES.replace("symbol", "side"))
-    (tmp_path / "broken").mkdir()
-    broken = replace(stream, source=replace(stream.source, path=str(tmp_path / "broken")))
-    for number in range(FILES):
-        (tmp_path / "broken" / f"{number}.parquet").write_bytes(b"PAR1 and nothing else")
+    broken = source(tmp_path / "broken")
+    # of several broken files that of the task that fails first is named
+    (tmp_path / "broken" / "4.parquet").write_bytes(b"PAR1 and nothing else")
     for plan in (unfit, plan_of(broken)):
         here, tasks = (
             listed(Warehouse.open(tmp_path / "warehouse"), plan, CLOCK, available=available)
