@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -11,41 +11,49 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import Workload
 
+MOVED = Fraction(3, 2)
+"""Factor by which groups per event of a sample may move before a plan is searched again."""
+
 
 @dataclass(frozen=True)
 class Searched:
     """What a search was given besides the queries, and what came of it.
 
     ``model``: before samples told it more. ``excess``: by how much the plan that was chosen costs more than the one
-    from scratch, as their ratio.
+    from scratch, as their ratio. ``densities``: what samples of the streams' events say
+    (:meth:`optimizer.synopses.sharing.Profile.densities`), by stream and number.
     """
 
     algorithm: str
     model: CostModel
     rates: tuple[tuple[str, Fraction], ...]
     excess: Fraction
+    densities: tuple[tuple[str, Fraction], ...] = ()
 
     @classmethod
-    def of(cls, plan: SharingPlan, model: CostModel) -> Searched:
+    def of(cls, plan: SharingPlan, model: CostModel, densities: Mapping[str, Fraction] | None = None) -> Searched:
         """Of a search that has just ended with ``plan``."""
         scratch = plan.from_scratch if plan.from_scratch is not None else plan.cost
-        return cls(plan.algorithm, model, plan.rates, max(plan.cost / scratch, Fraction(1)) if scratch else Fraction(1))
+        excess = max(plan.cost / scratch, Fraction(1)) if scratch else Fraction(1)
+        return cls(plan.algorithm, model, plan.rates, excess, tuple((densities or {}).items()))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data; :meth:`from_json` gives an equal value back."""
-        rates = {name: str(rate) for name, rate in self.rates}
         return {
             "algorithm": self.algorithm,
             "model": self.model.to_json(),
-            "rates": rates,
+            "rates": {name: str(rate) for name, rate in self.rates},
             "excess": str(self.excess),
+            "densities": {name: str(density) for name, density in self.densities},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Searched:
         """Raises KeyError, TypeError, ValueError or AttributeError for data of another form."""
-        rates = tuple((name, Fraction(rate)) for name, rate in data["rates"].items())
-        return cls(data["algorithm"], CostModel.from_json(data["model"]), rates, Fraction(data["excess"]))
+        rates, densities = (
+            tuple((name, Fraction(amount)) for name, amount in data[key].items()) for key in ("rates", "densities")
+        )
+        return cls(data["algorithm"], CostModel.from_json(data["model"]), rates, Fraction(data["excess"]), densities)
 
 
 def reused(
@@ -56,6 +64,7 @@ def reused(
     algorithm: str,
     model: CostModel,
     tolerance: float,
+    densities: Callable[[], Mapping[str, Fraction]] = dict,
 ) -> SharingPlan | None:
     """The plan in force, for queries of the same meaning, if a search would keep it; None if it has to be searched.
 
@@ -65,8 +74,9 @@ def reused(
     than f, and none cheaper by more than g: the plan in force costs at most f·g times as much, compared with any
     other, as when it was searched. Of sequences of k events the product has k rates.
 
-    What is not compared is the sample of events by which filters and group-bys share synopses: it is taken again when
-    a plan is searched.
+    ``densities``: those of :class:`Searched` now. A sample differs from day to day, so a plan is searched again only if
+    they have moved against one another, or all together, by more than :data:`MOVED`. The sample is taken only if all
+    else would keep the plan. How much filters overlap is not compared.
     """
     read = {query.stream for query in workload.queries}
     streams = tuple(stream for stream in workload.streams if stream.name in read)
@@ -93,6 +103,9 @@ def reused(
             return None
         excess *= factor
     if excess > 1 + Fraction(tolerance):
+        return None
+    moved = _spread(dict(searched.densities), densities())
+    if moved is None or moved > MOVED:
         return None
     by_name = {query.name: query for query in workload.queries}
     trees = tuple(replace(tree, queries=tuple(by_name[query.name] for query in tree.queries)) for tree in plan.trees)

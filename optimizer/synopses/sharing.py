@@ -40,6 +40,11 @@ Together = tuple[tuple[str, ...], ...]
 """Names of queries that share a synopsis; only synopses of several families are named."""
 
 
+LEAST_SHARE = 0.1
+"""A family with fewer rows than this share of the mean of all counts as having so many in a comparison of samples: all
+such families together matter less than that to a plan."""
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
     """A sample of a stream: events that follow one another.
@@ -63,6 +68,18 @@ class Profile:
     def shards(self, filters: Iterable[Expression | None]) -> int:
         """Distinct signatures of some filters among the events of the sample, without tuples that satisfy none."""
         return self._count((), tuple((filter, ()) for filter in filters), EVENTS)[1]
+
+    def densities(self, queries: Sequence[ACQ]) -> list[float]:
+        """Groups of each family of some queries per event of the sample; empty if there is only one family.
+
+        Rare families count as :data:`LEAST_SHARE` says.
+        """
+        families = list(families_of(queries))
+        if len(families) < 2:
+            return []
+        each = np.array([self.rows((), [family]) for family in families]) / (self.rate or 1.0)
+        found: list[float] = np.maximum(each, LEAST_SHARE * each.mean()).tolist()
+        return found
 
     def _count(self, edges: tuple[Progression, ...], families: tuple[Family, ...], events: int) -> tuple[float, int]:
         predicates = frozenset(filter for filter, _ in families)

@@ -61,6 +61,7 @@ class Engine:
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
         self._workers = given
+        self._early: tuple[str, Workers] | None = None
         self._runs, self._first_memory = 0, 0
         self.choice = Decision("local", "")
 
@@ -93,6 +94,18 @@ class Engine:
         """What :meth:`decide` would take. Raises as :meth:`fixed`."""
         return self.fixed() or _by_amount(amount)
 
+    def early(self, group: str) -> Workers | None:
+        """The workers of a run before it is known how much it reads; None: that decides what they are.
+
+        ``group``: as of :meth:`decide`. Raises as that.
+        """
+        chosen = self.fixed()
+        if chosen is None or chosen.name != "spark":
+            return None
+        if self._early is None or self._early[0] != group:
+            self._early = group, self.decide(0.0, group)
+        return self._early[1]
+
     def decide(self, amount: float, group: str) -> Workers:
         """The workers of a run that reads so many events and rows. ``group``: what its jobs are known by, its id.
 
@@ -101,6 +114,9 @@ class Engine:
         self.choice = self.expected(amount)
         if self._given is not None:
             return self._given
+        if self._early is not None and self._early[0] == group and self.choice.name == "spark":
+            workers, self._early = self._early[1], None
+            return workers
         if self.choice.name == "spark":
             self._close_workers()
             self._start()
@@ -196,7 +212,7 @@ class Engine:
                 # a JVM that was killed has ended already
                 with suppress(Exception):
                     started.stop()
-        self._session = self._context = None
+        self._session = self._context = self._early = None
         self._runs, self._first_memory = 0, 0
 
     def _close_workers(self) -> None:

@@ -6,9 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from optimizer.errors.diagnostics import count as number_of
+from spark_jobs.store.warehouse.publish_log import coded_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,3 +151,35 @@ def shares(pieces: int, most: int) -> list[range]:
     """The numbers 0 .. ``pieces`` - 1 as at most ``most`` runs of about the same length."""
     tasks = min(pieces, most)
     return [range(pieces * at // tasks, pieces * (at + 1) // tasks) for at in range(tasks)]
+
+
+T = TypeVar("T")
+
+Available = Callable[[], "Workers | None"]
+"""Returns the workers of a run before it is known how much it reads; None: that decides what they are."""
+
+
+def unavailable() -> None:
+    """The :data:`Available` of whoever has no workers."""
+
+
+def spread(
+    work: Callable[[Sequence[int]], T], pieces: int, tasks: int, available: Available, description: str
+) -> list[T]:
+    """Do some work for the numbers 0 .. ``pieces`` - 1, in consecutive shares, and return its results in their order.
+
+    If more than one of ``tasks`` is worth its start and workers are available, each share is a task; else this process
+    does it all at once. Raises what the work raises, as a coded error.
+    """
+    workers = available() if tasks > 1 else None
+    if workers is None:
+        return [work(range(pieces))]
+
+    def task(numbers: Iterable[int], count: Count) -> Iterator[T]:
+        if share := list(numbers):
+            yield work(share)
+
+    try:
+        return workers.run(task, pieces, min(tasks, workers.width), description).results
+    except Exception as error:
+        raise coded_error(error) from error

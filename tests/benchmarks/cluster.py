@@ -1,16 +1,17 @@
 """How runs spread over a cluster: measured on two workers of one core each, and simulated for larger ones.
 
     python -m tests.benchmarks.cluster workers [--events N] [--rounds N] [--queries N]
-    python -m tests.benchmarks.cluster simulate [--events N] [--queries N]
+    python -m tests.benchmarks.cluster simulate [--events N] [--queries N] [--days N ...] [--cores N ...]
 
 ``workers``: a standalone master and two workers on loopback; the same run with one core and with two, in turns.
 
-``simulate``: measures what each task of a run takes, one after the other on one core, and what the driver does alone,
-once with few splits and once with many, and prints what the driver does alone in each stage. Then prints for 16, 64 and
-256 cores how long the run over a day of 1 and of 10 billion events would take, which stage takes how much of that, and
-what share of the cores' time is work. Tasks go to the core that is free first. What a split costs is taken from those
-measured; what grows with splits (files that the final stage opens, the driver's lists) by the line through both
-measurements; what Spark takes to start a task, and a worker to begin one, is that of empty tasks.
+``simulate``: does real runs with the splits of a day of 1 or 10 billion events and the number of cores of a cluster,
+one task after the other on one core, and lays the tasks out on the cores. Each split has some thousand events and says
+that it has a million, so the run divides its work, lists, plans, draws its sample and commits as it would. What a
+million events cost (to lift, to read for the sample, to checksum) comes from a run over whole files and is laid on the
+splits. Everything is CPU seconds, so other work on the machine changes little. Tasks and their outcomes are encoded as
+Spark does; tasks go to the core that is free first. Prints what each stage takes, and what part of the cores' time is
+work.
 """
 
 from __future__ import annotations
@@ -18,35 +19,42 @@ from __future__ import annotations
 import argparse
 import heapq
 import os
+import pickle
 import random
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pyspark
+from pyspark import cloudpickle
 from rich.console import Console
 from rich.table import Table
 
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
-from spark_jobs.audit.checks import recompute, suite
-from spark_jobs.audit.checks.staged_answers import ANSWERS_A_TASK
+from spark_jobs.audit.checks import recompute
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
 from spark_jobs.pipeline.planning.publication import publish_plan
-from spark_jobs.pipeline.run import partials_stage, preparation, stage_tasks
-from spark_jobs.store.warehouse.data_files import BUCKETS
+from spark_jobs.pipeline.run import partials_stage
+from spark_jobs.pipeline.run.interval import run
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources import recognition
+from spark_jobs.streams.sources.formats import parquet
 from tests.benchmarks.peers import INTERVAL, plan_of, shared_run
 from tests.benchmarks.trades import generate, workload_of
 
@@ -137,176 +145,262 @@ def workers(events: int, rounds: int, queries: int, console: Console) -> None:
 
 
 # ------------------------------------------------------------------------------------------- simulation
-STAGES = ("partials", "finals", "sampled answers", "sampled events")
+STAGES = ("list", "contents", "partials", "finals", "sampled answers", "sampled events")
 """The stages that have tasks: the audit reads its sample of answers and of events by tasks, too."""
+
+IN_STAGE = {"list": STAGES[:2], "partials": STAGES[2:3], "finals": STAGES[3:4], "audit": STAGES[4:]}
+"""Which of them are done in which stage of a run's record."""
+
+SPLIT_EVENTS = 1_000_000
+"""Events of each split of a simulated day."""
+
+DAYS = (10**9, 10**10)
+"""Events of the days that are simulated."""
+
+CORES = (16, 64, 256)
+"""Cores of the clusters that are simulated."""
 
 
 def stage_of(description: str) -> str:
     """The stage that a job does."""
     first = description.split()[0]
     if first == "sample":
-        return STAGES[2] if "file" in description else STAGES[3]
-    return first
+        return "sampled answers" if "file" in description else "sampled events"
+    return "contents" if "contents" in description else first
 
 
-@dataclass
+@dataclass(frozen=True)
+class Done:
+    """A task of a stage: how many pieces of work it did, the CPU ``seconds`` that it took, and those of them in which
+    it was ``decoded``."""
+
+    pieces: int
+    seconds: float
+    decoded: float
+
+
+class Timing(LocalWorkers):
+    """Workers that do the tasks of a cluster of ``cores`` here, one after the other, and measure each; ``is_split``:
+    each piece of work is a task of its own."""
+
+    def __init__(self, cores: int, is_split: bool) -> None:
+        super().__init__()
+        # else a run would not use them before it knows how much it reads
+        self.name = "simulated"
+        self._cores, self._is_split = cores, is_split
+        self.stages: dict[str, list[Done]] = defaultdict(list)
+
+    @property
+    def width(self) -> int:
+        return self._cores
+
+    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
+        if pieces == 0:
+            return StageOutcome([])
+        encoded, yielded = cloudpickle.dumps(counting(task)), list[Any]()
+        for numbers in shares(pieces, pieces if self._is_split else most):
+            begun = time.process_time()
+            work = pickle.loads(encoded)
+            decoded = time.process_time()
+            outcomes = pickle.dumps(list(work(numbers)))
+            done = Done(len(numbers), time.process_time() - begun, decoded - begun)
+            self.stages[stage_of(description)].append(done)
+            yielded += pickle.loads(outcomes)
+        return outcome_of(yielded)
+
+
+@dataclass(frozen=True)
 class Measured:
-    """Seconds of each task by stage, and of the driver alone by stage; the ``answers``."""
+    """The tasks of a run by stage; CPU seconds of the driver ``alone`` by stage; wall and CPU seconds of the run."""
 
-    tasks: dict[str, list[float]] = field(default_factory=dict)
-    alone: dict[str, float] = field(default_factory=dict)
-    answers: int = 0
+    tasks: dict[str, list[Done]]
+    alone: dict[str, float]
+    wall: float
+    cpu: float
+
+
+BEGINNINGS = {
+    "listing sources": "list",
+    "scanning events": "partials",
+    "answering queries": "finals",
+    "checking the answers": "audit",
+    "publishing": "publish",
+}
+"""The stages of a run, by what it reports when they begin."""
+
+
+def measured(stream: Stream, plan: Any, root: Path, cores: int, is_split: bool = False) -> Measured:
+    """What a run takes, task by task."""
+    timing, marks = Timing(cores, is_split), list[tuple[str, float]]()
+    house = Warehouse.open(root)
+    version, _ = publish_plan(house, replace(plan, workload=replace(plan.workload, streams=(stream,))))
+
+    def report(line: str) -> None:
+        if line in BEGINNINGS:
+            marks.append((BEGINNINGS[line], time.process_time()))
+
+    begun, wall = time.process_time(), time.perf_counter()
+    begin, end = INTERVAL
+    run(Engine("simulated", given=timing), house, version, begin, end, "bench", as_of=end + DAY, report=report)
+    wall = time.perf_counter() - wall
+    marks.append(("", time.process_time()))
+    shutil.rmtree(root)
+    alone = {
+        stage: after - before - sum(done.seconds for name in IN_STAGE.get(stage, ()) for done in timing.stages[name])
+        for (stage, before), (_, after) in pairwise(marks)
+    }
+    alone["list"] += marks[0][1] - begun
+    return Measured(timing.stages, alone, wall, marks[-1][1] - begun)
+
+
+@contextmanager
+def saying(rows: int) -> Iterator[None]:
+    """Within, each split of a Parquet file says that it has ``rows`` rows."""
+    splits = parquet.parquet_splits
+
+    def more(*arguments: Any, **named: Any) -> Any:
+        return [replace(split, rows=rows) for split in splits(*arguments, **named)]
+
+    parquet.parquet_splits = more
+    try:
+        yield
+    finally:
+        parquet.parquet_splits = splits
+
+
+def makespan(tasks: Sequence[float], cores: int, launch: float, begin: float) -> float:
+    """Until the last task is done, each given to the core that is free first.
+
+    ``tasks``: seconds of each task's work; ``launch``: seconds of the driver for each, ``begin`` of the worker.
+    """
+    free = [0.0] * cores
+    for number, seconds in enumerate(tasks):
+        heapq.heappush(free, max(heapq.heappop(free), (number + 1) * launch) + begin + seconds)
+    return max(free)
+
+
+SCHEDULING = ("dispatcher-event-loop", "dispatcher-CoarseGrainedScheduler", "dag-scheduler-event-loop")
+"""Threads of Spark's driver that take part in each task."""
+
+
+def seconds_to_launch(spark: Any) -> tuple[float, float]:
+    """CPU seconds of Spark's driver to launch a task with nothing to do, and wall seconds of a worker to begin it."""
+    threads = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+
+    def used() -> float:
+        found = threads.getThreadInfo(threads.getAllThreadIds())
+        chosen = [each.getThreadId() for each in found if each and each.getThreadName().startswith(SCHEDULING)]
+        return sum(map(threads.getThreadCpuTime, chosen)) / 1e9
+
+    def job(count: int) -> None:
+        spark.sparkContext.parallelize(range(count), count).map(str).count()
+
+    job(200)
+    begun, wall, count = used(), time.perf_counter(), 1000
+    job(count)
+    launch = (used() - begun) / count
+    return launch, max(0.0, (time.perf_counter() - wall) / count - launch)
+
+
+@dataclass(frozen=True)
+class Day:
+    """A simulated run: the ``tasks`` of each stage (seconds), laid out on ``cores``; seconds of the driver ``alone``
+    by stage."""
+
+    cores: int
+    alone: dict[str, float]
+    tasks: dict[str, list[float]]
+    launch: float
+    begin: float
+
+    def ends(self, stage: str) -> float:
+        """When a stage ends that begins at 0."""
+        return makespan(self.tasks[stage], self.cores, self.launch, self.begin) if self.tasks[stage] else 0.0
 
     @property
     def driver(self) -> float:
         """Seconds of the driver alone."""
         return sum(self.alone.values())
 
-
-class Timing(LocalWorkers):
-    """Workers that do tasks here, one piece of work after the other, and time each; Spark's own jobs stay."""
-
-    def __init__(self, spark: Any) -> None:
-        super().__init__()
-        self._spark = spark
-        self.measured: dict[str, list[float]] = {}
+    @property
+    def wall(self) -> float:
+        """Seconds of the run."""
+        return self.driver + sum(map(self.ends, STAGES))
 
     @property
-    def width(self) -> int:
-        return BUCKETS
-
-    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-        times, yielded, counted = list[float](), list[Any](), counting(task)
-        for number in range(pieces):
-            begun = time.perf_counter()
-            yielded += counted([number])
-            times.append(time.perf_counter() - begun)
-        self.measured.setdefault(stage_of(description), []).extend(times)
-        return outcome_of(yielded)
-
-    def session(self) -> Any:
-        return self._spark
+    def share(self) -> float:
+        """The share of the cores' time in which tasks work."""
+        return sum(map(sum, self.tasks.values())) / (self.cores * self.wall)
 
 
-def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
-    """What a run takes, task by task."""
-    timing = Timing(spark)
-    house = Warehouse.open(root)
-    version, _ = publish_plan(house, replace(plan, workload=replace(plan.workload, streams=(stream,))))
-    begun = time.perf_counter()
-    record = shared_run(Engine("simulated", given=timing), house, version)
-    wall = time.perf_counter() - begun
-    tasks = timing.measured
-    in_stage = {"partials": STAGES[:1], "finals": STAGES[1:2], "audit": STAGES[2:]}
-    alone = {
-        name: seconds - sum(sum(tasks.get(stage, ())) for stage in in_stage.get(name, ()))
-        for name, seconds in record.wall_seconds.items()
-    }
-    return Measured(tasks, alone | {"rest": wall - sum(record.wall_seconds.values())}, record.answers or 0)
+def at_scale(
+    found: Measured, files: Measured, splits: int, checksum: float, cores: int, costs: tuple[float, float]
+) -> Day:
+    """A measured run with its splits as large as they say. ``files``: a run over a few large files; ``checksum``:
+    seconds of the content of one; ``costs``: of launching and of beginning a task."""
+    chance, tasks = random.Random(7), {name: [done.seconds for done in found.tasks[name]] for name in STAGES}
+    large = {name: [done.seconds for done in files.tasks[name]] for name in STAGES}
+    parts = partials_stage.parts_of([1.0] * splits, cores, len(found.tasks["partials"]))
+    tasks["partials"] = [
+        done.decoded + sum(chance.choice(large["partials"]) for _ in part)
+        for done, part in zip(found.tasks["partials"], parts, strict=True)
+    ]
+    tasks["sampled events"] = [
+        done.decoded + sum(chance.choice(large["sampled events"]) for _ in range(done.pieces))
+        for done in found.tasks["sampled events"]
+    ]
+    tasks["contents"] = [done.decoded + done.pieces * checksum for done in found.tasks["contents"]]
+    return Day(cores, found.alone, tasks, *costs)
 
 
-LISTED = 1000
-"""Files of the source of which it is measured how long listing takes: those of a billion events."""
-
-
-def seconds_to_list(plan: Any, stream: Stream, root: str) -> float:
-    """Seconds that a run takes to list the files of a stream, none of which it has seen before."""
-    house, workload = Warehouse.open(root), replace(plan.workload, streams=(stream,))
-    begun = time.perf_counter()
-    preparation.listed(house, replace(plan, workload=workload), INTERVAL[1] + DAY, "listing", within=INTERVAL)
-    return time.perf_counter() - begun
-
-
-def makespan(parts: list[float], cores: int, launch: float, begin: float) -> float:
-    """Until the last task is done, each given to the core that is free first. ``parts``: seconds of each task's work;
-    ``launch``: seconds of the driver for each, ``begin`` of the worker."""
-    free = [0.0] * cores
-    for number, seconds in enumerate(parts):
-        heapq.heappush(free, max(heapq.heappop(free), number * launch) + begin + seconds)
-    return max(free)
-
-
-def together(times: list[float], runs: Sequence[range]) -> list[float]:
-    """The seconds of tasks that do some consecutive pieces of work each."""
-    return [sum(times[each.start : each.stop]) for each in runs]
-
-
-def empty_tasks(job: Any, count: int) -> float:
-    """Seconds of each of many tasks with nothing to do."""
-    job(8)
-    begun = time.perf_counter()
-    job(count)
-    return (time.perf_counter() - begun) / count
-
-
-DAYS = (10**9, 10**10)
-"""Events of the days that are simulated."""
-
-
-def simulate(events: int, queries: int, console: Console) -> None:
+def simulate(events: int, queries: int, days: Sequence[int], clusters: Sequence[int], console: Console) -> None:
     """Measure, and print what larger clusters would take."""
-    chance = random.Random(7)
     spark = start_session("simulate", "local[1]")
-    with tempfile.TemporaryDirectory() as folder:
-        made = generate(Path(folder), events)
-        plan = plan_of(workload_of(made, queries), events)
-        few, many = max(2, events // 1_000_000), 8 * max(2, events // 1_000_000)
-        streams = {files: split_up(made, Path(folder) / f"events-{files}", files) for files in (few, many)}
-        # tasks read the events of a sample where there are too many for the driver, as there would be
-        recompute.LOCAL_EVENTS = recompute.LOCAL_EVENTS * events // DAYS[0]
-        suite.begin("all")
-        measured(spark, streams[few], plan, f"{folder}/warm")
-        found = {files: measured(spark, streams[files], plan, f"{folder}/house-{files}") for files in (few, many)}
-        listing = seconds_to_list(plan, split_up(made, Path(folder) / "events-listed", LISTED), f"{folder}/listed")
-        launch = empty_tasks(lambda n: spark.range(0, n, 1, n).count(), 2000)
-        begin = empty_tasks(lambda n: spark.sparkContext.parallelize(range(n), n).map(str).count(), 200) - launch
+    costs = seconds_to_launch(spark)
     spark.stop()
-
-    def line(value: Any, splits: int) -> float:
-        low, high = value(found[few]), value(found[many])
-        return float(low + max(0.0, high - low) * (splits - few) / (many - few))
-
-    told = Table("", "few splits", "many splits")
-    for name in STAGES:
-        cells = (f"{len(of.tasks[name])} x {sum(of.tasks[name]) / len(of.tasks[name]):.3f} s" for of in found.values())
-        told.add_row(f"{name}, tasks", *cells)
-    for name in found[few].alone:
-        told.add_row(f"driver alone, {name}", *(f"{of.alone[name]:.2f} s" for of in found.values()))
-    told.add_row("driver alone", *(f"{of.driver:.2f} s" for of in found.values()))
-    told.add_row(f"list {LISTED} files", f"{listing:.2f} s", "")
-    console.print(told, f"a task takes {launch * 1000:.1f} ms to start and {begin * 1000:.1f} ms to begin")
-    table = Table("events a day", "cores", "driver alone", *STAGES, "wall", "work")
-    for day in DAYS:
-        splits = day * few // events
-        lifted = [chance.choice(found[few].tasks["partials"]) for _ in range(splits)]
-        # partial rows of whole buckets come out of as many files as tasks wrote
-        for cores in (16, 64, 256):
-            files = min(splits, stage_tasks.TASKS_A_CORE * cores)
-            slices = -(-cores // BUCKETS)
-            final = line(lambda of: sum(of.tasks["finals"]) / BUCKETS, files) / slices
-            read = line(lambda of: max(of.tasks["finals"]) / max(sum(of.tasks["finals"]) / BUCKETS, 1e-9), files)
-            finals = [final * (1 + (read - 1) * chance.random() / 2) for _ in range(BUCKETS * slices)]
-            answers = found[few].tasks["sampled answers"]
-            drawn = found[few].tasks["sampled events"]
-            budgets = [recompute.budget_of(amount, queries, found[few].answers) for amount in (events, day)]
-            sampled = [chance.choice(drawn) for _ in range(round(len(drawn) * budgets[1] / budgets[0]))]
-            # sources are listed file by file; else what the driver does grows with the files that tasks write
-            driver = listing * splits / LISTED
-            driver += line(lambda of: of.driver - of.alone["list"], files)
-            stages = (lifted, finals, answers, sampled)
-            at_most = cores, found[few].answers // ANSWERS_A_TASK, recompute.TASKS_A_CORE * cores
-            tasks = [
-                together(lifted, partials_stage.parts_of([1.0] * splits, cores, stage_tasks.TASKS_A_CORE * cores)),
-                *(together(times, shares(len(times), most)) for times, most in zip(stages[1:], at_most, strict=True)),
-            ]
-            spans = [makespan(parts, cores, launch, begin) for parts in tasks]
-            wall, work = driver + sum(spans), sum(map(sum, stages))
-            share = work / (cores * wall)
-            cells = (f"{seconds:.1f}" for seconds in (driver, *spans, wall))
-            table.add_row(f"{day:.0e}", str(cores), *cells, f"{share:.0%}")
+    whole = max(2, events // SPLIT_EVENTS)
+    found: dict[tuple[int, int], Day] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        made = generate(folder, events)
+        plan = plan_of(workload_of(made, queries), events)
+        large = split_up(made, folder / "large", whole)
+        measured(large, plan, folder / "warm", 2)
+        first = next(Path(large.source.path).iterdir())
+        begun = time.process_time()
+        recognition._checksum(str(first))
+        checksum = time.process_time() - begun
+        for day in days:
+            splits = day // SPLIT_EVENTS
+            stream = split_up(made, folder / f"splits-{splits}", splits)
+            with saying(day // whole), patch.object(recompute, "LARGEST_FILE", day):
+                files = measured(large, plan, folder / "house", max(clusters), is_split=True)
+            for cores in clusters:
+                # files are as much smaller
+                smaller = recognition.BYTES_A_TASK * events // day
+                with saying(SPLIT_EVENTS), patch.object(recognition, "BYTES_A_TASK", smaller):
+                    run_ = measured(stream, plan, folder / "house", cores)
+                found[day, cores] = at_scale(run_, files, splits, checksum, cores, costs)
+                console.print(f"{day:.0e}, {cores} cores: measured in {run_.wall:.0f} s, {run_.cpu:.0f} CPU-s")
+    launch, begin = (f"{seconds * 1000:.1f} ms" for seconds in costs)
     console.print(
-        table, "work: the share of the cores' time in which tasks work; the goal is 70 % with 64 cores and 1e+09 events"
+        f"the driver launches a task in {launch}, a worker begins it in {begin}; CRC-32 of a split: {checksum:.4f} s"
     )
+    overview = Table("events a day", "cores", "driver alone", *STAGES, "wall", "work", title="seconds")
+    serial = Table("events a day", "cores", *BEGINNINGS.values(), title="seconds of the driver alone")
+    stages = Table("events a day", "cores", "stage", "tasks", "CPU-s", "largest", "ideal", "ends", title="stages")
+    for (day, cores), each in found.items():
+        label = f"{day:.0e}", str(cores)
+        cells = (f"{seconds:.2f}" for seconds in (each.driver, *map(each.ends, STAGES), each.wall))
+        overview.add_row(*label, *cells, f"{each.share:.0%}")
+        serial.add_row(*label, *(f"{each.alone[stage]:.2f}" for stage in BEGINNINGS.values()))
+        for name in STAGES:
+            times = each.tasks[name]
+            cells = (
+                f"{seconds:.2f}" for seconds in (sum(times), max(times, default=0), sum(times) / cores, each.ends(name))
+            )
+            stages.add_row(*label, name, str(len(times)), *cells)
+    console.print(overview, serial, stages)
 
 
 def main() -> None:
@@ -316,11 +410,13 @@ def main() -> None:
     parser.add_argument("--events", type=int)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--days", type=float, nargs="*", default=DAYS)
+    parser.add_argument("--cores", type=int, nargs="*", default=CORES)
     given = parser.parse_args()
     if given.what == "workers":
         workers(given.events or 50_000_000, given.rounds, given.queries, Console())
     else:
-        simulate(given.events or 10_000_000, given.queries, Console())
+        simulate(given.events or 10_000_000, given.queries, list(map(int, given.days)), given.cores, Console())
 
 
 if __name__ == "__main__":

@@ -88,6 +88,9 @@ LEAST_EVENTS = 100_000
 """Events of the groups that are recomputed that a task may hand back of a file; all files together
 :data:`LOCAL_EVENTS`, if that is more."""
 
+SPLITS_AT_ONCE = 256
+"""Splits whose events are counted at once."""
+
 WITHOUT_ANSWERS = 0.25
 """How much less a query weighs that has no answers in the run."""
 
@@ -218,11 +221,15 @@ class EventsHeld:
     def instants(self, query: ACQ, begin: int, end: int) -> Choice:
         """The instants of a query in (begin, end] whose windows may hold an event; all of them if none may."""
         window = query.window
-        if self.has_unknown:
+        if self.has_unknown or not self.spans:
             return Choice(window, ((begin, end),))
-        met = disjoint(
-            (max(first + window.ago, begin), min(last - 1 + window.reach, end)) for first, last in self.spans
-        )
+        known = np.array(self.spans, dtype=np.int64)
+        firsts, lasts = np.maximum(known[:, 0] + window.ago, begin), np.minimum(known[:, 1] - 1 + window.reach, end)
+        firsts, lasts = firsts[firsts < lasts], lasts[firsts < lasts]
+        # the spans are disjoint, so both ascend: what overlaps lies side by side
+        cuts = np.flatnonzero(firsts[1:] >= lasts[:-1]) + 1
+        pairs = zip(firsts[[0, *cuts]].tolist(), lasts[[*(cuts - 1), -1]].tolist(), strict=True) if len(firsts) else ()
+        met = disjoint(pairs)
         return Choice(window, met or ((begin, end),))
 
     def of_spans(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
@@ -232,9 +239,10 @@ class EventsHeld:
             return np.zeros(len(spans))
         times, place = np.unique(np.array(spans, dtype=np.int64), return_inverse=True)
         before = np.zeros(len(times))
-        for begin, end, rows in zip(self.begins.tolist(), self.ends.tolist(), self.rows.tolist(), strict=True):
-            if rows:
-                before += rows * np.clip((times - begin) / max(end - begin, 1), 0.0, 1.0)
+        for first in range(0, len(self.rows), SPLITS_AT_ONCE):
+            some = slice(first, first + SPLITS_AT_ONCE)
+            begins, ends = self.begins[some, np.newaxis], self.ends[some, np.newaxis]
+            before += self.rows[some] @ np.clip((times - begins) / np.maximum(ends - begins, 1), 0.0, 1.0)
         reached = before[place.reshape(len(spans), 2)]
         return np.asarray(reached[:, 1] - reached[:, 0])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,8 @@ KEPT_ROWS = 2_000_000
 ANSWERS_A_TASK = 500_000
 """Answers that are worth a task: it reads two columns of most of them."""
 
+
+T = TypeVar("T")
 
 Columns = dict[str, pa.Array]
 """Columns (n,) of some answers, by name."""
@@ -77,21 +79,25 @@ class Staged:
         if self._frames is not None:
             yield from self._frames
         else:
-            yield from (rows for file in self._files() for rows in _frames_of(file, wanted))
+            yield from self._of_each(lambda file: _frames_of(file, wanted), "windows")
 
     def rows(self, windows: Mapping[str, Collection[int]]) -> list[dict[str, Any]]:
         """The answers of some windows: by query the ends of their content."""
         ends = {name: np.array(sorted(each), dtype=np.int64) for name, each in windows.items()}
+        return list(self._of_each(lambda file: _answers_of(file, ends), "answers"))
+
+    def _of_each(self, read: Callable[[pq.ParquetFile], Iterator[T]], what: str) -> Iterable[T]:
+        """What is read of each file, by tasks if there are many answers. ``what``: for people."""
         paths = self._paths
         if self._workers is None or self.counts().total() <= KEPT_ROWS:
-            return [row for file in self._files() for row in _answers_of(file, ends)]
+            return (part for file in self._files() for part in read(file))
 
-        def task(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+        def task(numbers: Iterable[int], count: Count) -> Iterator[T]:
             for number in numbers:
-                yield from _answers_of(_opened(paths[number]), ends)
+                yield from read(_opened(paths[number]))
 
         most = min(self._workers.width, -(-self.counts().total() // ANSWERS_A_TASK))
-        description = f"sample of {number_of(len(paths), 'file')}"
+        description = f"sample of {number_of(len(paths), 'file')}: {what}"
         try:
             return self._workers.run(task, len(paths), most, description).results
         except Exception as error:

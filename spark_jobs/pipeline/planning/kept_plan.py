@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
@@ -121,6 +121,7 @@ def reusable_plan(
     algorithm: str,
     model: CostModel,
     tolerance: float,
+    densities: Callable[[], Mapping[str, Fraction]],
 ) -> Reusable | None:
     """The newest plan for queries that mean the same, if a search would keep it
     (:func:`optimizer.plan.reuse.reused`)."""
@@ -128,7 +129,7 @@ def reusable_plan(
     if warehouse is None or kept is None or kept.code != code() or plans.current_version(warehouse) != kept.version:
         return None
     plan = relocated_as(plans.load_plan(warehouse, kept.version), {stream.name: stream for stream in workload.streams})
-    found = reused(plan, kept.searched, workload, rates, algorithm, model, tolerance)
+    found = reused(plan, kept.searched, workload, rates, algorithm, model, tolerance, densities)
     return None if found is None else Reusable(found, kept.version, kept.searched)
 
 

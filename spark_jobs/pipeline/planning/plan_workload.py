@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, partial
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
 from optimizer.plan.definition import SharingPlan
@@ -18,7 +19,14 @@ from spark_jobs.pipeline.costs.measurements import Measured
 from spark_jobs.pipeline.planning import requested
 from spark_jobs.pipeline.planning.kept_plan import reusable_plan, sources_of
 from spark_jobs.pipeline.planning.registration import RegistrationRequest, registering
-from spark_jobs.pipeline.planning.requested import Inputs, PlanningRequest, model_of, profiles_of, rates_of
+from spark_jobs.pipeline.planning.requested import (
+    Inputs,
+    PlanningRequest,
+    densities_of,
+    model_of,
+    profiles_of,
+    rates_of,
+)
 from spark_jobs.store.warehouse import plans
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -93,9 +101,17 @@ def _planned(
     has_failed = bool(unreadable) or any(problem.severity == "error" for problem in diagnostics)
     # a plan with diagnostics is made again each time, so that they are printed each time
     sources = None if diagnostics else sources
-    reusable = None
+    reusable, profiles = None, cache(partial(profiles_of, workload, rates, model))
     if request.reuse:
-        reusable = reusable_plan(warehouse, workload, rates, request.algorithm, model, request.tolerance)
+        reusable = reusable_plan(
+            warehouse,
+            workload,
+            rates,
+            request.algorithm,
+            model,
+            request.tolerance,
+            lambda: densities_of(workload, profiles()),
+        )
     if reusable is not None:
         plan, searched = reusable.plan, reusable.searched
     else:
@@ -113,9 +129,9 @@ def _planned(
             SECONDS if request.budget is None else request.budget,
             comparable_plan(warehouse, request.algorithm, request.cost_model),
             request.tolerance,
-            profiles_of(workload, rates, model),
+            profiles(),
         )
-        searched = Searched.of(plan, model)
+        searched = Searched.of(plan, model, densities_of(workload, profiles()))
     is_reused = reusable is not None
     return PlannedWorkload(
         plan, registration, diagnostics, has_failed, searched, tuple(measurements), is_reused, sources

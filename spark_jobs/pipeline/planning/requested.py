@@ -195,6 +195,17 @@ def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostMo
     return found
 
 
+def densities_of(workload: Workload, profiles: Mapping[str, Profile]) -> dict[str, Fraction]:
+    """What the samples say of which queries share synopses, by stream and number."""
+    return {
+        f"{name} {number}": Fraction(density).limit_denominator(10**9)
+        for name, profile in profiles.items()
+        for number, density in enumerate(
+            profile.densities([query for query in workload.queries_of(name) if query.kind.shares_synopses])
+        )
+    }
+
+
 def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse | None = None) -> CostModel:
     """The cost model of a name; ``measured`` knows the groups per fragment that were measured.
 

@@ -165,7 +165,7 @@ def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -
     alone = min(width, -(-answers // ANSWERS_A_TASK))
     if alone <= 1 and width <= BUCKETS:
         return [Slice(tuple(timed), begin, by_bucket())]
-    found = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, -(-width // BUCKETS))]
+    found = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, max(1, width // BUCKETS))]
     return found + [Slice(parts, begin, (frozenset(range(BUCKETS)),)) for parts in _spread(single, max(1, alone))]
 
 
@@ -212,6 +212,16 @@ def windows_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> int:
     )
 
 
+def answers_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> float:
+    """About how many answers there are: a window of time has one for each group, and a fragment a row."""
+    timed = [part for part in work if part.synopsis.kind.has_fragments]
+    fragments = sum((part.end - part.begin) / slide for part in timed for slide, _ in part.synopsis.fragments.edges)
+    groups = max(1.0, rows / fragments) if fragments else 1.0
+    return windows_of(timed, begin, rows) * groups + windows_of(
+        [part for part in work if part not in timed], begin, rows
+    )
+
+
 def write_finals(run: Run, filled: FilledRun) -> list[Written]:
     """The files of all answers, inspected if the run asks for it.
 
@@ -229,7 +239,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
-    amount = rows + windows_of(filled.work, record.begin, rows)
+    amount = rows + answers_of(filled.work, record.begin, rows)
     width = max(tasks_for(amount, run.workers.width), int(rows // ROWS_A_TASK))
     counts: Counter[str] = Counter()
     slices = slices_of(filled.work, record.begin, width, rows)

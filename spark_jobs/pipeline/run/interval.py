@@ -146,9 +146,16 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             assert session is not None, "given workers read what is here"
             bring_up_to_date(session, stream, request.clock, run.report)
 
-    within = request.begin, request.end
     listing = preparation.listed(
-        run.warehouse, plan, request.clock, request.run_id, follow, within, request.live, not request.recompute
+        run.warehouse,
+        plan,
+        request.clock,
+        request.run_id,
+        follow,
+        (request.begin, request.end),
+        request.live,
+        not request.recompute,
+        lambda: run.engine.early(request.run_id),
     )
     if not request.allow_empty:
         check_interval_has_begun(run.warehouse, plan, listing, request)

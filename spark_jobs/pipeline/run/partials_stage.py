@@ -15,11 +15,11 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.pipeline.run import narrowing, preparation, rows_stage, stage_tasks
-from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, events_of_slab, lift_task
+from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, PartedSplits, events_of_slab, lift_task
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.store.settings import settings
-from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime
+from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, bucket_rows
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
@@ -161,10 +161,12 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     events = sum(split.rows_about() for split in wanted)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
-    task = lift_task(stream, wanted, slabs, root, settings().task_memory, interval, is_counted=True)
     width = tasks_for(events, run.workers.width, len(wanted))
     tasks = min(max(width, int(events // EVENTS_A_TASK)), stage_tasks.TASKS_A_CORE * width)
     parts = parts_of([split.rows_about() for split in wanted], width, tasks)
+    memory = settings().task_memory
+    parted = PartedSplits(wanted, parts) if len(parts) > 1 else wanted
+    task = lift_task(stream, parted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
     outcome = stage_tasks.done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]

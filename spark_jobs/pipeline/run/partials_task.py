@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -10,7 +12,7 @@ from typing import Any
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
-from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, WithoutTime
+from spark_jobs.store.warehouse.data_files import BUCKET_ROWS, DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.streams.sources.decoding import read_each, times_of
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
@@ -24,6 +26,24 @@ UNTIMED, NEWER = "untimed", "newer"
 """What :func:`lift_task` counts besides the events of each slab."""
 
 
+class PartedSplits:
+    """Splits in parts, of which a task decodes only the one that it works on: there may be ten thousand splits."""
+
+    def __init__(self, splits: Sequence[Split], parts: Sequence[range]) -> None:
+        self._starts = [part.start for part in parts]
+        self._encoded = [pickle.dumps(splits[part.start : part.stop]) for part in parts]
+        self._decoded: tuple[int, Sequence[Split]] = -1, ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_decoded": (-1, ())}
+
+    def __getitem__(self, number: int) -> Split:
+        part = bisect_right(self._starts, number) - 1
+        if self._decoded[0] != part:
+            self._decoded = part, pickle.loads(self._encoded[part])
+        return self._decoded[1][number - self._starts[part]]
+
+
 def events_of_slab(at: int) -> str:
     """The name of what is counted of a slab, by its number."""
     return f"events of slab {at}"
@@ -31,12 +51,13 @@ def events_of_slab(at: int) -> str:
 
 def lift_task(
     stream: Stream,
-    splits: list[Split],
+    splits: Sequence[Split] | PartedSplits,
     slabs: Sequence[Slab],
     root: str,
     memory: TaskMemory = TASK_MEMORY,
     newer: tuple[int, int] | None = None,
     is_counted: bool = False,
+    group_rows: int = BUCKET_ROWS,
 ) -> Task:
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
@@ -46,7 +67,7 @@ def lift_task(
     the slabs need (:mod:`spark_jobs.windows.partials.slabs`) whose events it may hold.
     It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and those
     in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the :class:`EventCounts` of
-    the slabs' spans.
+    the slabs' spans. ``group_rows``: of the row groups of its files, about.
     """
     requests = [request for slab in slabs for request in slab]
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
@@ -63,7 +84,7 @@ def lift_task(
         for at, slab in enumerate(slabs):
             for request in slab:
                 by_class.setdefault((at, EXECUTIONS[request.synopsis.kind].lifting), []).append(request)
-        writing = PartialsFiles(root, memory)
+        writing = PartialsFiles(root, memory, group_rows)
         share = TaskMemory(memory.bytes // len(by_class))
         liftings: list[list[Any]] = [[] for _ in slabs]
         for (at, lifting), filled in by_class.items():

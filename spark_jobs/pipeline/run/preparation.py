@@ -15,6 +15,7 @@ from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream, digest
+from spark_jobs.engine.workers import Available, unavailable
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
 from spark_jobs.pipeline.run.declarations import declaration_noted
 from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListing
@@ -39,13 +40,14 @@ def listed(
     within: tuple[int, int] | None = None,
     live: bool = False,
     trust: bool = True,
+    available: Available = unavailable,
 ) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
     ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
 
     ``follow`` brings the copy of a stream's origin up to date, if it has one. ``live``: files that hold nothing for the
     run are looked at in turns (:mod:`spark_jobs.streams.sources.looks`). ``trust``: what the ledger has of files need
-    not be read again; if not, all files are opened.
+    not be read again; if not, all files are opened. ``available``: the workers that open and read many files.
 
     ``note``: the run whose listing this is; it enters new files into the ledger
     (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written.
@@ -63,9 +65,9 @@ def listed(
                 known = ledger(warehouse, stream)
                 look = Look.begin(warehouse, stream) if live and trust else None
                 span = None if within is None or not trust else read_span(plan, name, *within)
-                files = opened(stream, known, span, look)
+                files = opened(stream, known, span, look, available)
                 lacking = _lacking(stream, files, columns)
-                taken = admitted(warehouse, stream, known, files, clock, note, trust)
+                taken = admitted(warehouse, stream, known, files, clock, note, trust, available)
             listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
             listing.problems.extend(warning.to_json() for warning in files.warnings)
             if taken.problem is not None:
@@ -99,7 +101,7 @@ def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, 
 
 def _lacking(stream: Stream, files: Listed, columns: list[str]) -> list[str]:
     """The columns that a stream does not have."""
-    lacking = missing_columns(stream, files.splits, columns)
+    lacking = missing_columns(stream, files.layouts, columns)
     while lacking and not format_of(stream).is_each_complete and (splits := next(files.others, None)) is not None:
         lacking = missing_columns(stream, splits, lacking)
     return lacking

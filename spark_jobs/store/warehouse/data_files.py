@@ -69,6 +69,9 @@ BUCKET_ROWS = 1 << 13
 """Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
 to find than reading rows of other buckets does."""
 
+LEAST_BUCKET_ROWS = 1 << 9
+"""The same where many tasks write files that as many tasks read: each reads some buckets of every file."""
+
 BUCKET_BYTES = 1 << 20
 """Bytes of states at which it is large enough, however few rows have them: as many as small rows take."""
 
@@ -123,11 +126,19 @@ def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
     return np.array([zlib.crc32(key.encode()) % BUCKETS for key in keys], dtype=np.int32)
 
 
-def write_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterator[DataFile]:
+def bucket_rows(tasks: int) -> int:
+    """Rows at which a row group is large enough in a file of partials that is one of those of so many tasks."""
+    return max(LEAST_BUCKET_ROWS, BUCKET_ROWS // max(1, tasks // 8))
+
+
+def write_files(
+    root: str | os.PathLike[str] | Place, rows: pa.Table, group_rows: int = BUCKET_ROWS
+) -> Iterator[DataFile]:
     """Write rows as one file a day, or a few, under a table's folder; nothing for no rows.
 
-    ``rows`` has the table's columns, ``day`` among them. Row groups of partials are by ``bucket``; results are laid out
-    by query, so that who reads one query of thousands reads little else.
+    ``rows`` has the table's columns, ``day`` among them. Row groups of partials are by ``bucket`` and have
+    ``group_rows`` rows, about; results are laid out by query, so that who reads one query of thousands reads little
+    else.
     """
     table = Place.of(root)
     days = pc.unique(rows["day"]).sort().to_pylist()
@@ -137,7 +148,8 @@ def write_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterato
             # a column of nulls costs as much as one of numbers
             held = set(STATES) & set(part.schema.names)
             empty = [name for name in held if part[name].null_count == len(part)]
-            yield _write_file(table, day, part, (group.drop_columns(empty) for group in _by_bucket(part)), empty)
+            groups = (group.drop_columns(empty) for group in _by_bucket(part, group_rows))
+            yield _write_file(table, day, part, groups, empty)
             continue
         for file in _by_query(part):
             size = min(max(math.isqrt(FOOTER_ROWS * len(file)), 1 << 10), ROW_GROUP)
@@ -265,26 +277,26 @@ def _leaf(field: pa.Field) -> str:
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
-def _by_bucket(part: pa.Table) -> Iterator[pa.Table]:
+def _by_bucket(part: pa.Table, group_rows: int) -> Iterator[pa.Table]:
     """Row groups of partials."""
     buckets = part["bucket"].to_numpy()
     # rows come in runs that ascend, one a synopsis
     runs = np.concatenate([[0], np.flatnonzero(buckets[1:] < buckets[:-1]) + 1, [len(part)]])
-    if len(runs) > 2 + len(part) // BUCKET_ROWS:
+    if len(runs) > 2 + len(part) // group_rows:
         order = np.argsort(buckets, kind="stable")
         part, buckets = part.take(pa.array(order)), buckets[order]
         runs = np.array([0, len(part)])
     pairs = list(zip(runs, runs[1:], strict=False))
     known = np.unique(buckets)
     cuts = np.array([low + np.searchsorted(buckets[low:high], [*known, known[-1] + 1]) for low, high in pairs])
-    for first, last in _together(part, cuts):
+    for first, last in _together(part, cuts, group_rows):
         pieces = zip(cuts[:, first], cuts[:, last], strict=True)
         group = pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
         size = max(1, len(group) * GROUP_BYTES // max(group.nbytes, GROUP_BYTES))
         yield from (group.slice(at, size) for at in range(0, len(group), size))
 
 
-def _together(part: pa.Table, cuts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _together(part: pa.Table, cuts: NDArray[np.int64], group_rows: int) -> Iterator[tuple[int, int]]:
     """The buckets [first, last) of each row group, by their places in ``cuts`` (runs, buckets + 1)."""
     rows = np.diff(cuts, axis=1).sum(axis=0)
     states = part.select([name for name in part.schema.names if name in STATES])
@@ -293,7 +305,7 @@ def _together(part: pa.Table, cuts: NDArray[np.int64]) -> Iterator[tuple[int, in
     if states.nbytes * BUCKET_ROWS > 4 * BUCKET_BYTES * len(part):
         for run in cuts.tolist():
             sizes += [states.slice(low, high - low).nbytes for low, high in pairwise(run)]
-    enough = np.maximum(rows / BUCKET_ROWS, sizes / BUCKET_BYTES)
+    enough = np.maximum(rows / group_rows, sizes / BUCKET_BYTES)
     first, gathered = 0, 0.0
     for number, share in enumerate(enough.tolist()):
         # a large bucket is alone, so that its size is known

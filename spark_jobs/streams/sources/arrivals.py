@@ -108,7 +108,7 @@ class Arrival:
             "path": self.path,
             "event": self.event,
             "arrived": moment(self.arrived),
-            "refused": json.dumps(self.refused),
+            "refused": json.dumps(self.refused) if self.refused else "[]",
             "late": self.late,
             "at": moment(self.noted),
             "stamps": stamp or " ".join(sorted(self.stamps)) or None,

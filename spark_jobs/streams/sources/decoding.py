@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -244,6 +244,17 @@ def _taken_in(
         for first, last in split.refused:
             kept &= (times < first) | (times >= last)
     return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def of_each_layout(stream: Stream, splits: Sequence[Split]) -> list[Split]:
+    """The first split of each layout of files, and of each file of which that is not known."""
+    found: dict[Any, Split] = {}
+    format = format_of(stream)
+    for path, split in {split.path: split for split in splits}.items():
+        with failures_of(stream, path):
+            layout = format.layout(split)
+        found.setdefault((path,) if layout is None else layout, split)
+    return list(found.values())
 
 
 def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from functools import cached_property
 AT_ONCE_HERE = 4096
 """Files of this machine of which the file system is asked in one go."""
 
-_status = os.stat
+status_of = os.stat
 """By its path, not by an object that is made of it: of a hundred thousand files."""
 
 
@@ -35,7 +35,7 @@ class FileStatuses:
         """Of all files. Columns: an object for each of a hundred thousand is most of what listing them costs."""
         sizes, written, inodes, changed = array("q"), array("q"), array("Q"), array("q")
         for first in range(0, len(self._paths), AT_ONCE_HERE):
-            statuses = [_status(path) for path in self._paths[first : first + AT_ONCE_HERE]]
+            statuses = [status_of(path) for path in self._paths[first : first + AT_ONCE_HERE]]
             sizes.extend([status.st_size for status in statuses])
             written.extend([status.st_mtime_ns for status in statuses])
             inodes.extend([status.st_ino for status in statuses])
@@ -45,5 +45,5 @@ class FileStatuses:
         return sizes, written, inodes, changed
 
     def _asked(self, number: int) -> tuple[int, int, int, int]:
-        status = _status(self._paths[number])
+        status = status_of(self._paths[number])
         return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns

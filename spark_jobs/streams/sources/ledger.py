@@ -33,7 +33,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +42,10 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
+from spark_jobs.engine.workers import Available, spread, unavailable
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import publish_log, quarantine
 from spark_jobs.store.warehouse.plans import former_streams, planned
@@ -55,7 +56,8 @@ from spark_jobs.streams.sources.arrivals import Arrival, Move, arrival_of, time_
 from spark_jobs.streams.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.streams.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.streams.sources.declared import Declaration
-from spark_jobs.streams.sources.decoding import read_split, times_of
+from spark_jobs.streams.sources.decoding import of_each_layout, read_split, times_of
+from spark_jobs.streams.sources.file_statuses import status_of
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.listings import first_table, listed_as, named_alike
@@ -467,13 +469,18 @@ def is_by_version(stream: Stream) -> bool:
     return not format_of(stream).is_table and not Place.of(stream.source.path).is_local
 
 
+OPENED_A_TASK = 64
+"""Files that are worth a task that opens them."""
+
+
 class Listed(NamedTuple):
-    """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
-    (:meth:`Ledger.settled_in`), and the state ``commit`` and the id of a ``table``. ``others`` opens those, the last
-    first. ``look``: the look that it was, if not all files had to be looked at. ``warnings``: about files that are not
-    read."""
+    """What of a stream was listed: the ``splits`` of the files that were opened, of those one of each of the
+    ``layouts``, the ``settled`` files, which were not (:meth:`Ledger.settled_in`), and the state ``commit`` and the id
+    of a ``table``. ``others`` opens those, the last first. ``look``: the look that it was, if not all files had to be
+    looked at. ``warnings``: about files that are not read."""
 
     splits: list[Split]
+    layouts: list[Split]
     settled: NDArray[np.int64]
     commit: str | None
     others: Iterator[list[Split]]
@@ -482,10 +489,17 @@ class Listed(NamedTuple):
     warnings: tuple[Diagnostic, ...] = ()
 
 
-def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
+def opened(
+    stream: Stream,
+    known: Ledger,
+    span: tuple[int, int] | None,
+    look: Look | None = None,
+    available: Available = unavailable,
+) -> Listed:
     """The files of a stream now: opened are those that are not as the ledger has them, or may hold events of a span
-    [begin, end); None: all. ``look``: those that it knows are not looked at, None: all are. Raises what
-    :func:`spark_jobs.streams.sources.files.splits_of` raises."""
+    [begin, end); None: all. ``look``: those that it knows are not looked at, None: all are. ``available``: the workers
+    that open files of a folder, if there are many. Raises what :func:`spark_jobs.streams.sources.files.splits_of`
+    raises."""
     passed, known_files = np.zeros(0, dtype=np.int64), None
     if span is not None and look is not None:
         with failures_of(stream, stream.source.path):
@@ -496,7 +510,16 @@ def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Lo
     if span is not None:
         with failures_of(stream, stream.source.path):
             is_settled, settled = known.settled_in(stream, files, span)
-    splits = files.opened(np.flatnonzero(~is_settled).tolist())
+    chosen = np.flatnonzero(~is_settled)
+
+    def work(numbers: Sequence[int]) -> tuple[list[Split], list[Split]]:
+        splits = files.opened(chosen[list(numbers)].tolist())
+        return splits, of_each_layout(stream, splits)
+
+    # where the files of a table may lie is a setting of this process
+    tasks = 1 if format_of(stream).is_table else len(chosen) // OPENED_A_TASK
+    shares = spread(work, len(chosen), tasks, available, f"list {stream.name}: {number_of(len(chosen), 'file')}")
+    splits, layouts = ([split for share in shares for split in share[at]] for at in (0, 1))
 
     def others() -> Iterator[list[Split]]:
         for number in np.flatnonzero(is_settled)[::-1].tolist():
@@ -507,7 +530,7 @@ def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Lo
             yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
 
     listed = np.concatenate([settled, passed])
-    return Listed(splits, listed, files.commit, others(), look, files.table, files.warnings)
+    return Listed(splits, layouts, listed, files.commit, others(), look, files.table, files.warnings)
 
 
 class Admitted(NamedTuple):
@@ -527,15 +550,16 @@ def admitted(
     clock: int,
     note: str | None,
     trust: bool = True,
+    available: Available = unavailable,
 ) -> Admitted | None:
     """The splits with what is refused of them and the times that they may hold, and the ledger as it is with them.
 
     ``known``: the ledger from before the files were ``listed``. ``clock`` (microseconds): now. ``note``: the run whose
     listing this is, which enters new files into the ledger; None: nothing is written. ``trust``: what the ledger has of
-    the files' content and times is taken for right. Returns None if another run has noted files since ``known``: list
-    again. Raises what reading raises.
+    the files' content and times is taken for right. ``available``: the workers that read new files. Returns None if
+    another run has noted files since ``known``: list again. Raises what reading raises.
     """
-    names = recognised(stream, listed.splits, known, listed.table, note is not None, trust)
+    names = recognised(stream, listed.splits, known, listed.table, note is not None, trust, available)
     splits, seen = names.splits, names.seen
     listed = listed._replace(splits=splits)
     judged, spanned = _judged(warehouse, stream, listed, clock, known, trust)
@@ -545,8 +569,9 @@ def admitted(
     before = known.of(name for name in seen if name not in moved) | {one.identity: one for one in spanned}
     same = [_seen_now(one, seen.get(name)) for name, one in before.items()]
     rows = _changed_rows(stream, known, judged, listed)
-    found = _moved(stream, judged, listed.commit, rows, next_moment(known))
-    if (found or same) and note is not None:
+    if not (judged or same) or note is None:
+        found = _moved(stream, judged, listed.commit, rows, next_moment(known))
+    else:
         with warehouse.lease() as token:
             since = warehouse.version("source_files")
             if since != known.version and not ledger(warehouse, stream.name).rows.equals(known.rows):
@@ -574,8 +599,8 @@ def admitted(
         begin, end = (split.begin, split.end) if has_statistics else (one.begin, one.end)
         if begin is None or begin != end:  # not empty
             declared = known.declared or split.declared
-            bounds = replace(split, begin=begin, end=end, gaps=gaps_of(one.clusters), declared=declared)
-            taken.append(replace(bounds, refused=one.refused, replacements=replacements))
+            about: dict[str, Any] = {"begin": begin, "end": end, "gaps": gaps_of(one.clusters), "refused": one.refused}
+            taken.append(replace(split, **about, declared=declared, replacements=replacements))
     return Admitted(taken, known, rows.problem)
 
 
@@ -694,7 +719,7 @@ def _modified(stream: Stream, split: Split) -> int:
     if split.version is not None:
         return split.version.modified
     with file_errors(stream, split.path):
-        return Path(split.path).stat().st_mtime_ns // 1000
+        return status_of(split.path).st_mtime_ns // 1000
 
 
 def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[tuple[int, int]]:

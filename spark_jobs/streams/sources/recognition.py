@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Stream
+from spark_jobs.engine.workers import Available, spread, unavailable
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.arrivals import Arrival
+from spark_jobs.streams.sources.file_statuses import status_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.listings import first_table
 from spark_jobs.streams.sources.splits import Split
@@ -34,6 +36,9 @@ CONTENT = "|content "
 
 CHUNK = 4 << 20
 """Bytes of a file that are read at once for its CRC-32."""
+
+BYTES_A_TASK = 1 << 27
+"""Bytes of files that are worth a task that reads them for their CRC-32."""
 
 KEPT = 1 << 17
 """Checksums that a process keeps: what it looks at twice it reads once."""
@@ -58,12 +63,21 @@ class Recognised:
 
     def named(self, identities: Mapping[str, str]) -> Recognised:
         """With the identity of each path."""
-        splits = [replace(split, identity=identities[split.path]) for split in self.splits]
+        splits = [
+            split if (identity := identities[split.path]) == split.identity else replace(split, identity=identity)
+            for split in self.splits
+        ]
         return Recognised(splits, self.seen)
 
 
 def recognised(
-    stream: Stream, splits: list[Split], known: Ledger, table: str | None, note: bool, trust: bool = True
+    stream: Stream,
+    splits: list[Split],
+    known: Ledger,
+    table: str | None,
+    note: bool,
+    trust: bool = True,
+    available: Available = unavailable,
 ) -> Recognised:
     """Splits, as they are listed, under the identities by which the ledger knows their files.
 
@@ -75,6 +89,8 @@ def recognised(
         Whether the ledger is written: files that nothing is known of are only read then.
     trust
         Whether a file that is listed with the inode and time of change of before need not be read.
+    available
+        The workers that read files, if there is much to read.
 
     Raises HDL-402.
     """
@@ -86,7 +102,7 @@ def recognised(
         return _of_table(found, listings, known, table)
     if not Place.of(stream.source.path).is_local:
         return _of_store(found, listings, known)
-    return _of_folder(found, stream, listings, known, note, trust)
+    return _of_folder(found, stream, listings, known, note, trust, available)
 
 
 def _by_listing(arrivals: Sequence[Arrival]) -> dict[str, Arrival]:
@@ -124,14 +140,20 @@ def _of_store(files_seen: Recognised, listings: Mapping[str, Split], known: Ledg
 
 
 def _of_folder(
-    files_seen: Recognised, stream: Stream, listings: Mapping[str, Split], known: Ledger, note: bool, trust: bool
+    files_seen: Recognised,
+    stream: Stream,
+    listings: Mapping[str, Split],
+    known: Ledger,
+    note: bool,
+    trust: bool,
+    available: Available,
 ) -> Recognised:
     alike = known.listed({split.identity for split in listings.values()})
     before = {pair: one.identity for one in reversed(alike) for pair in one.listings if pair[1]}
     statuses: dict[str, str] = {}
     for path in listings:
         with file_errors(stream, path):
-            status = Path(path).stat()
+            status = status_of(path)
             statuses[path] = f"{status.st_ino}|{status.st_ctime_ns}"
     identities: dict[str, str] = {}
     for path, split in listings.items():
@@ -143,16 +165,29 @@ def _of_folder(
     for one in known.listed(set(others.values()), is_sized=True) if others else ():
         for listing in {listing for listing, _ in one.listings}:
             sized.setdefault(_sized(listing), []).append(one)
-    for path, listing in others.items():
-        candidates = sized.get(_sized(listing), [])
-        if not candidates and not note:
-            identities[path] = listing
-            continue
-        with file_errors(stream, path):
-            content = _content(path, statuses[path], listing)
-        identities[path] = identity = _held(listing, content, candidates)
+    read = [(path, listing) for path, listing in others.items() if note or _sized(listing) in sized]
+    contents = _contents(stream, [(path, statuses[path], listing) for path, listing in read], available)
+    identities |= others
+    for (path, listing), content in zip(read, contents, strict=True):
+        identities[path] = identity = _held(listing, content, sized.get(_sized(listing), []))
         files_seen.seen[identity] = Seen(path, listing, f"{statuses[path]}|{content}")
     return files_seen.named(identities)
+
+
+def _contents(stream: Stream, files: Sequence[tuple[str, str, str]], available: Available) -> list[str]:
+    """What some files hold, each by its path, its status and what it is listed as."""
+
+    def work(numbers: Sequence[int]) -> list[str]:
+        found = []
+        for number in numbers:
+            with file_errors(stream, files[number][0]):
+                found.append(_content(*files[number]))
+        return found
+
+    # a listing ends in the size and the time of modification
+    size = sum(int(listing.rsplit("|", 2)[1]) for _, _, listing in files)
+    shares = spread(work, len(files), size // BYTES_A_TASK, available, f"list {stream.name}: contents")
+    return [content for share in shares for content in share]
 
 
 def _held(listing: str, content: str, candidates: Sequence[Arrival]) -> str:

@@ -94,7 +94,7 @@ class Split:
         """Whether an event of the split can lie in [begin, end)."""
         if (self.begin is not None and self.begin >= end) or (self.end is not None and self.end <= begin):
             return False
-        return not any(
+        return not self.gaps or not any(
             first <= (begin if self.begin is None else max(begin, self.begin))
             and (end if self.end is None else min(end, self.end)) <= last
             for first, last in self.gaps
@@ -126,6 +126,8 @@ class Split:
         """What stands for its events in [begin, end); None if it has none."""
         if not self.may_hold(begin, end):
             return None
+        if not self.lacking and not self.refused:
+            return self.identity
         lacking = [rows for first, last, rows in self.lacking if first < end and last > begin]
         identity = f"{self.identity}|less {lacking}" if lacking else self.identity
         refused = [(max(first, begin), min(last, end)) for first, last in self.refused if first < end and last > begin]

@@ -72,11 +72,11 @@ class Project:
             self.query(name, range, slide, where)
         self.write()
 
-    def events(self, name: str, first: float, last: float, step: float = 1, volume: int = 1) -> None:
+    def events(self, name: str, first: float, last: float, step: float = 1, volume: int = 1, groups: int = 2) -> None:
         """A file of an event a minute from one minute to another."""
         minutes = [first + number * step for number in range(int((last - first) / step))]
         times = pa.array([FIRST + round(minute * MINUTE) for minute in minutes], pa.timestamp("us", "UTC"))
-        symbols = pa.array(["ab"[number % 2] for number in range(len(minutes))])
+        symbols = pa.array([f"s{number % groups}" for number in range(len(minutes))])
         volumes = pa.array([(number % 8) * volume for number in range(len(minutes))], pa.int64())
         table = pa.table({"ts": times, "symbol": symbols, "volume": volumes})
         pq.write_table(table, self.folder / "trades" / f"{name}.parquet", compression="none", use_dictionary=False)
@@ -150,6 +150,7 @@ CHANGES: dict[str, tuple[bool, Callable[[Project], None]]] = {
     "a rate within the tolerance": (True, lambda at: setattr(at, "rates", ["trades=1/58"])),
     "a rate beyond the tolerance": (False, lambda at: setattr(at, "rates", ["trades=1/50"])),
     "a lower rate beyond the tolerance": (False, lambda at: setattr(at, "rates", ["trades=1/70"])),
+    "events with many more groups": (False, lambda at: at.events("b", 400, 800, groups=200)),
     "many more events": (False, lambda at: at.events("c", 0, 800)),
     "a range": (False, _rewritten(lambda at: at.query("long", 80, 20))),
     "a slide": (False, _rewritten(lambda at: at.query("long", 60, 30))),

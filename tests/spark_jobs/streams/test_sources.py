@@ -590,7 +590,7 @@ def test_a_rate_of_many_files_is_that_of_a_sample(tmp_path: Path, monkeypatch: p
     metadata = pq.read_metadata
     monkeypatch.setattr(pq, "read_metadata", lambda path, **given: read.append(str(path)) or metadata(path, **given))
     asked: list[str] = []
-    status = file_statuses._status
-    monkeypatch.setattr(file_statuses, "_status", lambda path: asked.append(path) or status(path))
+    status = file_statuses.status_of
+    monkeypatch.setattr(file_statuses, "status_of", lambda path: asked.append(path) or status(path))
     assert measure_source(stream("parquet", tmp_path)) == every
     assert len(set(read)) <= 4 and len(asked) <= 4
