@@ -13,6 +13,7 @@ import ast
 import functools
 import importlib
 import json
+import math
 import os
 import re
 import resource
@@ -77,15 +78,21 @@ class Mutation:
 class Forks:
     """Runs tests over mutations, ``jobs`` at once.
 
+    ``most``: CPU seconds after which no other test of a mutation starts.
     ``report``: is called with the number of a mutation, ``noticed`` or ``survived``, and the test that failed.
     ``unplaced``: numbers of the mutations that no fork can make; all if they are ``apart``.
     ``failing``: tests that noticed a mutation and fail without one.
     """
 
     def __init__(
-        self, mutations: Sequence[Mutation], jobs: int, report: Callable[[int, str, str], None], apart: bool
+        self,
+        mutations: Sequence[Mutation],
+        jobs: int,
+        report: Callable[[int, str, str], None],
+        apart: bool,
+        most: float,
     ) -> None:
-        self.mutations, self.jobs, self.report, self.apart = mutations, jobs, report, apart
+        self.mutations, self.jobs, self.report, self.apart, self.most = mutations, jobs, report, apart, most
         self.unplaced: list[int] = []
         self.failing: list[str] = []
 
@@ -104,7 +111,7 @@ class Forks:
                         self.unplaced.append(number)
                         continue
                     items = ordered(session.items, mutation)
-                    process = _forked(session, items, folder / str(number), mutation.seconds, mutation, is_first=True)
+                    process = _forked(session, items, folder / str(number), mutation.seconds, mutation, self.most)
                     running[process] = number, folder / str(number)
                 if running:
                     process, status = os.wait()
@@ -152,9 +159,10 @@ def _forked(
     folder: Path,
     seconds: int,
     mutation: Mutation | None = None,
-    is_first: bool = False,
+    most: float = math.inf,
 ) -> int:
-    """Run tests in a fork, until the first that fails or all; return the number of its process."""
+    """Run tests in a fork, over a mutation until one fails or ``most`` CPU seconds are used; return the number of its
+    process."""
     (folder / "temporary").mkdir(parents=True)
     (folder / "running").write_text("")
     (folder / "failed").write_text("")
@@ -172,14 +180,17 @@ def _forked(
         config.pluginmanager.register(limits)
         if mutation is not None:
             assert mutation.place()
+        begin = time.process_time()
         for item, following in zip(items, [*items[1:], None], strict=True):
             before = session.testsfailed
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.testsfailed > before:
                 with (folder / "failed").open("a") as file:
                     file.write(f"{item.nodeid}\n")
-                if is_first:
+                if mutation is not None:
                     break
+            if time.process_time() - begin > most:
+                break
         code = FAILED if session.testsfailed else PASSED
         session._setupstate.teardown_exact(None)
     finally:

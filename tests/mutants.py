@@ -1,6 +1,6 @@
 """Small mutations of the product, and which tests near the code notice them.
 
-    python -m tests.mutants --seed 1 --count 100 [--only FOLDER] [--survivors] [--nearest N] [--jobs N] [--apart]
+    python -m tests.mutants --seed 1 --count 100 [--only FOLDER] [--survivors] [--most SECONDS] [--jobs N] [--apart]
 
 The seed draws folders in proportion to their code lines, and in each folder from all small mutations of its functions
 (:func:`tests.benchmarks.mutants.edits_of`). One process imports all tests. For each mutation a fork of it changes the
@@ -16,7 +16,8 @@ are). Tests that start other processes notice only those.
 Outcomes are kept in a JSON file after each mutant. The command continues where it stopped; ``--survivors`` tries
 survivors again. At the end the tests that failed run without a mutation, and the command fails if one of them does.
 
-A test file belongs to a product folder if at least 30 % of the names that it imports from the product come from there
+A test file belongs to a module if it imports it and stands in the folder of tests that mirrors the module's. It belongs
+to all modules of a product folder if at least 30 % of the names that it imports from the product come from there
 (:data:`SHARE`), and if the file stands in a folder of tests that is near (:data:`FLOORS`). Folders that everything
 imports (:data:`GROUND`) count only in files that import little else. :data:`ALSO` adds tests that import little. Tests
 marked slow or longer do not run, those marked spark only over modules that name pyspark.
@@ -27,6 +28,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import os
 import random
 import shutil
@@ -247,13 +249,23 @@ def near_files(path: str, names: Mapping[str, int] | None = None) -> list[str]:
     Files that import the module come first, and of these the ones that have the nearest of some ``names``. Files of
     which no import reaches the module come last. Of equal ones short files come first.
     """
-    files = near_files_of_folders().get(path.rpartition("/")[0], {})
+    files = {**near_files_of_folders().get(path.rpartition("/")[0], {}), **_mirroring(path)}
 
     def order(file: str) -> tuple[Any, ...]:
         text = (ROOT / file).read_text()
         return path not in files[file], path not in reached(file), nearest(names or {}, text), len(text)
 
     return sorted(files, key=order)
+
+
+@cache
+def _mirroring(path: str) -> dict[str, Counter[str]]:
+    """The test files that import a module and stand in the folder of tests that mirrors its own."""
+    parts = Path(path).parent.parts
+    own = Path("tests", *parts[:2])
+    folder = own if (ROOT / own).is_dir() else own.parent
+    files = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / folder).glob("test_*.py"))]
+    return {file: imports_of(file) for file in files if path in imports_of(file)}
 
 
 def names_near(text: str, function: str) -> dict[str, int]:
@@ -345,8 +357,8 @@ class Scratch:
             raise SystemExit("tests were interrupted")
         return result.returncode in (0, 5), running.read_text() or f"exit code {result.returncode}"
 
-    def outcome(self, mutant: Drawn, most: int | None = None) -> Outcome:
-        """Run the tests of a mutant's folder over it, of the ``most`` nearest files only, until one fails."""
+    def outcome(self, mutant: Drawn) -> Outcome:
+        """Run the tests of a mutant's folder over it until one fails."""
         file = self.root / mutant.path
         text = file.read_text()
         times = file.stat()
@@ -356,7 +368,7 @@ class Scratch:
         file.write_text(mutant.edit.apply(text))
         try:
             names = names_near(text, mutant.edit.function)
-            files, seconds = near_files(mutant.path, names)[:most], TEST_SECONDS
+            files, seconds = near_files(mutant.path, names), TEST_SECONDS
             if kernels:
                 seconds += KERNEL_SECONDS
             marks = MARKS if "pyspark" in text else f"{MARKS} and not spark"
@@ -398,7 +410,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="mutants that are drawn")
     parser.add_argument("--only", metavar="FOLDER", help="draw all of them from this product folder")
     parser.add_argument("--survivors", action="store_true", help="try those again that survived")
-    parser.add_argument("--nearest", type=int, metavar="N", help="run only the N nearest test files of each folder")
+    parser.add_argument("--most", type=float, default=math.inf, help="CPU seconds of tests a mutant (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="mutants that are tried at once")
     parser.add_argument("--apart", action="store_true", help="try each in a copy of the checkout")
     parser.add_argument("--json", type=Path, default=ROOT / "var" / "mutants.json", help="where outcomes are kept")
@@ -422,12 +434,11 @@ def main() -> None:
             outcomes[mutant.name] = outcome_of(mutant, "equivalent", reasons[mutant.name])
         elif mutant.name not in outcomes or outcomes[mutant.name].kind in again:
             remaining.append(mutant)
-    mutations = [_mutation(mutant, options.nearest) for mutant in remaining]
+    mutations = [_mutation(mutant) for mutant in remaining]
     # pytest captures the standard output
     with os.fdopen(os.dup(1), "w") as terminal:
-        forks = Forks(
-            mutations, options.jobs, lambda number, *outcome: keep(remaining[number], *outcome), options.apart
-        )
+        report = lambda number, *outcome: keep(remaining[number], *outcome)  # noqa: E731
+        forks = Forks(mutations, options.jobs, report, options.apart, options.most)
         files = sorted({file for mutation in mutations for file in mutation.files})
         if mutations:
             pytest.main([*OPTIONS, "-m", MARKS, *files], plugins=[forks])
@@ -435,17 +446,17 @@ def main() -> None:
             scratch = Scratch(Path(name)) if forks.unplaced else None
             for number in forks.unplaced:
                 assert scratch is not None
-                outcome = scratch.outcome(remaining[number], options.nearest)
+                outcome = scratch.outcome(remaining[number])
                 keep(remaining[number], outcome.kind, outcome.detail)
     print(table(outcomes[mutant.name] for mutant in drawn))
     if forks.failing:
         raise SystemExit(f"fail without a mutation, too: {', '.join(forks.failing)}")
 
 
-def _mutation(mutant: Drawn, most: int | None) -> Mutation:
+def _mutation(mutant: Drawn) -> Mutation:
     text = (ROOT / mutant.path).read_text()
     names = names_near(text, mutant.edit.function)
-    files = near_files(mutant.path, names)[:most]
+    files = near_files(mutant.path, names)
     # tests load the DAG files themselves
     module = "" if mutant.path.startswith("dags/") else mutant.path.removeprefix("plugins/")[:-3].replace("/", ".")
     has_spark, seconds = "pyspark" in text, TEST_SECONDS + KERNEL_SECONDS * ("njit" in text)

@@ -348,6 +348,15 @@ def test_numbers_are_cast_or_null() -> None:
     assert value_of(Call("round", (C, exact_literal(-1))), Decimal("-95.5"), decimal(5, 1)) == -100
 
 
+def test_texts_of_moments_reach_from_the_year_1_to_9999() -> None:
+    first, last = datetime.date.min, datetime.date.max
+    days = pa.array([(first - EPOCH.date()).days, (last - EPOCH.date()).days], pa.int32())
+    beyond = pa.array([(first - EPOCH.date()).days - 1, (last - EPOCH.date()).days + 1], pa.int32())
+    for numbers, texts in ((days, ["0001-01-01", "9999-12-31"]), (beyond, [None, None])):
+        batch = pa.RecordBatch.from_arrays([numbers.cast(pa.date32())], ["c"])
+        assert evaluate(Call("cast", (C, text("string"))), batch, {"c": DATE}).to_pylist() == texts
+
+
 @pytest.mark.parametrize("shape", ["(a+)+$", "(a|a)*b", "(.*a){12}b", "(a?){50}a{50}", ".*.*.*.*.*.*x"])
 @pytest.mark.timeout(20)
 def test_regular_expressions_take_linear_time(shape: str) -> None:
