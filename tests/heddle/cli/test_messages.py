@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from heddle.cli import importing, intervals
+from heddle.cli import importing, intervals, plan
 from heddle.cli.app import app
 from heddle.cli.importing import _text
 from heddle.cli.intervals import _missing
-from heddle.cli.options import _said_warehouse
+from heddle.cli.options import PlanFormat, _said_warehouse
 from heddle.cli.start import MISMATCHES_SHOWN, _about
 from heddle.cli.tables import _done
 from optimizer.errors.diagnostics import HeddleError
@@ -101,3 +101,11 @@ def test_a_preview_lists_answers_that_differ_from_published_ones() -> None:
     assert _about(shown, is_compared=False) == ["differs: here", "differs: there"] * MISMATCHES_SHOWN
     shown.published = None
     assert _about(shown, is_compared=True) == ["published: nothing, the warehouse has no such query"]
+
+
+def test_a_plan_is_printed_where_no_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[Any] = []
+    monkeypatch.setattr(plan, "show_plan", printed.append)
+    shown: Any = SimpleNamespace(data={"trees": []}, break_even="")
+    plan._deliver_plan(shown, PlanFormat.text, None)
+    assert printed == [{"trees": []}]
