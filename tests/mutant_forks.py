@@ -3,7 +3,8 @@
 :class:`Forks` runs them over many mutants, each in a fork of the process that imported the tests. Loaded by its name
 (``-p tests.mutant_forks``), it only orders and limits the tests of a process: the environment says how.
 
-Tests whose text has the nearest of the mutant's names run first. A test that takes too many CPU seconds or too much
+Tests whose text, or that of the helpers that they call, has the nearest of the mutant's names run first, generated tests
+after others. A test that takes too many CPU seconds or too much
 memory ends the process.
 """
 
@@ -225,9 +226,12 @@ def ordered(items: Sequence[pytest.Item], mutation: Mutation) -> list[pytest.Ite
     """Return the tests of a mutation's files in the order in which they run: Spark's last."""
     files = {file: number for number, file in enumerate(mutation.files)}
 
-    def order(item: pytest.Item) -> tuple[bool, int, int]:
-        text = _functions(item.path).get(item.name.partition("[")[0], "")
-        return _needs_spark(item), nearest(mutation.names, text), files[_file_of(item)]
+    def order(item: pytest.Item) -> tuple[bool, int, bool, int]:
+        functions = _functions(item.path)
+        text = functions.get(item.name.partition("[")[0], "")
+        text += "".join(function for name, function in functions.items() if f"{name}(" in text)
+        is_generated = hasattr(getattr(item, "obj", None), "hypothesis")
+        return _needs_spark(item), nearest(mutation.names, text), is_generated, files[_file_of(item)]
 
     chosen = (item for item in items if _file_of(item) in files and (mutation.has_spark or not _needs_spark(item)))
     return sorted(chosen, key=order)
