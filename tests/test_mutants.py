@@ -7,8 +7,10 @@ from collections import Counter
 
 import pytest
 
+from optimizer.windows import alignment
 from tests.benchmarks.mutants import edits_of
-from tests.mutants import Outcome, draw, near_files, near_files_of_folders, product_files, table
+from tests.mutant_forks import Mutation, nearest
+from tests.mutants import ROOT, Outcome, draw, names_near, near_files, near_files_of_folders, product_files, table
 
 TEXT = '''"""A module: 1."""
 
@@ -82,6 +84,34 @@ def test_every_folder_with_functions_has_tests() -> None:
     assert folders - near_files_of_folders().keys() == {"dags/workload", "examples"} & folders
     *nearest, last = near_files("optimizer/windows/alignment.py")
     assert "tests/optimizer/test_alignment.py" in nearest and last == "tests/optimizer/test_edges.py"
+
+
+def test_tests_in_the_mirroring_folder_are_near_the_modules_that_they_import() -> None:
+    assert "tests/spark_jobs/pipeline/test_break_even.py" in near_files("spark_jobs/pipeline/costs/money.py")
+    assert "tests/spark_jobs/pipeline/test_break_even.py" not in near_files("spark_jobs/pipeline/costs/prediction.py")
+
+
+def test_tests_that_name_a_function_or_its_callers_come_first() -> None:
+    text = (
+        "class Bag:\n    def add(self):\n        _merged(1)\n\n"
+        "def _merged(x):\n    return x\n\ndef outer():\n    return Bag()\n"
+    )
+    names = names_near(text, "_merged")
+    assert names == {"_merged": 0, "add": 1, "Bag": 2, "outer": 3}
+    assert [nearest(names, test) for test in ("x = _merged(2)", "outer(Bag)", "bag.address")] == [0, 2, 4]
+
+
+def test_a_fork_changes_the_function_that_others_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = alignment.day_label
+    monkeypatch.setattr(function, "__code__", function.__code__)
+    text = (ROOT / "optimizer/windows/alignment.py").read_text()
+    before = function(0)
+    mutated = text.replace("def day_label(instant: int) -> str:", "def day_label(instant: int) -> str:\n    return 'x'")
+    assert mutated != text
+    assert Mutation("optimizer.windows.alignment", "day_label", mutated, [], {}, False, 1).place()
+    assert (before, function(0)) == ("1970-01-01", "x")
+    assert not Mutation("optimizer.windows.alignment", "no_such", mutated, [], {}, False, 1).place()
+    assert not Mutation("", "day_label", mutated, [], {}, False, 1).place()
 
 
 def test_the_table_counts_outcomes_by_folder() -> None:

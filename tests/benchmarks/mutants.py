@@ -108,8 +108,8 @@ class Mutant:
         """Put the fault into the function of this process."""
         mutated = ast.fix_missing_locations(_Changes(self.number).visit(_fresh(self.module)))
         compiled = compile(mutated, _path(self.module), "exec")
-        code = _code_of(compiled, self.function.split("."))
-        function = _function(self.module, self.function)
+        code = code_in(compiled, self.function.split("."))
+        function = function_in(self.module, self.function)
         assert code is not None and function is not None
         function.__code__ = code
         wrapped = vars(sys.modules[self.module]).get(self.function)
@@ -121,22 +121,27 @@ def _ours() -> list[types.ModuleType]:
     return [module for name, module in list(sys.modules.items()) if name.startswith(("spark_jobs.", "optimizer."))]
 
 
-def _interpret(kernel: Dispatcher) -> None:
-    """Have a kernel, and all that call it, run as Python."""
+def kernels_calling(kernel: Dispatcher) -> list[Dispatcher]:
+    """A kernel, and all that call it."""
     kernels = {
         id(value): value for module in _ours() for value in vars(module).values() if isinstance(value, Dispatcher)
     }
-    chosen = {id(kernel)}
+    chosen = {id(kernel): kernel}
     while True:
         calling = {
-            number
+            number: each
             for number, each in kernels.items()
             if number not in chosen
             and any(id(each.py_func.__globals__.get(name)) in chosen for name in each.py_func.__code__.co_names)
         }
         if not calling:
-            break
+            return list(chosen.values())
         chosen |= calling
+
+
+def _interpret(kernel: Dispatcher) -> None:
+    """Have a kernel, and all that call it, run as Python."""
+    chosen = {id(each) for each in kernels_calling(kernel)}
     for module in _ours():
         for name, value in list(vars(module).items()):
             if id(value) in chosen and isinstance(value, Dispatcher):
@@ -164,7 +169,7 @@ def _fresh(module: str) -> ast.Module:
     return ast.parse(Path(_path(module)).read_text(), _path(module))
 
 
-def _function(module: str, name: str) -> Any:
+def function_in(module: str, name: str) -> Any:
     """The function that a name of a module is, whatever it is wrapped in; None if it cannot be changed."""
     found: Any = sys.modules[module]
     for part in name.split("."):
@@ -178,7 +183,8 @@ def _function(module: str, name: str) -> Any:
     return found if isinstance(found, types.FunctionType) else None
 
 
-def _code_of(code: types.CodeType, names: Sequence[str]) -> types.CodeType | None:
+def code_in(code: types.CodeType, names: Sequence[str]) -> types.CodeType | None:
+    """The code of a function in that of a module, by its name's parts; None without it."""
     for name in names:
         inner = [one for one in code.co_consts if isinstance(one, types.CodeType) and one.co_name == name]
         if not inner:
@@ -386,7 +392,7 @@ def mutants_of(place: str, module: str) -> Iterator[Mutant]:
     changes = _Changes()
     changes.visit(_fresh(module))
     for number, (function, line, change) in enumerate(changes.found):
-        if _function(module, function) is not None:
+        if function_in(module, function) is not None:
             yield Mutant(place, module, function, number, line, change)
 
 

@@ -27,7 +27,7 @@ from optimizer.workload.values import (
     Type,
     decimal,
 )
-from spark_jobs.streams.landing.avro import AvroSchema
+from spark_jobs.streams.landing.avro import DEEPEST, AvroSchema
 from spark_jobs.streams.landing.records import BROKER_COLUMNS, KEPT, Records
 
 COLUMNS: tuple[tuple[str, Type], ...] = (
@@ -240,6 +240,23 @@ def test_named_types_and_records_in_records() -> None:
     assert schema.decoded(b"\2\0\2\0") == {"pair": {"next": {"next": None}}, "one": "SELL", "other": "BUY"}
     deep = why(records(avro=AVRO), b"\2" * 100_000)
     assert deep is not None
+
+
+def test_types_are_at_most_so_deep() -> None:
+    def schema(arrays: int) -> str:
+        kind: Any = {"type": "long"}
+        for _ in range(arrays):
+            kind = {"type": "array", "items": kind}
+        return json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]})
+
+    # the record, its field, the arrays, and a type in braces
+    deepest = DEEPEST - 2
+    value: Any = 3
+    for _ in range(deepest):
+        value = [value]
+    assert AvroSchema.of(schema(deepest)).decoded(b"\2" * deepest + b"\6" + b"\0" * deepest) == {"a": value}
+    with pytest.raises(HeddleError, match="HDL-626 .* more than 20 deep"):
+        AvroSchema.of(schema(deepest + 1))
 
 
 # ------------------------------------------------------------------------------------------- Avro, written by its rules

@@ -67,6 +67,11 @@ def test_figure_9_goes_from_look_ups_only_to_updates_only(outcomes: dict[str, Ou
     assert all(f"{name}_rate" in row for name in METHODS for row in rows)
 
 
+def test_figure_11_is_compared_with_the_paper(outcomes: dict[str, Outcome]) -> None:
+    papers = {name.partition(",")[0]: paper for name, (paper, _) in outcomes["11"].measured.items()}
+    assert (papers["R-INT (SUM)"], papers["B-INT-QNT (median)"]) == (1e7, 22_000)
+
+
 def test_sizes_are_the_papers() -> None:
     assert _steps(100_000, "quick") == [10, 100, 1_000, 10_000, 100_000]
     assert _steps(100_000, "full")[-3:] == [10_000, 20_000, 100_000]

@@ -385,6 +385,27 @@ def test_work_stays_within_the_budget() -> None:
     assert counter.work <= 3 * 2_000
 
 
+@pytest.mark.parametrize(
+    ("factor", "depth", "divisions"),
+    [(10**9, 0, 0), (0, conditioning.DEEPEST // 2, 0), (0, conditioning.DEEPEST // 2 - 1, 1)],
+)
+def test_bounds_are_divided_while_work_and_depth_are_left(
+    factor: int, depth: int, divisions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowances: list[int] = []
+
+    def divided(self: EdgeCounter, key: tuple[Progression, ...], allowance: int) -> edge_counting.Intervals:
+        allowances.append(allowance)
+        return (0.0, 1.0), (0.0, 1.0)
+
+    monkeypatch.setattr(EdgeCounter, "_divided", divided)
+    monkeypatch.setattr(edge_counting, "SPLIT_FROM", factor)
+    counter = EdgeCounter()
+    counter._engine.depth = depth
+    counter._interval(HARD, 1_000)
+    assert len(allowances) == divisions
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("count", "longest"), [(1_500, 1_000), (1_500, 10_000), (3_000, 86_400 * SECOND)])
 def test_huge_trees_answer_in_bounded_time(count: int, longest: int) -> None:

@@ -167,6 +167,7 @@ IN_THE_WAY = (
     (SPARK, "SELECT count(*) FROM trades WHERE symbol IN (SELECT ^symbol FROM q) " + HOURLY, "HDL-142"),
     (SPARK, "SELECT DISTINCT ^symbol FROM trades " + HOURLY, "HDL-143"),
     (SPARK, "SELECT symbol, count(*) AS n FROM trades " + HOURLY + " ORDER BY n DESC LIMIT ^5", "HDL-143"),
+    (SPARK, "SELECT symbol, count(*) FROM (SELECT ^* EXCEPT (code) FROM trades) " + HOURLY, "HDL-143"),
     (SPARK, "SELECT symbol, ^sum(price) OVER (PARTITION BY symbol) FROM trades", "HDL-143"),
     (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, '5 minutes'), symbol", "HDL-144"),
     (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(to_timestamp(side), '1 hour')", "HDL-144"),

@@ -357,3 +357,19 @@ def test_draws_are_spread_evenly_and_the_stratum_gets_one_more() -> None:
     assert drawn_windows(mine, strata, 1, 0.0, 0.5) == [0, 4]
     assert drawn_windows(units(0, 0, {}), {}, 2, 0.0, 0.0) == []
     assert [mine.labels(number) for number in (0, 1, 4)] == [[], ["day"], [EMPTY]]
+
+
+def test_few_events_are_those_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = [replace(QUERY, name=f"q{number}") for number in range(20)]
+    staged = staged_file(tmp_path, 18, queries, ["A"])
+    samples = []
+    # three files of 100 events each
+    for most in (299, 300, 301):
+        monkeypatch.setattr(recompute, "FEW_EVENTS", most)
+        samples.append(sampled(staged, queries, 18, 100, "f", Past()))
+    assert samples[0] != samples[1] == samples[2]
+
+
+def test_spans_that_touch_are_merged() -> None:
+    spans = [(5, 9), (0, 2), (2, 3), (5, 6), (10, 11)]
+    assert recompute.merged_spans(spans) == [(0, 3), (5, 9), (10, 11)] and recompute.merged_spans([]) == []

@@ -236,3 +236,13 @@ def test_a_file_that_changes_is_looked_at_again(house: Warehouse) -> None:
     os.utime(path, ns=(1, 1))
     with pytest.raises(OSError, match="its footer is not what was written"):
         check_committed(place, size)
+
+
+@pytest.mark.parametrize("length", [4, 8, 9, 40])
+def test_a_footer_is_read_at_any_length(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksums, "TAIL", 16)
+    footer = bytes(range(length)) + length.to_bytes(4, "little") + b"PAR1"
+    for before in (b"", b"pages" * 10):
+        assert checksums.footer_of(pa.BufferReader(before + footer)) == footer
+    # a length that no footer of the file has
+    assert checksums.footer_of(pa.BufferReader(b"\xff\xff\0\0PAR1")) == b"\xff\xff\0\0PAR1"

@@ -509,3 +509,7 @@ def test_what_begins_and_ends_a_file_is_seen_without_reading_it(tmp_path: Path) 
         assert first is not None and 0 < len(first) < 20 and first["volume"].to_pylist()[0] == 0
         last = csv_source.last_times(stream, str(path)).cast(pa.int64()).to_pylist()
     assert 0 < len(last) < 20 and max(last) == 1_372_636_800_000_000 + 3599 * 1_000_000
+
+
+def test_long_texts_are_cut_in_messages() -> None:
+    assert csv_source._short("x" * 60) == "x" * 60 and csv_source._short("x" * 61) == "x" * 59 + "…"

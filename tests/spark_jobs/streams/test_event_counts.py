@@ -132,3 +132,9 @@ def test_streams_page_counts_events_on_their_own_day(minutes: list[int], interva
         (stream,) = read_streams(Warehouse.open(place / "warehouse"), Span("all")).streams
     expected = Counter(day_label(START + at * MINUTE) for at in minutes if at // (24 * 60) in read)
     assert {day.day: day.events for day in stream.days if day.events} == dict(expected)
+
+
+def test_an_event_at_the_end_of_a_span_is_not_in_it() -> None:
+    times = [0, HOUR - 1, HOUR, 2 * HOUR, 3 * HOUR]
+    for in_order in (True, False):
+        assert counted(times, [(0, HOUR), (2 * HOUR, 3 * HOUR)], in_order=in_order).events == {0: 2, 2: 1}

@@ -34,6 +34,7 @@ from optimizer.workload.values import (
 )
 from spark_jobs.audit.unshared.columns import to_column
 from spark_jobs.audit.unshared.duckdb_expressions import Translator
+from spark_jobs.streams.sources.casts import _moment_texts
 from spark_jobs.streams.sources.expressions import arrow_type, evaluate
 from tests.oracle import _database, _plain
 from tests.sizes import examples
@@ -346,6 +347,14 @@ def test_numbers_are_cast_or_null() -> None:
     assert value_of(Call("round", (C, exact_literal(2))), 2.675, DOUBLE) == 2.68
     assert value_of(Call("round", (C, exact_literal(-37))), 2**63 - 1, LONG) == 0
     assert value_of(Call("round", (C, exact_literal(-1))), Decimal("-95.5"), decimal(5, 1)) == -100
+
+
+def test_texts_of_moments_reach_from_the_year_1_to_9999() -> None:
+    first, last = datetime.date.min, datetime.date.max
+    days = pa.array([(first - EPOCH.date()).days, (last - EPOCH.date()).days], pa.int32())
+    beyond = pa.array([(first - EPOCH.date()).days - 1, (last - EPOCH.date()).days + 1], pa.int32())
+    for numbers, texts in ((days, ["0001-01-01", "9999-12-31"]), (beyond, [None, None])):
+        assert _moment_texts(numbers.cast(pa.date32()), DATE).to_pylist() == texts
 
 
 @pytest.mark.parametrize("shape", ["(a+)+$", "(a|a)*b", "(.*a){12}b", "(a?){50}a{50}", ".*.*.*.*.*.*x"])

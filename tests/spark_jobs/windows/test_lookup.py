@@ -154,6 +154,16 @@ def test_what_is_not_stored_is_said_to_be_so(house: Warehouse, at: int, where: s
             one()
 
 
+def test_windows_that_are_too_many_for_a_table_are_checked(house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = np.array([50, 61]) * SECOND
+    values, _ = Reader(house).query("by_symbol").batch(times)["total"]
+    monkeypatch.setattr(lookups_module, "MOST_WINDOWS", 0)
+    found = Reader(house).query("by_symbol")
+    assert found.batch(times)["total"][0].tolist() == values.tolist()
+    with pytest.raises(HeddleError, match="HDL-604 .*not stored"):
+        found.batch(np.array([50, 70]) * SECOND)
+
+
 def test_any_window_between_edges(house: Warehouse) -> None:
     found = Reader(house).query("by_symbol")
     assert counted(found.window(30 * SECOND, 60 * SECOND)) == expected(30, 60)

@@ -202,6 +202,10 @@ def test_a_run_goes_back_to_the_day_of_the_first_row_of_its_first_window() -> No
         (100, 1, 0, 20, 20),
     ):
         assert held.history_start([Window(range_, slide, per=("symbol",))], begin * DAY, end * DAY) == first * DAY
+    # an interval that ends at midnight reads nothing of the next day, and all of a day that it begins
+    pairs = [Window(2, 1, per=("symbol",))]
+    assert held.history_start(pairs, 8 * DAY, 9 * DAY) == 9 * DAY
+    assert held.history_start(pairs, 9 * DAY, 9 * DAY + 1) == 3 * DAY
     both = [Window(1, 1, per=("symbol",)), Window(4, 1, per=("symbol",))]
     assert held.history_start(both, 9 * DAY + 5, 9 * DAY + 6) == DAY
 
