@@ -150,8 +150,24 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     """Every answer of a query for the instants in ``(begin, end]``, keyed (window start or position, group values...).
 
     ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a
-    time belong to no window. Cells stand in the order of ``query.outputs``.
+    time belong to no window. Cells stand in the order of ``query.outputs``. Of the same table they are computed once.
     """
+    key = query, id(events), time_column, begin, end
+    if key not in _answered:
+        if len(_answered) == LATEST:
+            _answered.clear()
+        # with the table: as long as it is there, no other has its id
+        _answered[key] = events, _computed_answers(query, events, time_column, begin, end)
+    return dict(_answered[key][1])
+
+
+LATEST = 64
+"""How many queries' answers are remembered: a test asks for the same ones several times."""
+
+_answered: dict[tuple[ACQ, int, str, int, int], tuple[pa.Table, dict[Key, Row]]] = {}
+
+
+def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int) -> dict[Key, Row]:
     translate = Translator(events.schema)
     selects: dict[str, int] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from optimizer.plan.definition import ExecutionTree, SharingPlan
@@ -100,7 +101,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     spans: dict[str, list[Any]] = {}
     queries: list[ACQ] = []
     for row in ordered:
-        query: ACQ = values.from_json(json.loads(row["query_definition"]))
+        query: ACQ = _stored_value(row["query_definition"])
         queries.append(query)
         held.setdefault(row["tree_position"], []).append(query)
         together = sharing.setdefault(row["tree_position"], [])
@@ -110,7 +111,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         if row.get("sequence_plan"):
             spans.setdefault(row["tree_id"], []).append(_shared_spans(json.loads(row["sequence_plan"])))
         about[row["tree_position"]] = row
-        stream = values.from_json(json.loads(row["stream_definition"]))
+        stream: Stream = _stored_value(row["stream_definition"])
         streams[row["stream_position"]] = (stream, Fraction(row["rate_exact"]))
     first = ordered[0]
     numbers = sorted(held)
@@ -156,6 +157,12 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     if plan.fingerprint_with({tree: sorted(found) for tree, found in spans.items()}) != first["fingerprint"]:
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
     return plan
+
+
+@lru_cache(1 << 14)
+def _stored_value(text: str) -> Any:
+    """A query or a stream, from its JSON: each row repeats its stream, and versions of a plan most of their queries."""
+    return values.from_json(json.loads(text))
 
 
 def _shared_spans(sequence_plan: Mapping[str, Any]) -> list[list[Any]]:

@@ -85,22 +85,23 @@ def clock(zone: str) -> Clock:
     with importlib.resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).open("rb") as file:
         rules = ZoneInfo.from_file(file, zone)
 
-    def offset(second: int) -> int:
-        shift = (_EPOCH + timedelta(seconds=second)).astimezone(rules).utcoffset()
-        return 0 if shift is None else shift // timedelta(microseconds=1)
+    # a call for each day of 230 years
+    def offset(second: int) -> timedelta | None:
+        return datetime.fromtimestamp(second, rules).utcoffset()
 
     day = DAY // SECOND
     last = (datetime(LAST_YEAR, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
-    moments, offsets = list[int](), [offset(0)]
+    moments, shifts = list[int](), [offset(0)]
     for second in range(day, last + 1, day):
-        if (now := offset(second)) != offsets[-1]:
+        if (now := offset(second)) != shifts[-1]:
             # no zone changes its clock twice within a day
             low, high = second - day, second
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (middle, high) if offset(middle) == offsets[-1] else (low, middle)
+                low, high = (middle, high) if offset(middle) == shifts[-1] else (low, middle)
             moments.append(high * SECOND)
-            offsets.append(now)
+            shifts.append(now)
+    offsets = [0 if shift is None else shift // timedelta(microseconds=1) for shift in shifts]
     return Clock(np.array(moments, dtype=np.int64), np.array(offsets, dtype=np.int64))
 
 

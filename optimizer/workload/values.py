@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from optimizer.workload.nested import LeafTypes, Nested
@@ -545,15 +545,22 @@ _CLASSES = {
 }
 
 
+@cache
+def _stored_fields(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class by name, each with the default that is not stored (MISSING: every value is)."""
+    return tuple((f.name, f.default if f.metadata.get("optional") else MISSING) for f in fields(cls))
+
+
 def to_json(value: Any) -> Any:
     """A value of this module as plain JSON data; :func:`from_json` gives an equal value back."""
-    if is_dataclass(value) and not isinstance(value, type):
-        told = (f for f in fields(value) if not f.metadata.get("optional") or getattr(value, f.name) != f.default)
-        return {"is": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in told}
-    if isinstance(value, tuple):
-        return [to_json(item) for item in value]
     if value is None or isinstance(value, (bool, int, str)):
         return value
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        stored = ((name, default, getattr(value, name)) for name, default in _stored_fields(type(value)))
+        parts = {name: to_json(part) for name, default, part in stored if default is MISSING or part != default}
+        return {"is": type(value).__name__} | parts
     if isinstance(value, float):
         return {"is": "float", "hex": value.hex()}
     return {"is": "Decimal", "text": str(value)}

@@ -147,8 +147,10 @@ class _File:
         self.parts, self.pending, self.bytes, self.rows = [], 0, 0, self.rows + found.rows
 
     def _constant(self, name: str, rows: int) -> pa.Array:
-        if len(self.constants.get(name, ())) < rows:
-            repeated = pa.repeat(self.stamp[name], max(rows, 2 * ROW_GROUP))
+        known = len(self.constants.get(name, ()))
+        if known < rows:
+            # twice as many, so that it is seldom made: groups of rows are of about one size
+            repeated = pa.repeat(self.stamp[name], 2 * rows)
             self.constants[name] = repeated.dictionary_encode() if name in _TEXTS else repeated
         return self.constants[name].slice(0, rows)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
@@ -573,8 +573,14 @@ class Settings:
         "port",
     )
 
-    def __init__(self, environment: Mapping[str, str], project: ProjectFile = NO_FILE) -> None:
-        given = ((setting.name, setting.given(environment, project)) for setting in DECLARED)
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        project: ProjectFile = NO_FILE,
+        declared: Iterable[Setting[Any]] | None = None,
+    ) -> None:
+        """``declared``: the settings that are looked up, if not all."""
+        given = ((setting.name, setting.given(environment, project)) for setting in declared or DECLARED)
         self.texts: Mapping[str, tuple[str, ...]] = {name: texts for name, texts in given if texts is not None}
 
     def warnings(self) -> list[Diagnostic]:
@@ -602,7 +608,7 @@ DECLARED: tuple[Setting[Any], ...] = tuple(each for each in vars(Settings).value
 
 def project_file(environment: Mapping[str, str]) -> ProjectFile:
     """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
-    project = read_project(Settings(environment).home, *_keys())
+    project = read_project(Settings(environment, declared=[Settings.home]).home, *_keys())
     keep_secret({key: ", ".join(values) for key, values in project.values.items()})
     return project
 

@@ -23,8 +23,6 @@ SCRIPT = """
 import json, sys
 from datetime import timedelta
 from pathlib import Path
-from airflow.utils.db import initdb
-initdb()
 import heddle_airflow
 from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
@@ -88,7 +86,7 @@ print("RESULT" + json.dumps(found | {"attempts": attempts, "consumed": consumed(
 
 
 @pytest.fixture(scope="module")
-def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def outcome(run_script: RunScript, airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The example's day published by hand, announced by the hourly DAG, and the example's DAG run for it."""
     place = tmp_path_factory.mktemp("assets")
     dags, warehouse = place / "dags", place / "warehouse"
@@ -111,6 +109,7 @@ def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> 
         "HEDDLE_HOME": str(ROOT),
         "HEDDLE_WAREHOUSE": str(warehouse),
     }
+    shutil.copy(airflow_database, place)
     result, printed = run_script(SCRIPT, place, str(dags), **variables)
     told = [line for line in printed.splitlines() if "ALERT" in line]
     return result | {"answers": json.loads(read)["rows"], "log": told}

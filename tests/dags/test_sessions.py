@@ -71,8 +71,6 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 import pendulum
-from airflow.utils.db import initdb
-initdb()
 from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 from airflow.jobs.job import Job
@@ -162,7 +160,9 @@ print("RESULT" + json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Warehouse]:
+def outcome(
+    run_script: RunScript, airflow_database: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], Warehouse]:
     """Sessions of a quarter of an hour, one after the other, of which the first is killed."""
     place = tmp_path_factory.mktemp("sessions")
     (place / "workload.sql").write_text(WORKLOAD)
@@ -188,6 +188,7 @@ def outcome(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> 
         "HEDDLE_SESSION": "15 minutes",
         "PLACE": str(place),
     }
+    shutil.copy(airflow_database, place)
     result, _ = run_script(SCRIPT, place, str(dags), **variables)
     assert (place / "killed").exists()
     return result, Warehouse.open(place / "warehouse", create=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,6 @@ SERVED = """
 import json, os, re, sys
 from html import unescape
 from pathlib import Path
-from airflow.utils.db import initdb
-initdb()
 from airflow.api_fastapi.app import init_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.dag_processing.bundles.manager import DagBundlesManager
@@ -324,7 +323,7 @@ HOSTILE_FORMS = {
 
 
 @pytest.fixture(scope="module")
-def served(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def served(run_script: RunScript, airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The routes under Airflow's own users, database and DAG, and the DAG's tasks where the page asks for them."""
     place = tmp_path_factory.mktemp("served")
     (place / "workload.sql").write_text(
@@ -344,6 +343,7 @@ def served(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> d
         "HEDDLE_STREAMS": str(place / "streams.yaml"),
         "HEDDLE_WORKLOAD": str(place / "*.sql"),
     }
+    shutil.copy(airflow_database, place)
     result, _ = run_script(SERVED, place, str(ROOT), json.dumps(HOSTILE_FORMS), **variables)
     return result
 

@@ -464,7 +464,9 @@ def test_commands_take_streams_of_a_store(place: str, tmp_path: Path) -> None:
         assert all(format in done.output for format in FORMATS)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "format", ["csv", *(pytest.param(name, marks=pytest.mark.longer) for name in FORMATS if name != "csv")]
+)
 def test_tasks_of_spark_read_a_store(
     spark: SparkSession, place: str, format: str, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

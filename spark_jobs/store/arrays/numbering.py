@@ -31,6 +31,13 @@ Rows = NDArray[np.int32]
 """Numbers of events of a batch, or one of a few for each of them: half the memory to pass over."""
 
 
+def read_only(values: Longs) -> Longs:
+    """The same values (n,), not to be written: a kernel is not compiled again for those that Arrow holds."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
 @numba.njit(cache=True)
 def positions_in(bounds, values):
     """Index (n,) of the last bound that is not above each value; quick where neighbours are close.

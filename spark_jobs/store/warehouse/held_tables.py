@@ -61,9 +61,7 @@ def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTabl
     folder of its log on this machine, by which that is seen. Raises what delta-rs raises."""
     # neither threads nor processes that were forked share one
     key = (os.getpid(), url, identity, reached_by())
-    tables: dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]] = _threads.__dict__.setdefault(
-        "tables", {}
-    )
+    tables = _tables()
     known, stamp = tables.get(key, (None, None))
     # before the log is read: what changes meanwhile is another one the next time
     checkpoint = _status(log, "_last_checkpoint")
@@ -79,6 +77,22 @@ def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTabl
     known = DeltaTable(url)
     tables[key] = known, (_commit(log, known), checkpoint)
     return TableAt(known)
+
+
+def note_commit(url: str, identity: str, log: Path | None, before: int) -> None:
+    """Note that this thread has just committed to :func:`current_table` on top of the version ``before``, under the
+    lease: delta-rs has read its own commit, so the table need not be opened again."""
+    key = (os.getpid(), url, identity, reached_by())
+    known, stamp = _tables().get(key, (None, None))
+    if known is not None and known.version() == before + 1 and _status(log, "_last_checkpoint") == stamp[1]:
+        _tables()[key] = known, (_commit(log, known), stamp[1])
+
+
+def _tables() -> dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]]:
+    """The tables of this thread, each with what tells its newest commit and its checkpoint from others."""
+    tables: dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]]
+    tables = _threads.__dict__.setdefault("tables", {})
+    return tables
 
 
 def _commit(log: Path | None, table: DeltaTable) -> Any:

@@ -58,6 +58,7 @@ from spark_jobs.store.warehouse.held_tables import (
     PADDING,
     checked_files,
     current_table,
+    note_commit,
     pruned_dataset,
     with_small_files,
 )
@@ -306,8 +307,12 @@ class Warehouse:
 
     def _held(self, name: str) -> DeltaTable:
         """A table of the warehouse as it is now."""
-        url, log = log_place(self.path(name)), self.place / name / LOG
-        return current_table(url, _identity(self.place), log.local() if log.is_local else None)
+        return current_table(*self._opened_by(name))
+
+    def _opened_by(self, name: str) -> tuple[str, str, Path | None]:
+        """The URL, the identity and the log of a table by which it is kept open."""
+        log = self.place / name / LOG
+        return log_place(self.path(name)), _identity(self.place), log.local() if log.is_local else None
 
     def dataset(self, table: str, current: DeltaTable | None = None, where: ds.Expression | None = None) -> ds.Dataset:
         """A table as of ``current``, else as it is now. ``where``: of which at least the rows are there that meet this
@@ -421,6 +426,7 @@ class Warehouse:
         if is_awkward(self.path(table)):
             self.commit(table, current, [self.added_rows(table, current, data)], token, transaction)
             return
+        before = int(current.version())
         with self.exactly(table, current, *([transaction] if transaction else [])) as properties:
             write_deltalake(
                 current,
@@ -430,6 +436,7 @@ class Warehouse:
                 schema_mode="merge",
                 commit_properties=properties,
             )
+        note_commit(*self._opened_by(table), before)
 
     def added_rows(self, table: str, current: DeltaTable, data: pa.Table) -> AddAction:
         """The rows as a file of a small table, which delta-rs cannot write where it cannot read the path."""

@@ -99,9 +99,9 @@ class LiftedNumbers:
         """Sums of powers of integers and decimals."""
         for state in states:
             first, exponent = self.places["longs"][state], EXACT_POWERS[state.kind]
-            limbs = self.longs[:, first : first + state.width]
-            lift_exact_powers(self.events.cell, self.events.rows, *values.halves, valid, limbs, exponent)
-            carry(limbs)
+            given = *values.halves, valid, self.longs, first, state.width
+            lift_exact_powers(self.events.cell, self.events.rows, *given, exponent)
+            carry(self.longs[:, first : first + state.width])
 
     def _lift_exact_pairs(
         self, first: Values, second: Values, valid: NDArray[np.bool_], states: Sequence[State]
@@ -110,12 +110,13 @@ class LiftedNumbers:
         cell, rows = self.events.cell, self.events.rows
         for state in states:
             of_x, of_y = EXACT_BOTH[state.kind]
-            limbs = self.longs[:, self.places["longs"][state] : self.places["longs"][state] + state.width]
+            at = self.places["longs"][state]
+            limbs = self.longs, at, state.width
             if of_x and of_y:
-                lift_exact_products(cell, rows, *first.halves, *second.halves, valid, limbs)
+                lift_exact_products(cell, rows, *first.halves, *second.halves, valid, *limbs)
             else:
-                lift_exact_powers(cell, rows, *(first if of_x else second).halves, valid, limbs, of_x + of_y)
-            carry(limbs)
+                lift_exact_powers(cell, rows, *(first if of_x else second).halves, valid, *limbs, of_x + of_y)
+            carry(self.longs[:, at : at + state.width])
 
     def _lift_doubles(self, values: Values, states: Sequence[State]) -> None:
         """Lift doubles, as ordinals, into states of one column."""

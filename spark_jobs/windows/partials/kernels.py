@@ -250,16 +250,16 @@ def _multiply(x, x_size, y, y_size, out):
 
 
 @numba.njit(cache=True, inline="always")
-def _add_limbs(out, cell, limbs, size, is_negative):
+def _add_limbs(out, cell, first, width, limbs, size, is_negative):
     """Add a number of a magnitude and a sign to the limbs of a sum; limbs that it has no place for are 0."""
-    for k in range(min(size, out.shape[1])):
-        out[cell, k] += -np.int64(limbs[k]) if is_negative else np.int64(limbs[k])
+    for k in range(min(size, width)):
+        out[cell, first + k] += -np.int64(limbs[k]) if is_negative else np.int64(limbs[k])
 
 
 @numba.njit(cache=True)
-def lift_exact_powers(cells, rows, low, high, valid, out, exponent):
-    """Add powers (1 to 4) of integers to the limbs ``out`` (c, limbs) of their cells, in place. The integers have 64
-    bits (``high`` is empty) or 128."""
+def lift_exact_powers(cells, rows, low, high, valid, out, first, width, exponent):
+    """Add powers (1 to 4) of integers to the limbs of their cells: so many columns of ``out`` (c, columns) from the
+    first on, in place. The integers have 64 bits (``high`` is empty) or 128."""
     value, square, power = np.zeros(4, np.uint64), np.zeros(8, np.uint64), np.zeros(16, np.uint64)
     is_wide = len(high) > 0
     small = _SMALL if exponent <= 2 else _SMALL_CUBE if exponent == 3 else _SMALL_FOURTH
@@ -275,28 +275,27 @@ def lift_exact_powers(cells, rows, low, high, valid, out, exponent):
                 product *= x
             elif exponent == 4:
                 product *= product
-            out[cells[k], 0] += product & LOW
-            out[cells[k], 1] += product >> LIMB
+            out[cells[k], first] += product & LOW
+            out[cells[k], first + 1] += product >> LIMB
             continue
         is_negative = (above if is_wide else x) < 0
         size = _magnitude(x, above, is_wide, value)
         size = 1 if is_short else size
         if exponent == 1:
-            _add_limbs(out, cells[k], value, size, is_negative)
+            _add_limbs(out, cells[k], first, width, value, size, is_negative)
             continue
         squared = _multiply(value, size, value, size, square)
         if exponent == 2:
-            _add_limbs(out, cells[k], square, squared, False)
+            _add_limbs(out, cells[k], first, width, square, squared, False)
         elif exponent == 3:
-            _add_limbs(out, cells[k], power, _multiply(square, squared, value, size, power), is_negative)
+            _add_limbs(out, cells[k], first, width, power, _multiply(square, squared, value, size, power), is_negative)
         else:
-            _add_limbs(out, cells[k], power, _multiply(square, squared, square, squared, power), False)
+            _add_limbs(out, cells[k], first, width, power, _multiply(square, squared, square, squared, power), False)
 
 
 @numba.njit(cache=True)
-def lift_exact_products(cells, rows, x_low, x_high, y_low, y_high, valid, out):
-    """Add the products of two integers to the limbs ``out`` (c, limbs) of their cells, in place; each as for
-    :func:`lift_exact_powers`."""
+def lift_exact_products(cells, rows, x_low, x_high, y_low, y_high, valid, out, first, width):
+    """Add the products of two integers to the limbs of their cells, in place; all as for :func:`lift_exact_powers`."""
     x_limbs, y_limbs, product = np.zeros(4, np.uint64), np.zeros(4, np.uint64), np.zeros(8, np.uint64)
     x_wide, y_wide = len(x_high) > 0, len(y_high) > 0
     for k in range(len(cells)):
@@ -308,13 +307,15 @@ def lift_exact_products(cells, rows, x_low, x_high, y_low, y_high, valid, out):
         is_small = -_SMALL < x < _SMALL and -_SMALL < y < _SMALL
         if is_small and (not x_wide or x_above == x >> 63) and (not y_wide or y_above == y >> 63):
             small = x * y
-            out[cells[k], 0] += small & LOW
-            out[cells[k], 1] += small >> LIMB
+            out[cells[k], first] += small & LOW
+            out[cells[k], first + 1] += small >> LIMB
             continue
         is_negative = ((x_above if x_wide else x) < 0) != ((y_above if y_wide else y) < 0)
         x_size = _magnitude(x, x_above, x_wide, x_limbs)
         y_size = _magnitude(y, y_above, y_wide, y_limbs)
-        _add_limbs(out, cells[k], product, _multiply(x_limbs, x_size, y_limbs, y_size, product), is_negative)
+        _add_limbs(
+            out, cells[k], first, width, product, _multiply(x_limbs, x_size, y_limbs, y_size, product), is_negative
+        )
 
 
 stamp_kernels(globals())

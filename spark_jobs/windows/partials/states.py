@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, State
-from spark_jobs.store.arrays.numbering import Longs, Rows
+from spark_jobs.store.arrays.numbering import Longs, Rows, read_only
 from spark_jobs.windows.partials.combining import SCATTER, ragged, reranked, unified, unite, winners
 
 
@@ -162,7 +162,8 @@ def united(
     state: State, cell: Longs | Rows, values: Longs, weights: Longs, cells: int, texts: pa.StringArray | None
 ) -> Multiset:
     """The multisets of ``cells`` cells from elements (m,): their cell, value and weight, in any order."""
-    offsets, values, weights = unite(cell, values, weights, cells, state.operation == "union_max")
+    given = cell.astype(np.int64, copy=False), read_only(values), read_only(weights)
+    offsets, values, weights = unite(*given, cells, state.operation == "union_max")
     return Multiset(offsets, values, weights, texts)
 
 

@@ -19,7 +19,7 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Fragments, Progression
 from optimizer.workload.expression import type_of
 from optimizer.workload.values import Call, Column, Expression, Literal, Type, columns_of
-from spark_jobs.store.arrays.numbering import DENSE, Longs, Rows, distinct_rows, encoded, numbered, ranked
+from spark_jobs.store.arrays.numbering import DENSE, Longs, Rows, distinct_rows, encoded, numbered, ranked, read_only
 from spark_jobs.store.arrays.texts import as_texts, flat
 from spark_jobs.streams.sources.expressions import evaluate
 from spark_jobs.windows.partials.cells import fragments_of
@@ -73,9 +73,8 @@ class Values:
     @property
     def halves(self) -> tuple[Longs, Longs]:
         """The low and the high 64 bits of integers and unscaled decimals; no high ones where 64 bits are enough."""
-        if limbs_of(self.type) == 4:
-            return self.words
-        return self.longs, np.empty(0, dtype=np.int64)
+        low, high = self.words if limbs_of(self.type) == 4 else (self.longs, np.empty(0, dtype=np.int64))
+        return read_only(low), read_only(high)
 
     @cached_property
     def is_narrow(self) -> bool:

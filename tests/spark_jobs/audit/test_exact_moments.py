@@ -286,7 +286,7 @@ def test_kernels_lift_each_power_and_product_of_numbers_at_the_limits_of_their_w
 
     def lifted(kernel: Any, *given: Any, limbs: int) -> list[int]:
         out = np.zeros((len(values), limbs), dtype=np.int64)
-        kernel(cells, everywhere, *given[0], nowhere, out, *given[1:])
+        kernel(cells, everywhere, *given[0], nowhere, out, 0, limbs, *given[1:])
         carry(out)
         return [sum(int(limb) << 32 * at for at, limb in enumerate(row)) for row in out]
 

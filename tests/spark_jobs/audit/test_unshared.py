@@ -134,7 +134,8 @@ def test_recomputed_windows_are_the_oracles(spark: SparkSession, case: Case) -> 
     are_the_oracles(case, lambda query, spans: recompute(frame, query, "ts", spans).toArrow().to_pylist())
 
 
-@settings(parent=FEW, max_examples=examples(60))
+@pytest.mark.reduced
+@settings(parent=FEW, max_examples=examples(20, slow=60))
 @given(case=RECOMPUTED)
 def test_windows_recomputed_by_duckdb_are_the_oracles(case: Case) -> None:
     assume(len(case.events) > 5)

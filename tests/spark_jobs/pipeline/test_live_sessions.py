@@ -73,7 +73,7 @@ def test_what_fails_is_tried_again_later_and_later(laboratory: Laboratory) -> No
     source = laboratory.source()
     content = source.read_bytes()
     source.unlink()
-    live, found, waited = session(laboratory, clock, 60), list[Any](), list[int]()
+    live, found, waited = session(laboratory, clock, 52), list[Any](), list[int]()
     for one in live.refreshes():
         waited.append(clock.now)
         found.append(one)
@@ -82,7 +82,7 @@ def test_what_fails_is_tried_again_later_and_later(laboratory: Laboratory) -> No
     assert [isinstance(one, HeddleError) for one in found[:4]] == [True, True, True, False]
     assert waited[2] - waited[1] == 2 * (waited[1] - waited[0])
     end = list(published(laboratory))[-1][1]
-    assert end >= 58 and laboratory.log("failed")
+    assert end >= 50 and laboratory.log("failed")
     assert version == 1
 
 

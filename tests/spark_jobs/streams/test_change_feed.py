@@ -398,7 +398,7 @@ def play(table: FedTable, change: str, data: st.DataObject) -> None:
 
 
 @settings(
-    max_examples=examples(3, 60, slow=5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(2, 60, slow=5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_any_history_gives_the_oracles_answers_and_no_more_windows(
