@@ -7,8 +7,8 @@ Everybody gets the same compacted events (compacting is a row of its own), count
 and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
 each START event; *pooled* they share one among those of a pane, as Heddle does
 (:mod:`optimizer.papers.reference.sharon`). Sharon runs the cheapest plan by the costs of its executor. ``ahead`` is
-Heddle's rate over a row's; the goal for A-Seq is as published. ``--executors`` adds a row for each of Heddle's
-executors; ``--measures`` says what sums and extremes of the same matches take, instead.
+Heddle's rate over a row's; the goal for A-Seq is as published. ``--executors`` compares Heddle's executors with each
+other instead, ``--measures`` what sums and extremes of the same matches take.
 Streams: purchases (20 keys with thousands of events each per window); position reports (4,000 keys with 50 each).
 """
 
@@ -23,15 +23,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.papers.evaluations.sequence_streams import HOURS, position_reports, purchases, workload
+from optimizer.papers.evaluations.sequence_streams import HOURS, Stream, position_reports, purchases, workload
 from optimizer.papers.evaluations.sharon import EXECUTORS, case_of, executors, race, same_answers
+from optimizer.sequences import answering
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
+from optimizer.sequences.executors import Group, choose
 from optimizer.sequences.matches import Measure, SequenceQuery
 from optimizer.sequences.passes import EXECUTORS as OURS
 
@@ -66,22 +69,23 @@ POINTS = {
 }
 
 
-def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -> list[Row]:
-    """A row for each executor."""
+def drawn(point: Point, windows: float, ticks: int) -> tuple[Stream, list[tuple[int, ...]]]:
+    """The stream and the patterns of a point."""
     if point.cars:
         stream = position_reports(HOURS * 3600 - windows * point.window / 4_000, ticks=ticks)
     else:
         stream = purchases(round(windows * point.window), ticks=ticks)
-    patterns = workload(point.queries, point.length, point.shared, stream, point.common, piece=point.piece)
+    return stream, workload(point.queries, point.length, point.shared, stream, point.common, piece=point.piece)
+
+
+def measure(point: Point, windows: float, rounds: int, ticks: int) -> list[Row]:
+    """A row for each of Heddle, A-Seq and Sharon's executor."""
+    stream, patterns = drawn(point, windows, ticks)
     Events.of(stream.key, stream.time, stream.type)  # compiled code is loaded
     begin = time.process_time()
     case = case_of(stream, patterns, point.window, point.ratio)
     compacting = time.process_time() - begin
-    work = executors(case)
-    if each:
-        asked = [SequenceQuery(pattern, case.range, case.slide) for pattern in patterns]
-        work |= {f"Heddle: {name}": partial(answers, queries=asked, executor=name) for name in OURS}
-    seconds, found = race(work, case.events, rounds)
+    seconds, found = race(executors(case), case.events, rounds)
     rates = {name: case.total / took for name, took in seconds.items()}
     rows = [
         {
@@ -100,6 +104,63 @@ def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -
     ]
 
 
+LONGER = {
+    "20 queries, range/slide 240": Point(ratio=240),
+    "20 queries, range/slide 1440": Point(ratio=1440),
+}
+"""Points at which only executors are compared."""
+
+SLOW = 3.0
+"""Times the CPU time of what is chosen from which on an executor is measured once."""
+
+KINDS = {"counts": (1,), "three ranges": (1, 2, 5), "sum": (1,)}
+"""What is asked at each point, and by what the queries' ranges are divided, in turns."""
+
+
+def compare_executors(point: Point, kind: str, windows: float, rounds: int, ticks: int) -> Row:
+    """CPU seconds of Heddle's executors, as times of those it chooses; medians over rounds in which all take turns."""
+    stream, patterns = drawn(point, windows, ticks)
+    case = case_of(stream, patterns, point.window, point.ratio)
+    amounts = np.random.default_rng(5).integers(1, 10_000, len(stream.key))
+    events = Events.of(stream.key, stream.time, stream.type, {"amount": (amounts, None)})
+    ranges = [case.range // part for part in KINDS[kind]]
+    queries = [
+        SequenceQuery(
+            pattern,
+            ranges[number % len(ranges)],
+            case.slide,
+            (Measure("sum", "amount", pattern[len(pattern) // 2]),) if kind == "sum" else (),
+        )
+        for number, pattern in enumerate(patterns)
+    ]
+    chosen: set[str] = set()
+
+    def noted(*arguments: Any) -> list[Group]:
+        groups = choose(*arguments)
+        chosen.update(group.executor for group in groups)
+        return groups
+
+    with patch.object(answering, "choose", noted):
+        answers(events, queries)
+    work = {name or "chosen": partial(answers, events, queries, name) for name in (None, *OURS)}
+    results: dict[str, Any] = {}
+    taken: dict[str, list[float]] = {name: [] for name in work}
+    for number in range(rounds + 1):
+        for name, run in work.items():
+            if number < 2 or taken[name][1] < SLOW * taken["chosen"][1]:
+                begin = time.process_time()
+                results[name] = run()
+                taken[name].append(time.process_time() - begin)
+    # the first round compiles, or reads what was compiled
+    seconds = {name: statistics.median(each[1:]) for name, each in taken.items()}
+    return {
+        "chosen": sorted(chosen),
+        "cpu_seconds": round(seconds["chosen"], 4),
+        "times": {name: round(seconds[name] / seconds["chosen"], 3) for name in OURS},
+        "same_answers": same_answers([results["chosen"], *(results[name] for name in OURS)]),
+    }
+
+
 MEASURED: dict[str, tuple[tuple[str, str, int], ...]] = {
     "counts alone": (),
     "sum": (("sum", "whole", 5),),
@@ -115,11 +176,7 @@ MEASURED: dict[str, tuple[tuple[str, str, int], ...]] = {
 
 def measure_measures(point: Point, windows: float, rounds: int, ticks: int) -> list[Row]:
     """What measures take beside counts, of the same events; all take turns."""
-    if point.cars:
-        stream = position_reports(HOURS * 3600 - windows * point.window / 4_000, ticks=ticks)
-    else:
-        stream = purchases(round(windows * point.window), ticks=ticks)
-    patterns = workload(point.queries, point.length, point.shared, stream, point.common, piece=point.piece)
+    stream, patterns = drawn(point, windows, ticks)
     case = case_of(stream, patterns, point.window, point.ratio)
     rng = np.random.default_rng(5)
     size = len(stream.key)
@@ -168,16 +225,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.sequences", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--points", nargs="*", choices=POINTS, default=list(POINTS), metavar="NAME", help="which")
+    parser.add_argument("--points", nargs="*", choices=POINTS | LONGER, default=list(POINTS), metavar="NAME")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", type=float, default=3, help="length of the stream, in windows")
     parser.add_argument("--ticks", type=int, default=1, help="of time per second (the paper's times are in seconds)")
-    parser.add_argument("--executors", action="store_true", help="each of Heddle's executors, too")
+    parser.add_argument("--executors", action="store_true", help="Heddle's executors with each other, instead")
     parser.add_argument("--measures", action="store_true", help="what measures take beside counts, instead")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
     console = Console(width=140)
     found: dict[str, list[Row]] = {}
+    if chosen.executors:
+        table = Table("point", "asked", "chosen", *OURS, "same")
+        for name in chosen.points:
+            for kind in KINDS:
+                point = (POINTS | LONGER)[name]
+                row = compare_executors(point, kind, chosen.windows, chosen.rounds, chosen.ticks)
+                found.setdefault(name, []).append({"asked": kind, **row})
+                times = [f"{row['times'][each]:.2f}" for each in OURS]
+                table.add_row(name, kind, " ".join(row["chosen"]), *times, "yes" if row["same_answers"] else "NO")
+            if chosen.json:
+                chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": found}, indent=1))
+        console.print(table)
+        return 0
     if chosen.measures:
         for name in chosen.points:
             rows = measure_measures(POINTS[name], chosen.windows, chosen.rounds, chosen.ticks)
@@ -191,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     for name in chosen.points:
         point = POINTS[name]
-        rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks, chosen.executors)
+        rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks)
         found[name] = rows
         title = (
             f"{name}: {point.queries} queries of {point.length} types, {point.shared} of {point.piece} in common, "
