@@ -48,8 +48,8 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
     if "windows" in executors:
         # so often that sums take 128 bits
         events = replace(Events.of(*raw), count=np.full(2, 1 << 31))
-        measures = tuple(Measure("sum", name, 0) for name in ("whole", "double")) + (Measure("max", "whole", 0),)
-        measured = SequenceQuery((0, 0), 8, 4, measures)
+        measures = tuple(Measure("sum", name, 0) for name in ("whole", "double"))
+        measured = SequenceQuery((0, 0), 8, 4, (*measures, Measure("max", "whole", 0)))
         answers(events, [measured])
         (group,) = choose(events, [measured], "windows")
         for measure in measures:

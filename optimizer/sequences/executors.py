@@ -20,16 +20,13 @@ from optimizer.sequences.prefixes import prefixes
 
 @dataclass(frozen=True)
 class Costs:
-    """Nanoseconds that the parts of a pass take (``python -m tests.benchmarks.sequences --costs``); only their ratios
-    matter.
+    """Nanoseconds that the parts of a pass take, as measured; only their ratios matter.
 
     Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its
     row (with doubles ``doubles`` times that, ``mixed`` where some prefixes take 128 bits); per node and ``block``.
     Event by event: ``lone_event``, ``lone_node``, ``lone_vector``. Per window and query an ``answer``; per window and
     node to ``clear`` its lane; per fragment, cut of a node's prefix and vector to ``append`` cells; per query and
-    window to join rows at a landmark: ``shot``, and ``cut`` for each cut of its pattern. Rows that are ``kept`` for
-    another pass, and each ``product`` with one, are so many times as dear as a row that is at hand: they are rows of
-    all events, which no cache holds.
+    window to join rows at a landmark: ``shot``, and ``cut`` for each cut of its pattern.
     """
 
     event: float = 6.5
@@ -46,8 +43,6 @@ class Costs:
     append: float = 1.6
     shot: float = 12.0
     cut: float = 2.0
-    kept: float = 6.0
-    product: float = 12.0
 
 
 COSTS = Costs()
@@ -182,29 +177,6 @@ class _Load:
             + self._windows(relevant, slide, range_) * joined
         )
 
-    def middle(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
-        pairs = sorted(set(zip(patterns, cuts(patterns), strict=True)))
-        met = [(pattern, cut) for pattern, cut in pairs if 0 < cut < len(pattern)]
-        if not met:
-            return math.inf
-        ahead, _ = self._of(tuple(pattern[:cut] for pattern, cut in pairs))
-        back, _ = self._of(tuple(pattern[:cut:-1] if cut else pattern[::-1] for pattern, cut in pairs))
-        relevant = self._of(patterns)[1]
-        vectors = lanes_for(-(-range_ // slide)) // kernels.LANES * self._vector(patterns, range_)
-        kept = sum(self._events.get(suffix[0], 0.0) for suffix in {pattern[cut:] for pattern, cut in met})
-        products = sum(self._events.get(pattern[cut], 0.0) for pattern, cut in met)
-        blocks = min(relevant, self._ticks / slide + relevant / BLOCK + self._keys)
-        nodes = len(ahead.depth) + len(back.depth) + len(met)
-        windows = self._windows(relevant, slide, range_)
-        return (
-            2 * relevant * COSTS.event
-            + (ahead.work + back.work) * (COSTS.node + vectors)
-            + kept * (COSTS.node + COSTS.kept * vectors)
-            + products * (COSTS.node + COSTS.product * vectors)
-            + nodes * blocks * COSTS.block
-            + windows * (len(patterns) * COSTS.answer + nodes * COSTS.clear)
-        )
-
     def _cells(self, nodes: _Nodes, vector: float, blocks: float) -> float:
         rows = nodes.events * (COSTS.node + vector * (nodes.depth // kernels.LANES + 1))
         return float(rows.sum()) + len(nodes.depth) * blocks * COSTS.block
@@ -213,7 +185,7 @@ class _Load:
 def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
     """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
     load = _Load(events)
-    if executor in ("landmarks", "middle"):
+    if executor == "landmarks":
         return _apart(load, executor, queries, _alike(queries), False)
     if executor == "fragments":
         return _merged_groups(load, executor, queries, False)
@@ -229,8 +201,7 @@ def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | Non
             continue
         # a group as it is can be processed by fragments too, and queries of the same windows by every executor
         options = [[group], _apart(load, "fragments", queries, [group.members], False)]
-        for other in ("landmarks", "middle"):
-            options.append(_apart(load, other, queries, _alike(queries, group.members), False))
+        options.append(_apart(load, "landmarks", queries, _alike(queries, group.members), False))
         options = [option for option in options if option]
         chosen += min(options, key=lambda groups: sum(group.cost for group in groups))
     return chosen
@@ -267,7 +238,7 @@ def _group(
     elif executor == "fragments":
         cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in grouped} | {0}))
     else:
-        cost = (load.landmarks if executor == "landmarks" else load.middle)(patterns, slide, range_)
+        cost = load.landmarks(patterns, slide, range_)
     bits = [load.bits(patterns, span) for span in (range_, range_ + load.beyond(slide, range_))]
     return Group(executor, members, backward, slide, range_, shift, cost, *bits)
 
@@ -303,56 +274,9 @@ MARGIN = 5.0
 """Bits that an expected count may fall short by."""
 
 LOOKING = 20_000.0
-"""Nanoseconds for each type of a pattern below which executors are not compared: five times what that takes."""
+"""Nanoseconds for each type of a pattern below which executors are not compared."""
 
 SAMPLE = 1 << 14
-
-PRODUCT = 3.0
-
-
-def cuts(patterns: Sequence[Sequence[int]]) -> list[int]:
-    """Where to cut each pattern: the position of the event at which what comes before meets what comes behind; 0: all
-    backwards, its length: all forwards.
-
-    A node that several patterns use is paid for by each in part, as they are cut so far; a product is as dear as
-    :data:`PRODUCT` nodes. Patterns are cut again until the nodes and products in all do not get fewer.
-    """
-    heads, backwards = prefixes(patterns), prefixes([pattern[::-1] for pattern in patterns])
-    lengths, longest = heads.lengths, heads.number.shape[1]
-    rows, places = np.arange(len(lengths)), np.arange(longest)
-    there = places < lengths[:, None]
-    # numbers of text[:1], text[:2], ..., and of text[0:], text[1:], ...
-    ahead_of = heads.number
-    back_of = np.where(there, backwards.number[rows[:, None], lengths[:, None] - 1 - places], 0)
-    wholes = ahead_of[rows, lengths - 1]
-    cut, first, best, fewest = lengths, np.zeros_like(lengths), lengths, math.inf
-    for again in itertools.count():
-        ahead = np.bincount(ahead_of[there & (places < cut[:, None])], minlength=len(heads.last))
-        back = np.bincount(back_of[there & (places >= first[:, None])], minlength=len(backwards.last))
-        if again:
-            met = np.flatnonzero((cut > 0) & (cut < lengths))
-            products = len(set(zip(wholes[met].tolist(), cut[met].tolist(), strict=True)))
-            suffixes = len(np.unique(back_of[met, cut[met]]))
-            total = np.count_nonzero(ahead) + np.count_nonzero(back) + PRODUCT * products + suffixes
-            if total >= fewest:
-                break
-            best, fewest = cut, total
-        # what the prefixes and the suffixes cost that end, or begin, at each position
-        before, behind = np.zeros((2, len(lengths), longest + 1))
-        np.cumsum(np.where(there, 1 / np.maximum(ahead, 1)[ahead_of], 0.0), axis=1, out=before[:, 1:])
-        shares = np.where(there, 1 / np.maximum(back, 1)[back_of], 0.0)
-        behind[:, :-1] = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
-        options = np.full((len(lengths), longest + 1), math.inf)
-        options[:, 1:-1] = np.where(
-            places[1:] < lengths[:, None] - 1, before[:, 1:-1] + PRODUCT + behind[:, 2:], math.inf
-        )
-        options[:, 0] = behind[:, 0]
-        options[rows, lengths] = before[rows, lengths]
-        # the last of the cheapest
-        cut = longest - np.argmin(options[:, ::-1], axis=1)
-        first = np.where(cut == 0, 0, cut + 1)
-    return best.tolist()
-
 
 BLOCK = 2048
 """Events that are processed together at most: their rows of a few nodes fit a processor's second cache."""

@@ -159,30 +159,6 @@ def _any_bits(typing_context, vector):
 
 
 @intrinsic
-def _as_doubles(typing_context, vector):
-    doubles = _Vector(types.float64)
-
-    def code(context, builder, signature, arguments):
-        return builder.uitofp(arguments[0], context.get_value_type(doubles))
-
-    return doubles(vector), code
-
-
-@intrinsic
-def _greatest(typing_context, vector):
-    """The greatest double of a vector."""
-
-    def code(context, builder, signature, arguments):
-        lanes = [builder.extract_element(arguments[0], ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
-        best = lanes[0]
-        for lane in lanes[1:]:
-            best = builder.select(builder.fcmp_ordered(">", lane, best), lane, best)
-        return best
-
-    return types.float64(vector), code
-
-
-@intrinsic
 def _bits_set(typing_context, word):
     return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
@@ -204,7 +180,7 @@ class Trie(NamedTuple):
     ``query[query_first[u]:query_first[u + 1]]``, each with the number of its range in ``span``; and by their range,
     ``span_query`` and ``span_node[span_first[r]:span_first[r + 1]]``. ``repeats``: how often a type occurs in one
     pattern at most, so that a window of n events rounds ``repeats * n + roundings`` times at most. ``nodes``: n + 1;
-    ``queries``: in all; ``ended``: that end in this trie.
+    ``queries``: their number.
     """
 
     kind: Longs
@@ -224,7 +200,6 @@ class Trie(NamedTuple):
     roundings: int
     nodes: int
     queries: int
-    ended: int
 
 
 class Stream(NamedTuple):
@@ -353,26 +328,6 @@ def _is_asked(windows, span, window):
         windows.least[span] <= window <= windows.greatest[span]
         and window % windows.every[span] == windows.phase[span]
     )  # fmt: skip
-
-
-class Middle(NamedTuple):
-    """Where a forward and a backward pass meet: *pairs* of a type and a suffix, kept at each event of that type.
-
-    ``product`` (n + 1,): the pair that a node multiplies with (-1: none), in the forward pass; ``record_pair``, by node
-    from ``record_first``: the pairs that are kept of a node, in the backward pass. ``pair_kind``, ``pair_first`` (p,):
-    local type, and the pair's first row in ``low`` and ``size`` (rows * lanes,), by time. ``passed`` and ``total``
-    (types,): how many events of each type the pass has seen before the block, and how many there are.
-    """
-
-    product: Longs
-    record_first: Longs
-    record_pair: Longs
-    pair_kind: Longs
-    pair_first: Longs
-    passed: Longs
-    total: Longs
-    low: NDArray[np.uint64]
-    size: NDArray[np.float64]
 
 
 class Cells(NamedTuple):
@@ -843,59 +798,10 @@ def _chain_kind(
 
 
 @_inlined
-def _chain_products(
-    low, size, low_rows, size_rows, state, own, parent, lanes, block, kind, above, middle, pair
-):  # fmt: skip
-    """As :func:`_chain`, but each event's row is also multiplied, lane by lane, with the one recorded for it.
-
-    Returns the greatest number of the last row, as a double: where doubles are not kept they are taken along for the
-    block."""
-    first, top = block.first[kind], 0.0
-    records = (middle.pair_first[pair] + middle.passed[kind]) * lanes
-    for lane in range(0, lanes, LANES):
-        total = _load(low, state + lane)
-        _store(low_rows, own + lane, total)
-        if size is not None:
-            sizes = _load(size, state + lane)
-            _store(size_rows, own + lane, sizes)
-        else:
-            sizes = _as_doubles(total)
-        for e in range(block.first[kind + 1] - first):
-            theirs = parent + lane + _rank(block, above, np.int64(block.group[first + e])) * lanes
-            row, other, often = (
-                _load(low_rows, theirs),
-                _load(middle.low, records + e * lanes + lane),
-                block.times[first + e],
-            )
-            total = _add(total, _multiply(row, _multiply(other, _all_lanes(low_rows, often))))
-            _store(low_rows, own + (e + 1) * lanes + lane, total)
-            if size is not None:
-                larger = _multiply(_load(size_rows, theirs), _load(middle.size, records + e * lanes + lane))
-            else:
-                larger = _multiply(_as_doubles(row), _as_doubles(other))
-            sizes = _add(sizes, _multiply(larger, _all_lanes(middle.size, often)))
-            if size is not None:
-                _store(size_rows, own + (e + 1) * lanes + lane, sizes)
-        _store(low, state + lane, total)
-        if size is not None:
-            _store(size, state + lane, sizes)
-        top = max(top, _greatest(sizes))
-    return top
-
-
-@_inlined
-def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle):
-    """Take a node over the block. Returns a bound of its last row, and whether that is one though a row may wrap."""
+def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node):
+    """Take a node over the block. Returns a bound of its last row."""
     kind, above = trie.kind[node], trie.kind[trie.parent[node]]
-    if middle is not None:  # known when compiled, as which of the others are None
-        pair = middle.product[node]
-        if pair >= 0:
-            top = _chain_products(
-                low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, block, kind, above, middle,
-                pair,
-            )  # fmt: skip
-            return top, True
-    if high is not None:
+    if high is not None:  # known when compiled
         if size is None:
             before, added = rows.tops[trie.parent[node]], rows.tops[trie.parent[node]] * np.float64(block.total[kind])
             if rows.tops[node] + added < _SURE:
@@ -903,38 +809,19 @@ def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, n
                 bits = _chain_kind(
                     low, None, rows.low_rows, None, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
                 )  # fmt: skip
-                return np.float64(bits), False
+                return np.float64(bits)
             if before < _SURE and trie.parent[node] > 0:
                 for index in range(parent, parent + (block.first[above + 1] - block.first[above] + 1) * lanes):
                     rows.high_rows[index] = 0
-        top = _chain_wide_kind(low, high, size, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
-        return top, False
+        return _chain_wide_kind(low, high, size, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
     bits = _chain_kind(
         low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
     )  # fmt: skip
-    return np.float64(bits), False
-
-
-@_inlined
-def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, node):
-    """Keep the node's rows that hold at the events which some query meets there."""
-    for place in range(middle.record_first[node], middle.record_first[node + 1]):
-        pair = middle.record_pair[place]
-        kind = middle.pair_kind[pair]
-        first = block.first[kind]
-        # the other pass comes from the other side
-        last = middle.pair_first[pair] + middle.total[kind] - 1 - middle.passed[kind]
-        for e in range(block.first[kind + 1] - first):
-            theirs = own + _rank(block, node_kind, np.int64(block.group[first + e])) * lanes
-            mine = (last - e) * lanes
-            for lane in range(0, lanes, LANES):
-                _store(middle.low, mine + lane, _load(low_rows, theirs + lane))
-                if size is not None:
-                    _store(middle.size, mine + lane, _load(size_rows, theirs + lane))
+    return np.float64(bits)
 
 
 @_inner
-def _by_node(trie, low, high, size, rows, middle, windows, block, groups, plain, seen, run, answers, filled):
+def _by_node(trie, low, high, size, rows, windows, block, groups, plain, seen, run, answers, filled):
     """Process a block of so many ``groups`` node by node, its root's rows being in place; report windows that end
     inside it.
 
@@ -950,22 +837,20 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, groups, plain,
         closing += block.closings[span]
     for node in range(1, trie.nodes):
         kind = trie.kind[node]
-        if closing == 0 and trie.leaf[node] and middle is None and block.first[kind] == block.first[kind + 1]:
+        if closing == 0 and trie.leaf[node] and block.first[kind] == block.first[kind + 1]:
             continue
         depth = trie.depth[node]
         own, parent = begins[depth], begins[depth - 1]
         begins[depth + 1] = own + (block.first[kind + 1] - block.first[kind] + 1) * lanes
-        top, safe = _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle)
+        top = _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node)
         if size is None:
             added = tops[trie.parent[node]] * np.float64(block.total[kind])
             sure = _SURE if high is None else _WIDE_SURE
-            if top >= sure or (added >= sure and not safe):
+            if top >= sure or added >= sure:
                 return filled, UNSURE
             if high is not None and block.total[kind] >= 1 << 32:  # more than vectors multiply
                 return filled, UNSURE
             tops[node] = top
-        if middle is not None:
-            _record(rows.low_rows, size, rows.size_rows, own, kind, lanes, block, middle, node)
         if closing == 0:
             continue
         for place in range(trie.query_first[node], trie.query_first[node + 1]):
@@ -996,7 +881,7 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, groups, plain,
 
 # ---------------------------------------------------------------------------------------------- states
 # What rows hold, for each measure: tuples of arrays (nodes * lanes,). Compiled code knows a state's class, so the pass
-# below is written once; these four say what differs.
+# below is written once; these functions say what differs.
 _OPERATIONS: dict[tuple[str, type], Callable[..., Any]] = {}
 
 
@@ -1254,54 +1139,6 @@ def _read_of_double_sums(state, index, steps):
     elif special:
         total = np.inf if special == 2 else -np.inf
     return state.count[index] != 0.0, np.uint64(0), np.int64(0), total, FINE
-
-
-class Extremes(NamedTuple):
-    """MIN or MAX: 0 where there is no match, 1 where none has a value, else 2 and the best ``value``."""
-
-    some: NDArray[np.uint8]
-    value: Longs
-
-
-class ExtremeValues(NamedTuple):
-    """Of each event (n,) how many values it has and the best of them. ``sign``: 1 for MAX, -1 for MIN."""
-
-    kind: int
-    known: Longs
-    value: Longs
-    sign: int
-
-
-@_of(Extremes)
-def _clear_of_extremes(state, index):
-    state.some[index] = 0
-
-
-@_of(Extremes)
-def _open_of_extremes(state, index):
-    state.some[index] = 1
-
-
-@_of(Extremes)
-def _follow_of_extremes(state, values, kind, to, parent, lanes, event, often):
-    greatest = values.sign > 0
-    mine = kind == values.kind and values.known[event] > 0
-    for lane in range(lanes):
-        a, b = to + lane, parent + lane
-        some, best = state.some[b], state.value[b]
-        if some == 0:
-            continue
-        if mine:
-            own = values.value[event]
-            if some == 1 or (own > best) == greatest:
-                some, best = np.uint8(2), own
-        if state.some[a] < some or (some == 2 and (best > state.value[a]) == greatest):
-            state.some[a], state.value[a] = some, best
-
-
-@_of(Extremes)
-def _read_of_extremes(state, index, steps):
-    return state.some[index] != 0, np.uint64(state.some[index] == 2), state.value[index], 0.0, FINE
 
 
 # ------------------------------------------------------------------------------- windows, as they move on
@@ -1567,7 +1404,7 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
 def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
     lanes = cells.lanes
     for shot in range(first, last):
-        for place in range(trie.ended):
+        for place in range(trie.queries):
             mine = (shot * trie.queries + trie.span_query[place]) * lanes
             theirs = trie.span_node[place] * lanes
             for lane in range(0, cells.widths[trie.span_node[place]], LANES):
@@ -1628,13 +1465,13 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
 
 @_inner
 def _slide(
-    trie, state, values, dense, sparse, middle, cells, windows, stream, block, origin, end, run, answers, filled
+    trie, state, values, dense, sparse, cells, windows, stream, block, origin, end, run, answers, filled
 ):  # fmt: skip
     """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
     Returns ``answers`` and how much of it is filled, and whether the state could not tell something. ``dense``: room
     for node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
-    ``middle``: what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
+    ``cells``: room to process it fragment by fragment, or None.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
     longest = spans[windows.kinds - 1]
@@ -1648,7 +1485,7 @@ def _slide(
         due[span] = oldest
     at, seen, unsure = np.int64(0), np.int64(0), False
     while not unsure:
-        answers = _with_room(answers, filled, 2 * lanes * trie.ended)
+        answers = _with_room(answers, filled, 2 * lanes * trie.queries)
         into = _raw(answers)
         time = stream.step * stream.time[origin + stream.step * min(at, end - 1)]
         begin = newest + 1 if at == end else (time - shift - longest) // slide + 1
@@ -1693,13 +1530,10 @@ def _slide(
                 _sum_bits(block, groups)
                 _closings(windows, block, used, newest, due)
                 filled, doubtful = _by_node(
-                    trie, state.low, state.high, state.size, dense, middle, windows, block, groups, plain, seen, run,
-                    into, filled,
+                    trie, state.low, state.high, state.size, dense, windows, block, groups, plain, seen, run, into,
+                    filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
-                if middle is not None:
-                    for kind in range(block.kinds):
-                        middle.passed[kind] += block.first[kind + 1] - block.first[kind]
                 continue
         if sparse is not None:
             filled, doubtful = _by_event(
@@ -1731,7 +1565,7 @@ def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, bl
         before, size = filled, runs[run + 1] - runs[run]
         origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
         answers, filled, unsure = _slide(
-            trie, state, values, dense, sparse, None, cells, windows, stream, block, origin, size, run, answers, filled
+            trie, state, values, dense, sparse, cells, windows, stream, block, origin, size, run, answers, filled
         )  # fmt: skip
         if unsure:
             failed[place] = True
@@ -1839,7 +1673,7 @@ def _lone(trie, room, windows, stream, origin, end, run, answers, space, filled)
                 break
             at += 1
         if at == end or now >= edge:
-            if filled + lanes * trie.ended > space:
+            if filled + lanes * trie.queries > space:
                 return space + 1, False
             edge = FAR_EDGE
             for span in range(kinds):
@@ -1909,133 +1743,11 @@ def lone_windows(trie, room, windows, stream, runs, chosen, lone, answers):
             if filled <= len(answers.query):
                 break
             # again, with more room
-            answers = _with_room(answers, before, len(answers.query) + windows.lanes * trie.ended)
+            answers = _with_room(answers, before, len(answers.query) + windows.lanes * trie.queries)
         if unsure:
             failed[place] = True
             filled = before
     return answers, filled, failed
-
-
-# --------------------------------------------------------------------------------------------- the middle
-@_inner
-def _index_from(time, first, last, instant):
-    while first < last:
-        half = (first + last) // 2
-        if time[half] < instant:
-            first = half + 1
-        else:
-            last = half
-    return first
-
-
-@_inner
-def _limited(windows, least, greatest, first, last):
-    """Only the windows first..last of those from ``least`` to ``greatest``."""
-    for kind in range(windows.kinds):
-        windows.least[kind] = max(least[kind], first)
-        windows.greatest[kind] = min(greatest[kind], last)
-    return Windows(
-        windows.slide, windows.shift, windows.spans, windows.least, windows.greatest, windows.every, windows.phase,
-        windows.lanes, windows.turn, windows.turned, windows.kinds, max(windows.first, first), min(windows.last, last),
-    )  # fmt: skip
-
-
-@_kernel
-def meet_windows(
-    ahead, back, ahead_state, back_state, ahead_dense, back_dense, ahead_middle, back_middle, windows, back_windows,
-    stream, block, rows, runs, chosen, answers, back_answers,
-):  # fmt: skip
-    """As :func:`slide_windows`, for windows of one range; queries end in the forward trie ``ahead``, in the backward
-    one ``back``, or in a product of both. ``rows``: how many rows are kept at a time, more or less. Returns answers and
-    number of the forward pass, those of the backward pass, and which keys failed.
-
-    Where a key has too many events it is taken in pieces, of windows that begin one after the other.
-    """
-    ahead, back, ahead_state, back_state = _raw(ahead), _raw(back), _raw(ahead_state), _raw(back_state)
-    ahead_dense, back_dense, stream, block = _raw(ahead_dense), _raw(back_dense), _raw(stream), _raw(block)
-    least, greatest = windows.least.copy(), windows.greatest.copy()
-    back_least, back_greatest = back_windows.least.copy(), back_windows.greatest.copy()
-    windows, back_windows = _raw(windows), _raw(back_windows)
-    slide, span, lanes = windows.slide, windows.spans[0], windows.lanes
-    failed = np.zeros(len(chosen), np.bool_)
-    filled, back_filled = np.int64(0), np.int64(0)
-    kinds, pairs = len(ahead_middle.total), len(ahead_middle.pair_kind)
-    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
-    for place in range(len(chosen)):
-        run = chosen[place]
-        before, back_before = filled, back_filled
-        first, end = runs[run], runs[run + 1]
-        window = (stream.time[first] - span) // slide + 1
-        while first < end:
-            # so many events that the rows suffice, but enough for the overlap of pieces not to matter
-            enough = _index_from(stream.time, first, end, stream.time[first] + 4 * span)
-            last = min(end, max(first + rows // max(1, pairs), enough))
-            following = (stream.time[last - 1] // slide if last == end else (stream.time[last] - span) // slide) + 1
-            begin = first
-            if following <= window:  # these are in none
-                first = _index_from(stream.time, first, end, window * slide)
-                continue
-            if last < end:
-                last = _index_from(stream.time, first, end, (following - 1) * slide + span)
-            for kind in range(kinds):
-                ahead_middle.total[kind] = 0
-            for index in range(begin, last):
-                kind = stream.local[min(np.uint32(stream.type[index]), np.uint32(stream.codes - 1))]
-                if kind >= 0:
-                    ahead_middle.total[kind] += 1
-            needed = 0
-            for pair in range(len(ahead_middle.pair_kind)):
-                ahead_middle.pair_first[pair] = needed
-                needed += ahead_middle.total[ahead_middle.pair_kind[pair]]
-            ahead_kept = _with_rows(ahead_middle, ahead_state.size, needed * lanes)
-            ahead_kept.passed[:] = 0
-            back_kept = Middle(
-                back_middle.product, back_middle.record_first, back_middle.record_pair, ahead_kept.pair_kind,
-                ahead_kept.pair_first, back_middle.passed, ahead_kept.total, ahead_kept.low, ahead_kept.size,
-            )  # fmt: skip
-            back_kept.passed[:] = 0
-            turned = back_windows.turned
-            back_answers, back_filled, unsure = _slide(
-                back, back_state, None, back_dense, None, _raw(back_kept), None,
-                _limited(back_windows, back_least, back_greatest, turned - following + 1, turned - window),
-                reverse, block, last - 1, last - begin, run, back_answers, back_filled,
-            )  # fmt: skip
-            if not unsure:
-                answers, filled, unsure = _slide(
-                    ahead, ahead_state, None, ahead_dense, None, _raw(ahead_kept), None,
-                    _limited(windows, least, greatest, window, following - 1), stream, block, begin, last - begin,
-                    run, answers, filled,
-                )  # fmt: skip
-            ahead_middle = ahead_kept
-            if unsure:
-                failed[place] = True
-                filled, back_filled = before, back_before
-                break
-            window = following
-            first = end if last == end else _index_from(stream.time, begin, end, window * slide)
-    _limited(windows, least, greatest, windows.first, windows.last)
-    _limited(back_windows, back_least, back_greatest, back_windows.first, back_windows.last)
-    return answers, filled, back_answers, back_filled, failed
-
-
-@_inner
-def _with_rows(middle, size, needed):
-    if len(middle.low) >= needed:
-        return middle
-    low, sizes = _aligned(needed + needed // 2, middle.low), middle.size
-    if size is not None:
-        sizes = _aligned(needed + needed // 2, middle.size)
-    return Middle(
-        middle.product, middle.record_first, middle.record_pair, middle.pair_kind, middle.pair_first, middle.passed,
-        middle.total, low, sizes,
-    )  # fmt: skip
-
-
-@_inner
-def _aligned(size, like):
-    room = np.empty(size + LANES, like.dtype)
-    first = (-room.ctypes.data % 64) // 8
-    return room[first : first + size]
 
 
 # --------------------------------------------------------------------------------------------- landmarks
@@ -2204,11 +1916,10 @@ def order_answers(query, run, window, low, high, double, flag, others, base, ste
     ``flag``: None if there are none but zeros, which ``out`` has. ``others``: query and run (b,) of the answers that
     are moved at another time, runs ascending; no query has some here and some there of one run. ``base`` (queries,) and
     ``step``: start of the query's window 0, and from one window to the next. ``first`` (queries + 1,): where the
-    answers of each query begin. Returns whether what was moved ascends in each query (queries,).
+    answers of each query begin.
     """
     out, (other_query, other_run) = _raw(out), others
-    place, ascending = first[:-1].copy(), np.ones(len(first) - 1, np.bool_)
-    last_run, last_start = np.full(len(place), -1), np.empty(len(place), np.int64)
+    place = first[:-1].copy()
     begin, other = np.int64(0), np.int64(0)
     while begin < len(query):
         now, end = np.int64(run[begin]), begin + 1
@@ -2220,18 +1931,14 @@ def order_answers(query, run, window, low, high, double, flag, others, base, ste
         for offset in range(end - begin):
             i = begin + offset if step > 0 else end - 1 - offset
             q = query[i]
-            p, start = place[q], base[q] + step * window[i]
+            p = place[q]
             place[q] = p + 1
-            out.run[p], out.start[p], out.low[p] = now, start, low[i]
+            out.run[p], out.start[p], out.low[p] = now, base[q] + step * window[i], low[i]
             if high is not None:
                 out.high[p], out.over[p] = high[i], flag[i] != FINE
             if double is not None:
                 out.double[p] = double[i]
-            if last_run[q] == now and last_start[q] >= start:
-                ascending[q] = False
-            last_run[q], last_start[q] = now, start
         begin = end
-    return ascending
 
 
 # ------------------------------------------------------------------------------------- sums from counts

@@ -5,51 +5,38 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.combine.elements import doubles
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Events, Longs
-from optimizer.sequences.executors import BLOCK, BROAD, CLOSE, MARGIN, MIDDLING, MIXED, NARROW, SAMPLE, Group, cuts
+from optimizer.sequences.executors import BLOCK, BROAD, CLOSE, MARGIN, MIDDLING, MIXED, NARROW, SAMPLE, Group
 from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery, lanes_for
 from optimizer.sequences.prefixes import prefixes
 
-Path = Sequence[int]
-"""From a prefix to a longer one and on: local types, each, where some pair (kernels.Middle) is met there, and the types
-in all times one more than the pair."""
 
-
-def _tree(
-    paths: Mapping[int, Path], spans: Sequence[int], kinds: int, roundings: int, kept: Mapping[int, Path] | None = None
-) -> tuple[kernels.Trie, Longs, Longs, Longs]:
-    """The trie of the ``paths`` of some queries, by their number; ``spans``: number of the range of every query;
-    ``kept``: paths whose rows are kept, by the number of the pair. And for kernels.Middle the pair of each node, and
-    first and number of the pairs that are kept of each."""
-    kept = kept or {}
-    nodes = prefixes([*paths.values(), *kept.values()])
+def _tree(patterns: Sequence[Sequence[int]], spans: Sequence[int], kinds: int, roundings: int) -> kernels.Trie:
+    """The trie of the ``patterns`` of the queries, of ``kinds`` local types; ``spans``: number of the range of each."""
+    nodes = prefixes(patterns)
     deepest, size = int(nodes.depth.max()), len(nodes.last)
     leaf = np.ones(size, dtype=np.uint8)
     leaf[nodes.parent[1:]] = 0
-    kind, pair = nodes.last % kinds, nodes.last // kinds - 1
+    kind = nodes.last.copy()
     kind[0] = kinds
     of_kind, of_kind_first = _by(kind[1:] * (deepest + 1) + deepest - nodes.depth[1:], kinds * (deepest + 1))
-    ends = np.where(nodes.lengths > 0, nodes.number.max(axis=1, initial=0), 0)
-    query = np.array([*paths], dtype=np.int64)
-    at_end, end_first = _by(ends[: len(query)], size)
+    ends = nodes.number[np.arange(len(patterns)), nodes.lengths - 1]
+    at_end, end_first = _by(ends, size)
     span = np.array(spans)
-    at_span, span_first = _by(span[query], max(spans) + 1)
-    at_kept, kept_first = _by(ends[len(query) :], size)
-    repeats = max((max(Counter(path).values()) for path in paths.values()), default=1)
-    trie = kernels.Trie(
-        kind, nodes.parent, nodes.depth, leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
-        span, query[at_span], ends[at_span], span_first, repeats, roundings, size, len(span), len(query),
+    at_span, span_first = _by(span, max(spans) + 1)
+    repeats = max(max(Counter(pattern).values()) for pattern in patterns)
+    return kernels.Trie(
+        kind, nodes.parent, nodes.depth, leaf, deepest, of_kind + 1, of_kind_first, at_end, end_first, span, at_span,
+        ends[at_span], span_first, repeats, roundings, size, len(patterns),
     )  # fmt: skip
-    return trie, pair, kept_first, np.array([*kept], dtype=np.int64)[at_kept]
 
 
 def _by(numbers: Longs, count: int) -> tuple[Longs, Longs]:
@@ -105,8 +92,8 @@ class Pass:
         )  # fmt: skip
 
     def _new_trie(self, backward: bool) -> kernels.Trie:
-        paths = {q: pattern[:: -1 if backward else 1] for q, pattern in enumerate(self._patterns)}
-        return _tree(paths, self._spans, len(self._local), self._roundings)[0]
+        patterns = [pattern[:: -1 if backward else 1] for pattern in self._patterns]
+        return _tree(patterns, self._spans, len(self._local), self._roundings)
 
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
@@ -114,11 +101,11 @@ class Pass:
 
     def ladder(self) -> Iterator[Taker]:
         """Ways to count: the keys that one cannot count are left to the next."""
-        first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks, "middle": self._middle}
+        first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks}
         return itertools.chain(first[self._group.executor](), [self._wide])
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
-        """A measure's values, in the order of :meth:`counts`."""
+        """The values of a ``sum`` or of what is ``known``, in the order of :meth:`counts`, event by event."""
         attribute, kind = self._events.attributes[measure.attribute], self._local.get(measure.type, -1)
         trie, words = self._trie(self._group.backward), np.uint64
 
@@ -144,16 +131,11 @@ class Pass:
                 return take(narrow._replace(high=room(words), sum_high=room(words)))(chosen)
 
             return [_integers(part) for part in self._climb([take(narrow), wide])]
-        if measure.function == "sum":
-            assert attribute.special is not None
-            values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
-            sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
-            answers = self._climb([take(sums)], has_doubles=True)
-            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for part in answers]
-        best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
-        values = kernels.ExtremeValues(kind, attribute.known, best, sign)
-        answers = self._climb([take(kernels.Extremes(room(np.uint8), room(np.int64)))])
-        return [Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for part in answers]
+        assert measure.function == "sum" and attribute.special is not None
+        values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
+        sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
+        answers = self._climb([take(sums)], has_doubles=True)
+        return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for part in answers]
 
     # Each executor as takers, the fastest first.
     def _rows(self) -> Iterator[Taker]:
@@ -215,7 +197,7 @@ class Pass:
                 *(trie, room, self._windows(backward), self._streams[backward], self._runs, chosen, lone[chosen]),
                 kernels.answer_room(ROOM),
             )
-            return [_part(backward, answers, filled, narrow=True)], failed
+            return [_part(answers, filled, narrow=True)], failed
 
         yield take
 
@@ -262,51 +244,7 @@ class Pass:
                     *(*tries, *rooms, *shots, lengths, windows, self._streams[0], self._block, self._runs, chosen),
                     kernels.answer_room(ROOM),
                 )
-                return [_part(False, answers, filled)], failed
-
-            yield take
-
-    def _middle(self) -> Iterator[Taker]:
-        pairs: dict[Path, int] = {}
-        paths: tuple[dict[int, Path], dict[int, Path]] = {}, {}
-        kinds: list[int] = []
-        count = len(self._local)
-        for q, (pattern, cut) in enumerate(zip(self._patterns, cuts(self._patterns), strict=True)):
-            if cut in (0, len(pattern)):
-                paths[cut == 0][q] = pattern[:: -1 if cut == 0 else 1]
-                continue
-            pair = pairs.setdefault(tuple(pattern[cut:]), len(pairs))
-            if pair == len(kinds):
-                kinds.append(pattern[cut])
-            paths[0][q] = [*pattern[:cut], pattern[cut] + (pair + 1) * count]
-        kept = {pair: suffix[:0:-1] for suffix, pair in pairs.items()}
-        ahead, product, none_first, none = _tree(paths[0], self._spans, count, self._roundings)
-        back, _, kept_first, kept_pairs = _tree(paths[1], self._spans, count, self._roundings, kept)
-        total, firsts = np.zeros(count, dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
-        rooms = kernels.aligned(0, np.uint64), kernels.aligned(0, np.float64)
-        middles = [
-            kernels.Middle(
-                *(pairs_of, first, which, np.array(kinds, dtype=np.int64), firsts),
-                *(np.zeros(count, dtype=np.int64), total, *rooms),
-            )
-            for pairs_of, first, which in (
-                (product, none_first, none),
-                (np.full(len(back.kind), -1), kept_first, kept_pairs),
-            )
-        ]
-        denses = [self._dense(trie, True) for trie in (ahead, back)]
-        lows = [kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for trie in (ahead, back)]
-        windows = self._windows(False), self._windows(True)
-        for doubles_too in self._precisions():
-            sizes = [kernels.aligned(len(low), np.float64) if doubles_too else None for low in lows]
-            states = [kernels.Counts(low, None, size) for low, size in zip(lows, sizes, strict=True)]
-
-            def take(chosen: Longs, states: Any = states, narrow: bool = not doubles_too) -> Taken:
-                answers, filled, back_answers, back_filled, failed = kernels.meet_windows(
-                    *(ahead, back, *states, *denses, *middles, *windows, self._streams[0], self._block, KEPT_ROWS),
-                    *(self._runs, chosen, kernels.answer_room(ROOM), kernels.answer_room(ROOM)),
-                )
-                return [_part(False, answers, filled, narrow), _part(True, back_answers, back_filled, narrow)], failed
+                return [_part(answers, filled)], failed
 
             yield take
 
@@ -351,7 +289,7 @@ class Pass:
             *(self._block, self._runs, chosen, kernels.answer_room(ROOM)),
         )
         narrow = isinstance(state, kernels.Counts) and state.high is None and state.size is None
-        return [_part(backward, answers, filled, narrow)], failed
+        return [_part(answers, filled, narrow)], failed
 
     def _climb(self, ladder: Iterable[Taker], has_doubles: bool = False) -> list[kernels.Ordered]:
         """What the takers find of each query, by key and window."""
@@ -372,32 +310,27 @@ class Pass:
             *(found[0], found[1], found[2].view(np.uint64), np.zeros(total, np.int64)),
             *(np.zeros(total if has_doubles else 0), np.zeros(total, np.uint8)),
         )
-        ascending = np.ones(len(self._queries), dtype=np.bool_)
-        ranges = np.array([query.range for query in self._queries])
+        windows = self._windows(self._group.backward)
+        base, step = np.full(len(self._queries), windows.shift), windows.slide
+        if self._group.backward:
+            base, step = 1 - windows.shift - np.array([query.range for query in self._queries]), -step
         for part in parts:
-            windows = self._windows(part.backward)
-            base, step = np.full(len(ranges), windows.shift), windows.slide
-            if part.backward:
-                base, step = 1 - windows.shift - ranges, -step
-            ascending &= kernels.order_answers(
+            kernels.order_answers(
                 *(part.query, part.run, part.window, part.low, part.high, part.double if has_doubles else None),
                 *(part.flag, _others(parts, part), base, step, first, out),
             )
         each = []
-        for q, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
-            which: Any = slice(begin, end)
-            if not ascending[q]:
-                which = begin + np.lexsort((out.start[which], out.run[which]))
-            columns: Any = (column[which] if len(column) else column for column in out)
+        for begin, end in itertools.pairwise(first.tolist()):
+            # a column that no answer has is empty
+            columns: Any = (column[begin:end] for column in out)
             each.append(kernels.Ordered(*columns))
         return each
 
 
 class Part(NamedTuple):
-    """Some answers as :class:`kernels.AnswerColumns` has them, of a pass that went ``backward``. ``high`` and ``flag``:
-    None if counts need no more than 64 bits."""
+    """Some answers as :class:`kernels.AnswerColumns` has them. ``high`` and ``flag``: None if counts need no more than
+    64 bits."""
 
-    backward: bool
     query: NDArray[np.int32]
     run: NDArray[np.int32]
     window: Longs
@@ -420,7 +353,7 @@ def _others(parts: Sequence[Part], part: Part) -> tuple[NDArray[np.int32], NDArr
 
 
 Taken = tuple[list[Part], NDArray[np.bool_]]
-"""The answers, forward or backwards, and which of the keys could not be counted."""
+"""The answers, and which of the keys could not be counted."""
 
 Taker = Callable[[Longs], Taken]
 
@@ -441,9 +374,9 @@ def _most(longest: int, repeats: int, digits: float) -> int:
     return most
 
 
-def _part(backward: bool, answers: kernels.AnswerColumns, filled: int, narrow: bool = False) -> Part:
+def _part(answers: kernels.AnswerColumns, filled: int, narrow: bool = False) -> Part:
     columns: Any = (column[:filled] for column in answers)
-    part = Part(backward, *columns)
+    part = Part(*columns)
     return part._replace(high=None, flag=None) if narrow else part
 
 
@@ -463,7 +396,4 @@ ROOM = 1 << 19
 """Answers that there is room for at first; what is not written is not taken from the machine, whose pages have 2 MB
 where there is room for more."""
 
-KEPT_ROWS = 1 << 18
-"""Rows that a backward pass keeps for the forward pass to meet, more or less."""
-
-EXECUTORS = ("windows", "fragments", "landmarks", "middle")
+EXECUTORS = ("windows", "fragments", "landmarks")
