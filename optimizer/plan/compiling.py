@@ -62,8 +62,8 @@ def main() -> None:
     begin = time.monotonic()
     # what these have in common is little
     steps: list[Callable[[], None]] = [
-        partial(compile_kernels, EXECUTORS[:2]),
-        partial(compile_kernels, EXECUTORS[2:]),
+        partial(compile_kernels, ["windows"]),
+        partial(compile_kernels, ["landmarks"]),
         compile_search,
     ]
     with multiprocessing.get_context("spawn").Pool(2) as pool:

@@ -7,7 +7,8 @@ negative. Only windows with at least one match have an answer. A type may occur 
 
     events = Events.of(key, time, type, {"price": (prices, prices_known)})     # raw events, compacted
     events = compacted([these, those])                                         # what tasks combine, in any order
-    found = answers(events, [Asked(pattern=(3, 1, 4), range=600, slide=60, measures=(Measure("sum", "price", 1),))])
+    query = SequenceQuery(pattern=(3, 1, 4), range=600, slide=60, measures=(Measure("sum", "price", 1),))
+    found = answers(events, [query])
     found[0].key, found[0].start, found[0].count.integers(), found[0].measures[0].integers()
 """
 

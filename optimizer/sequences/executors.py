@@ -25,8 +25,8 @@ class Costs:
     Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its
     row (with doubles ``doubles`` times that, ``mixed`` where some prefixes take 128 bits); per node and ``block``.
     Event by event: ``lone_event``, ``lone_node``, ``lone_vector``. Per window and query an ``answer``; per window and
-    node to ``clear`` its lane; per fragment, cut of a node's prefix and vector to ``append`` cells; per query and
-    window to join rows at a landmark: ``shot``, and ``cut`` for each cut of its pattern.
+    node to ``clear`` its lane; per query and window to join rows at a landmark: ``shot``, and ``cut`` for each cut of
+    its pattern.
     """
 
     event: float = 6.5
@@ -40,7 +40,6 @@ class Costs:
     lone_vector: float = 3.0
     answer: float = 8.0
     clear: float = 1.0
-    append: float = 1.6
     shot: float = 12.0
     cut: float = 2.0
 
@@ -151,19 +150,6 @@ class _Load:
         windows = self._windows(relevant, slide, range_)
         return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes.depth) * COSTS.clear)
 
-    def fragments(self, patterns: tuple[Pattern, ...], slide: int, range_: int, edges: int) -> float:
-        nodes, relevant = self._of(patterns)
-        vectors = lanes_for(-(-range_ // slide)) // kernels.LANES
-        fragments = min(relevant, edges * (self._ticks / slide + self._keys))
-        appended = fragments * float(nodes.depth.sum()) * vectors * COSTS.append
-        windows = self._windows(relevant, slide, range_)
-        return (
-            relevant * COSTS.event
-            + self._cells(nodes, COSTS.vector * COSTS.doubles, fragments + relevant / BLOCK)
-            + appended
-            + windows * (len(patterns) * COSTS.answer + len(nodes.depth) * COSTS.clear)
-        )
-
     def landmarks(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
         ahead, relevant = self._of(patterns)
         back, _ = self._of(tuple(pattern[::-1] for pattern in patterns))
@@ -186,39 +172,31 @@ def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | Non
     """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
     load = _Load(events)
     if executor == "landmarks":
-        return _apart(load, executor, queries, _alike(queries), False)
-    if executor == "fragments":
-        return _merged_groups(load, executor, queries, False)
-    both = [_merged_groups(load, "windows", queries, backward) for backward in (False, True)]
+        return _between_landmarks(load, queries, range(len(queries)))
+    both = [_merged_groups(load, queries, backward) for backward in (False, True)]
     best = min(both, key=lambda groups: sum(group.cost for group in groups))
     if executor == "windows":
         return best
     chosen: list[Group] = []
     for group in best:
-        if group.cost < LOOKING * sum(len(queries[i].pattern) for i in group.members):
-            # what might be saved is about what it takes to find out
-            chosen.append(group)
-            continue
-        # a group as it is can be processed by fragments too, and queries of the same windows by every executor
-        options = [[group], _apart(load, "fragments", queries, [group.members], False)]
-        options.append(_apart(load, "landmarks", queries, _alike(queries, group.members), False))
-        options = [option for option in options if option]
+        options = [[group]]
+        # below this, what might be saved is about what it takes to find out
+        if group.cost >= LOOKING * sum(len(queries[i].pattern) for i in group.members):
+            options.append(_between_landmarks(load, queries, group.members))
         chosen += min(options, key=lambda groups: sum(group.cost for group in groups))
     return chosen
 
 
-def _apart(
-    load: _Load, executor: str, queries: Sequence[SequenceQuery], several: Iterable[tuple[int, ...]], backward: bool
-) -> list[Group]:
-    """A group for each of several sets of queries, where they make one."""
-    groups = (_group(load, executor, queries, members, backward) for members in several)
+def _between_landmarks(load: _Load, queries: Sequence[SequenceQuery], members: Iterable[int]) -> list[Group]:
+    """A group for the queries of the same windows."""
+    groups = (_group(load, "landmarks", queries, alike, False) for alike in _alike(queries, members))
     return [group for group in groups if group is not None]
 
 
-def _alike(queries: Sequence[SequenceQuery], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
+def _alike(queries: Sequence[SequenceQuery], members: Iterable[int]) -> list[tuple[int, ...]]:
     """Queries of the same windows."""
     same_windows: dict[tuple[int, int], list[int]] = {}
-    for i in range(len(queries)) if members is None else members:
+    for i in members:
         same_windows.setdefault((queries[i].slide, queries[i].range), []).append(i)
     return [tuple(which) for _, which in sorted(same_windows.items())]
 
@@ -233,25 +211,21 @@ def _group(
     if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in grouped):
         return None
     patterns = tuple(query.pattern[:: -1 if backward else 1] for query in grouped)
-    if executor == "windows":
-        cost = load.windows(patterns, slide, range_)
-    elif executor == "fragments":
-        cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in grouped} | {0}))
-    else:
-        cost = load.landmarks(patterns, slide, range_)
+    cost = (load.landmarks if executor == "landmarks" else load.windows)(patterns, slide, range_)
     bits = [load.bits(patterns, span) for span in (range_, range_ + load.beyond(slide, range_))]
     return Group(executor, members, backward, slide, range_, shift, cost, *bits)
 
 
-def _merged_groups(load: _Load, executor: str, queries: Sequence[SequenceQuery], backward: bool) -> list[Group]:
+def _merged_groups(load: _Load, queries: Sequence[SequenceQuery], backward: bool) -> list[Group]:
     """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
-    groups = _apart(load, executor, queries, _alike(queries), backward)
+    alike = _alike(queries, range(len(queries)))
+    groups = [group for members in alike if (group := _group(load, "windows", queries, members, backward)) is not None]
     merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
     while True:
         best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()
         for a, b in itertools.combinations(groups, 2):
             if (a.members, b.members) not in merges:
-                merges[a.members, b.members] = _group(load, executor, queries, a.members + b.members, backward)
+                merges[a.members, b.members] = _group(load, "windows", queries, a.members + b.members, backward)
             both = merges[a.members, b.members]
             if both is not None and a.cost + b.cost - both.cost > best[0]:
                 best = a.cost + b.cost - both.cost, both, (a, b)

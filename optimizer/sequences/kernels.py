@@ -2,7 +2,7 @@
 
 A *row* holds one number for each of some *lanes*, a multiple of eight; the node of a trie that stands for E1..Ej has a
 row, and an event of type Ej adds the row of E1..E(j-1) to it, as it was before the event's timestamp. What a lane is
-differs: an open window (``windows``), or the position at which a match begins (``landmarks``, ``fragments``).
+differs: an open window (``windows``), or the position at which a match begins (``landmarks``).
 
 Two ways to do this for a *block* of one key's events:
 
@@ -1413,65 +1413,14 @@ def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
                     _store(shots_size, mine + lane, _load(size, theirs + lane))
 
 
-# --------------------------------------------------------------------------------------------- fragments
-@_inner
-def _append(trie, low, size, windows, cells):
-    """Let the windows' rows go on with a fragment's cells: for a prefix p the sum over its cuts p = uv of what the row
-    of u holds times the matches of v in the fragment. Longest prefixes first, as all read the rows before the fragment;
-    in preorder a prefix comes before what it is a prefix of."""
-    lanes = windows.lanes
-    for node in range(trie.nodes - 1, 0, -1):
-        depth = trie.depth[node]
-        if cells.size[node * cells.lanes + depth - 1] == 0.0:
-            # no event of the last type, so no match of any substring that ends here
-            continue
-        for lane in range(0, lanes, LANES):
-            total, sizes = _load(low, node * lanes + lane), _load(size, node * lanes + lane)
-            above = node
-            for start in range(depth - 1, -1, -1):
-                above = trie.parent[above]
-                cell = node * cells.lanes + start
-                if cells.size[cell] != 0.0:
-                    more = _multiply(_load(low, above * lanes + lane), _all_lanes(low, cells.low[cell]))
-                    larger = _multiply(_load(size, above * lanes + lane), _all_lanes(size, cells.size[cell]))
-                    total, sizes = _add(total, more), _add(sizes, larger)
-            _store(low, node * lanes + lane, total)
-            _store(size, node * lanes + lane, sizes)
-
-
-@_inner
-def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, newest, due, opened, seen):
-    """Process one key's events up to the next edge, as a fragment. Returns the newest window, the next event's number,
-    and how many events were relevant."""
-    time = stream.step * stream.time[origin + stream.step * at]
-    limit = (newest + 1) * windows.slide + windows.shift
-    while limit <= time:
-        newest += 1
-        limit += windows.slide
-        opened[_lane(windows, newest)] = seen
-        if windows.first <= newest <= windows.last:
-            _open(state, _lane(windows, newest))
-    for span in range(windows.kinds):
-        while due[span] <= newest and due[span] * windows.slide + windows.shift + windows.spans[span] <= time:
-            due[span] += 1  # it had no event, and has none to come
-    limit = min(limit, _next_end(windows, due, time))
-    nothing = np.empty(0, np.int64)
-    at, more, _ = _sweep(
-        trie, cells.low, cells.size, cells, stream, block, origin, at, end, limit, nothing, cells.low, cells.size
-    )  # fmt: skip
-    _append(trie, state.low, state.size, windows, cells)
-    return newest, at, more
-
-
 @_inner
 def _slide(
-    trie, state, values, dense, sparse, cells, windows, stream, block, origin, end, run, answers, filled
+    trie, state, values, dense, sparse, windows, stream, block, origin, end, run, answers, filled
 ):  # fmt: skip
     """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
     Returns ``answers`` and how much of it is filled, and whether the state could not tell something. ``dense``: room
     for node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
-    ``cells``: room to process it fragment by fragment, or None.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
     longest = spans[windows.kinds - 1]
@@ -1505,12 +1454,6 @@ def _slide(
             for node in range(trie.nodes):
                 _clear(state, node * lanes + _lane(windows, window))
         oldest, newest = begin, max(newest, begin - 1)
-        if cells is not None:
-            newest, at, more = _by_fragment(
-                trie, state, windows, cells, stream, block, origin, at, end, newest, due, opened, seen
-            )  # fmt: skip
-            seen += more
-            continue
         limit = (oldest + lanes) * slide + shift
         if dense is not None:  # noqa: SIM102 (known when compiled)
             if dense.strict:
@@ -1545,14 +1488,14 @@ def _slide(
 
 
 @_kernel
-def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, block, runs, chosen, answers):
+def slide_windows(trie, state, values, dense, sparse, windows, stream, block, runs, chosen, answers):
     """All windows of some keys. ``runs`` (k + 1,): where each key's events begin; ``chosen``: numbers of the keys.
 
     Returns the answers, how many there are, and which of the chosen keys the state could not count. A key's answers are
     together, by query by window.
     """
     trie, state, windows, stream, block = _raw(trie), _raw(state), _raw(windows), _raw(stream), _raw(block)
-    values, dense, cells = _raw_or_none(values), _raw_or_none(dense), _raw_or_none(cells)
+    values, dense = _raw_or_none(values), _raw_or_none(dense)
     failed = np.zeros(len(chosen), np.bool_)
     filled, failures = np.int64(0), 0
     for place in range(len(chosen)):
@@ -1565,7 +1508,7 @@ def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, bl
         before, size = filled, runs[run + 1] - runs[run]
         origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
         answers, filled, unsure = _slide(
-            trie, state, values, dense, sparse, cells, windows, stream, block, origin, size, run, answers, filled
+            trie, state, values, dense, sparse, windows, stream, block, origin, size, run, answers, filled
         )  # fmt: skip
         if unsure:
             failed[place] = True

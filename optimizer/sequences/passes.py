@@ -101,8 +101,8 @@ class Pass:
 
     def ladder(self) -> Iterator[Taker]:
         """Ways to count: the keys that one cannot count are left to the next."""
-        first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks}
-        return itertools.chain(first[self._group.executor](), [self._wide])
+        first = self._landmarks if self._group.executor == "landmarks" else self._rows
+        return itertools.chain(first(), [self._wide])
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
         """The values of a ``sum`` or of what is ``known``, in the order of :meth:`counts`, event by event."""
@@ -218,13 +218,6 @@ class Pass:
         dense = self._dense(trie, False, wide=True)
         return self._slide(trie, kernels.Counts(low, high, size), None, dense, True, chosen)
 
-    def _cells(self) -> Iterator[Taker]:
-        trie = self._trie(self._group.backward)
-        low, size = (kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.float64))
-        cells = self._cell_room(trie, True)
-        if self._group.bits < MIDDLING:
-            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, True, chosen, cells)
-
     def _landmarks(self) -> Iterator[Taker]:
         tries, windows = [self._trie(backward) for backward in (False, True)], self._windows(False)
         lengths = np.array([len(pattern) for pattern in self._patterns])
@@ -280,12 +273,10 @@ class Pass:
             lanes,
         )
 
-    def _slide(
-        self, trie: kernels.Trie, state: Any, values: Any, dense: Any, sparse: bool, chosen: Longs, cells: Any = None
-    ) -> Taken:
+    def _slide(self, trie: kernels.Trie, state: Any, values: Any, dense: Any, sparse: bool, chosen: Longs) -> Taken:
         backward = self._group.backward
         answers, filled, failed = kernels.slide_windows(
-            *(trie, state, values, dense, sparse or None, cells, self._windows(backward), self._streams[backward]),
+            *(trie, state, values, dense, sparse or None, self._windows(backward), self._streams[backward]),
             *(self._block, self._runs, chosen, kernels.answer_room(ROOM)),
         )
         narrow = isinstance(state, kernels.Counts) and state.high is None and state.size is None
@@ -396,4 +387,4 @@ ROOM = 1 << 19
 """Answers that there is room for at first; what is not written is not taken from the machine, whose pages have 2 MB
 where there is room for more."""
 
-EXECUTORS = ("windows", "fragments", "landmarks")
+EXECUTORS = ("windows", "landmarks")
