@@ -114,14 +114,17 @@ def test_parts_write_the_rows_that_they_have_when_they_are_joined(
 
 
 def test_parts_without_cells_in_common_are_not_joined_with_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = simple("symbol", states=(state("exact_sum", "price"), state("max", "price"), state("sum", "volume")))
+    sums = (state("exact_sum", "price"), state("exact_sum_squares", "price"))
+    made = simple("symbol", states=(*sums, state("max", "price"), state("sum", "volume")))
     span = FillRequest(made, -40 * SECOND, 40 * SECOND)
     prices = [(31, "B", 0.1), (31, "A", 1e300), (2, "A", -1e-9), (2, "B", 7.0), (17, "B", None)]
     batches = [events({"at": at, "symbol": name, "price": price, "volume": at}) for at, name, price in prices]
     parts = [part for batch in batches for part in lifted_cells(span, batch)]
     joined = bits(concatenated(parts).to_store())
     monkeypatch.setattr(Cells, "to_store", None)
-    assert bits(stored_rows(parts)) == joined
+    rows = stored_rows(parts)
+    assert bits(rows) == joined
+    assert same(content([Cells.decode(made, rows)]), content(parts))
 
 
 @MANY
