@@ -17,6 +17,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.engine.choice import Engine, engine_of
+from spark_jobs.engine.workers import Workers
 from spark_jobs.pipeline.costs.measurements import FEATURES
 from spark_jobs.pipeline.run import narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
@@ -143,6 +144,13 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             assert session is not None, "given workers read what is here"
             bring_up_to_date(session, stream, request.clock, run.report)
 
+    def available() -> Workers | None:
+        try:
+            return run.engine.early(request.run_id)
+        except HeddleError:
+            # a run that needs them fails with it later, and not as a stream that cannot be read
+            return None
+
     listing = preparation.listed(
         run.warehouse,
         plan,
@@ -152,7 +160,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
         (request.begin, request.end),
         request.live,
         not request.recompute,
-        lambda: run.engine.early(request.run_id),
+        available,
     )
     if not request.allow_empty:
         check_interval_has_begun(run.warehouse, plan, listing, request)
