@@ -163,7 +163,7 @@ def unavailable() -> None:
     """The :data:`Available` of whoever has no workers."""
 
 
-def spread(
+def shared_out(
     work: Callable[[Sequence[int]], T], pieces: int, tasks: int, available: Available, description: str
 ) -> list[T]:
     """Do some work for the numbers 0 .. ``pieces`` - 1, in consecutive shares, and return its results in their order.

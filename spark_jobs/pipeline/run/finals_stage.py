@@ -216,7 +216,7 @@ def windows_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> int:
     )
 
 
-def answers_of(work: Sequence[SynopsisWork], begin: int, rows: int) -> float:
+def answers_about(work: Sequence[SynopsisWork], begin: int, rows: int) -> float:
     """About how many answers there are: a window of time has one for each group, and a fragment a row."""
     timed = [part for part in work if part.synopsis.kind is WindowKind.TIME]
     fragments = sum((part.end - part.begin) / slide for part in timed for slide, _ in part.synopsis.fragments.edges)
@@ -243,7 +243,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
-    amount = rows + answers_of(filled.work, record.begin, rows)
+    amount = rows + answers_about(filled.work, record.begin, rows)
     width = max(tasks_for(amount, run.workers.width), int(rows // ROWS_A_TASK))
     counts: Counter[str] = Counter()
     slices = slices_of(filled.work, record.begin, width, rows)

@@ -45,7 +45,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
-from spark_jobs.engine.workers import Available, spread, unavailable
+from spark_jobs.engine.workers import Available, shared_out, unavailable
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import publish_log, quarantine
 from spark_jobs.store.warehouse.plans import former_streams, planned
@@ -518,7 +518,7 @@ def opened(
 
     # where the files of a table may lie is a setting of this process
     tasks = 1 if format_of(stream).is_table else len(chosen) // OPENED_A_TASK
-    shares = spread(work, len(chosen), tasks, available, f"list {stream.name}: {number_of(len(chosen), 'file')}")
+    shares = shared_out(work, len(chosen), tasks, available, f"list {stream.name}: {number_of(len(chosen), 'file')}")
     splits, layouts = ([split for share in shares for split in share[at]] for at in (0, 1))
 
     def others() -> Iterator[list[Split]]:

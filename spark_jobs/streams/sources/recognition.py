@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Stream
-from spark_jobs.engine.workers import Available, spread, unavailable
+from spark_jobs.engine.workers import Available, shared_out, unavailable
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.arrivals import Arrival
 from spark_jobs.streams.sources.file_statuses import status_of
@@ -186,7 +186,7 @@ def _contents(stream: Stream, files: Sequence[tuple[str, str, str]], available: 
 
     # a listing ends in the size and the time of modification
     size = sum(int(listing.rsplit("|", 2)[1]) for _, _, listing in files)
-    shares = spread(work, len(files), size // BYTES_A_TASK, available, f"list {stream.name}: contents")
+    shares = shared_out(work, len(files), size // BYTES_A_TASK, available, f"list {stream.name}: contents")
     return [content for share in shares for content in share]
 
 
