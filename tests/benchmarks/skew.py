@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -44,7 +43,6 @@ from optimizer.language.parser import parse
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.engine.choice import Engine
-from spark_jobs.engine.workers import StageOutcome, Task, counting, outcome_of, shares
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run import division, finals_stage
 from spark_jobs.pipeline.run.interval import run
@@ -130,32 +128,9 @@ def generate(folder: Path, shape: Shape, events: int) -> Stream:
     return Stream("skewed", Source("parquet", str(folder)), SCHEMA, "ts")
 
 
-class Cores(Timing):
-    """Workers that do the tasks of a stage here, one after the other, as they would be spread over some cores."""
-
-    def __init__(self, cores: int) -> None:
-        super().__init__(None)
-        self.cores = cores
-
-    @property
-    def width(self) -> int:
-        """The simulated cores."""
-        return self.cores
-
-    def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-        """As :meth:`spark_jobs.engine.workers.Workers.run`."""
-        times, yielded, counted = list[float](), list[object](), counting(task)
-        for numbers in shares(pieces, most):
-            begun = time.process_time()
-            yielded += counted(numbers)
-            times.append(time.process_time() - begun)
-        self.measured.append(times)
-        return outcome_of(yielded)
-
-
 def measured(stream: Stream, text: str, days: int, events: int, cores: int) -> dict[str, list[float]]:
     """CPU seconds of each task of a run, by stage."""
-    workers = Cores(cores)
+    workers = Timing(cores, is_split=False)
     workload = Workload(tuple(parse(text, {stream.name: stream}).queries), (stream,))
     with tempfile.TemporaryDirectory() as root:
         house = Warehouse.open(root)
@@ -163,7 +138,7 @@ def measured(stream: Stream, text: str, days: int, events: int, cores: int) -> d
         end = DAY_START + days * DAY
         with without_audit():
             run(Engine("simulated", given=workers), house, version, DAY_START, end, "skew", as_of=end + DAY)
-    return dict(zip(STAGES, workers.measured, strict=True))
+    return {stage: [done.seconds for done in workers.stages[stage]] for stage in STAGES}
 
 
 @dataclass(frozen=True)

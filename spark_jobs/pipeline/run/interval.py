@@ -18,6 +18,7 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.engine.choice import Engine, engine_of
 from spark_jobs.engine.freed_memory import give_back
+from spark_jobs.engine.workers import Workers
 from spark_jobs.pipeline.costs.measurements import FEATURES
 from spark_jobs.pipeline.run import narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
@@ -146,6 +147,13 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             assert session is not None, "given workers read what is here"
             bring_up_to_date(session, stream, request.clock, run.report)
 
+    def available() -> Workers | None:
+        try:
+            return run.engine.early(request.run_id)
+        except HeddleError:
+            # a run that needs them fails with it later, and not as a stream that cannot be read
+            return None
+
     listing = preparation.listed(
         run.warehouse,
         plan,
@@ -155,7 +163,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
         (request.begin, request.end),
         request.live,
         not request.recompute,
-        lambda: run.engine.early(request.run_id),
+        available,
     )
     if not request.allow_empty:
         check_interval_has_begun(run.warehouse, plan, listing, request)

@@ -13,10 +13,13 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.engine import choice
+from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.spark import SparkWorkers
 from spark_jobs.engine.workers import Workers, unavailable
 from spark_jobs.pipeline.planning.publication import publish_plan
@@ -132,7 +135,7 @@ def test_a_broken_file_and_a_lacking_column_are_the_same_errors(tmp_path: Path, 
 def test_a_run_on_spark_lists_in_jobs_of_its_own(tmp_path: Path, spark: SparkSession) -> None:
     stream = source(tmp_path / "events")
     answers = []
-    for name, engine in (("spark", spark), ("local", local())):
+    for name, engine in (("spark", spark), ("local", Engine("tests", requested="local"))):
         warehouse = Warehouse.open(tmp_path / name)
         version, _ = publish_plan(warehouse, plan_of(stream))
         record = run(engine, warehouse, version, DAY, DAY + 140 * MINUTE, "run", as_of=CLOCK)
@@ -145,11 +148,14 @@ def test_a_run_on_spark_lists_in_jobs_of_its_own(tmp_path: Path, spark: SparkSes
     assert answers[0] and answers[0] == answers[1]
 
 
-def local() -> Any:
-    """An engine that has no workers until it is known how much there is to read."""
-    from spark_jobs.engine.choice import Engine
-
-    return Engine("tests", requested="local")
+def test_a_run_without_spark_says_so_however_many_files_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "has_java", lambda: False)
+    warehouse = Warehouse.open(tmp_path / "warehouse")
+    version, _ = publish_plan(warehouse, plan_of(source(tmp_path / "events")))
+    with pytest.raises(HeddleError, match="HDL-535"):
+        run(Engine("tests", requested="spark"), warehouse, version, DAY, DAY + 140 * MINUTE, "run", as_of=CLOCK)
 
 
 def test_workers_are_asked_for_only_if_there_is_much_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
