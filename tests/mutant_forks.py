@@ -3,8 +3,8 @@
 :class:`Forks` runs them over many mutants, each in a fork of the process that imported the tests. Loaded by its name
 (``-p tests.mutant_forks``), it only orders and limits the tests of a process: the environment says how.
 
-Tests whose text, or that of the helpers that they call, has the nearest of the mutant's names run first, generated
-tests after others. A test that takes too many CPU seconds or too much memory ends the process.
+Tests run first whose text, or that of the helpers that they call, has the nearest of the mutant's names. Generated
+tests run after others. A test that takes too many CPU seconds or too much memory ends the process.
 """
 
 from __future__ import annotations

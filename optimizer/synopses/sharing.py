@@ -137,8 +137,9 @@ def _distinct(values: NDArray[np.int64]) -> int:
     """How many different values there are, none of them negative."""
     if (is_there := _table(values)) is not None:
         return int(np.count_nonzero(is_there))
+    # of no values there is a table
     ordered = np.sort(values)
-    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + (len(ordered) > 0)
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1
 
 
 def _numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:

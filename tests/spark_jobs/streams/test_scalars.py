@@ -34,7 +34,7 @@ from optimizer.workload.values import (
 )
 from spark_jobs.audit.unshared.columns import to_column
 from spark_jobs.audit.unshared.duckdb_expressions import Translator
-from spark_jobs.streams.sources.casts import _moment_texts
+from spark_jobs.streams.sources.casts import _moment_texts, date_of
 from spark_jobs.streams.sources.expressions import arrow_type, evaluate
 from tests.oracle import _database, _plain
 from tests.sizes import examples
@@ -347,6 +347,16 @@ def test_numbers_are_cast_or_null() -> None:
     assert value_of(Call("round", (C, exact_literal(2))), 2.675, DOUBLE) == 2.68
     assert value_of(Call("round", (C, exact_literal(-37))), 2**63 - 1, LONG) == 0
     assert value_of(Call("round", (C, exact_literal(-1))), Decimal("-95.5"), decimal(5, 1)) == -100
+
+
+def test_a_date_without_month_or_day_is_the_first() -> None:
+    texts = ("2013-07-04", "2013-07", "2013", "2013-02-30")
+    assert [date_of(text) for text in texts] == [
+        datetime.date(2013, 7, 4),
+        datetime.date(2013, 7, 1),
+        datetime.date(2013, 1, 1),
+        None,
+    ]
 
 
 def test_texts_of_moments_reach_from_the_year_1_to_9999() -> None:
