@@ -10,6 +10,7 @@ import time
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,8 @@ SELECT key, count(*) AS n, sum(amount) AS amount, avg(price) AS mean, sum(fee) A
 FROM events WINDOW RANGE '30 minutes' SLIDE '10 minutes' ON ts WHERE price > 1 GROUP BY key;
 -- name: whole
 SELECT sum(amount) AS amount, sum(price) AS price, stddev(amount) AS spread, corr(price, amount) AS both, bool_or(late)
-  AS late, covar_pop(amount, fee) AS whole_both, skewness(price) AS skewed FROM events WINDOW RANGE '1 hour' SLIDE '25 minutes' ON ts;
+  AS late, covar_pop(amount, fee) AS whole_both, skewness(price) AS skewed
+FROM events WINDOW RANGE '1 hour' SLIDE '25 minutes' ON ts;
 -- name: lists
 SELECT key, median(price) AS middle, percentile(amount, 0.9) AS most, count(DISTINCT amount) AS kinds,
   mode(key) AS often, approx_count_distinct(amount) AS about, collect_set(amount, 3) AS some, first(price) AS first,
@@ -54,8 +56,8 @@ def tiny_stream() -> pa.Table:
     count = 900
     numbers = np.arange(count)
 
-    def is_null(number: int, every: int) -> bool:
-        return number >= 100 and number % every == 0
+    def is_null(number: Any, every: int) -> bool:
+        return bool(number >= 100 and number % every == 0)
 
     times = BEGIN + numbers * 12 * SECOND
     return pa.table(
