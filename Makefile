@@ -111,9 +111,10 @@ down: ## stop what `make up` or `make demo` started, and nothing else
 status: setup ## is Airflow running, and where
 	@$(PY) -m heddle.local.servers status
 
-# Two processes, a file of tests at a time: what a file builds once is built once. All files that start Spark (up to
-# 5 GB) or the S3 server go to one process. Files come in the order of tests/conftest.py, the dear ones first.
-PARALLEL ?= --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+# Two processes, each with a Spark session of its own (up to 5 GB), a file of tests at a time: what a file builds once
+# is built once. Files come in the order of tests/conftest.py, the dear ones first; those of tests/stores and of
+# tests/dags go to one process each, which starts the S3 server or Airflow.
+PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # HEDDLE_TESTS: how much is tried, and whether tests that could do without Spark use it (tests/sizes.py).
 test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALLEL= in one process)

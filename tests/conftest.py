@@ -6,11 +6,12 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadFileScheduling
 
 from tests.sizes import PROFILE, QUICK
 
@@ -27,8 +28,8 @@ if PROFILE == QUICK:
 DEAR = ("chaos", "dags")
 """Folders whose files take longer than others."""
 
-SERVED = {"stores": "jvm", "dags": "airflow"}
-"""Folders whose files share a server: that of S3, which has a JVM as Spark has, or a process with Airflow."""
+SERVED = ("stores", "dags")
+"""Folders whose files share a server: that of S3, or a process with Airflow."""
 
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -139,35 +140,28 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their fixtures, and groups files that start the same servers (:class:`FilesAndGroups`). Files with
-    Spark, faults or Airflow come first: the short ones at the end fill up whichever process is done earlier."""
+    """Marks tests by their fixtures. Files with Spark, faults or Airflow come first: the short ones at the end fill up
+    whichever process is done earlier."""
     for item in items:
         for name in {"engine", "spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(name)
-    groups = {item.path: SERVED[item.path.parent.name] for item in items if item.path.parent.name in SERVED}
-    for item in items:
-        is_left_out = PROFILE == QUICK and (item.get_closest_marker("longer") or item.get_closest_marker("slow"))
-        if item.get_closest_marker("spark") and not is_left_out:
-            groups.setdefault(item.path, "jvm")
-    for item in items:
-        if item.path in groups:
-            item.add_marker(pytest.mark.xdist_group(groups[item.path]))
-    items.sort(key=lambda item: (groups.get(item.path, "none") != "jvm", item.path.parent.name not in DEAR))
+    dear = {item.path for item in items if item.get_closest_marker("spark") or item.path.parent.name in DEAR}
+    items.sort(key=lambda item: item.path not in dear)
 
 
-class FilesAndGroups(LoadGroupScheduling):
-    """Files of tests of one group go to one process, which starts the group's servers once; each other file to any."""
+class FilesAndServedFolders(LoadFileScheduling):
+    """A file of tests goes to one process, and so do all files of a folder that starts a server once a process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return str(super()._split_scope(nodeid)).partition("::")[0]
+        file = Path(super()._split_scope(nodeid))
+        return file.parent.name if file.parent.name in SERVED else str(file)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGroups | None:
-    """Group tests where ``--dist loadgroup`` asks for it."""
-    return FilesAndGroups(config, log) if config.getvalue("dist") == "loadgroup" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndServedFolders | None:
+    """Divide tests by files and some folders where ``--dist loadfile`` asks for files."""
+    return FilesAndServedFolders(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import time
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +56,8 @@ def tiny_stream() -> pa.Table:
     count = 900
     numbers = range(count)
 
-    def is_null(number: int, every: int) -> bool:
-        return number >= 100 and number % every == 0
+    def is_null(number: Any, every: int) -> bool:
+        return bool(number >= 100 and number % every == 0)
 
     times = BEGIN + np.arange(count) * 12 * SECOND
     return pa.table(

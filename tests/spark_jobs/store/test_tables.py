@@ -7,13 +7,15 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.store.warehouse import held_tables
 from spark_jobs.store.warehouse.schemas import FORMAT, MARKER, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -84,6 +86,44 @@ def test_an_append_of_one_transaction_is_done_once(tmp_path: Path) -> None:
             warehouse.append("quarantine", [row], token, transaction)
     details = sorted(row["detail"] for row in warehouse.rows("quarantine"))
     assert details == ["('job', 1)", "('job', 2)", "('other', 1)"]
+
+
+def appended(warehouse: Warehouse, detail: str) -> list[str]:
+    """The details of a table's rows after one more was appended."""
+    row = {
+        "run_id": "r",
+        "stream": "s",
+        "code": "c",
+        "rows": 1,
+        "detail": detail,
+        "at": datetime(2013, 7, 1, tzinfo=UTC),
+    }
+    with warehouse.lease() as token:
+        warehouse.append("quarantine", [row], token)
+    return sorted(row["detail"] for row in warehouse.rows("quarantine"))
+
+
+def test_an_append_is_read_without_opening_the_table_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse, opened = Warehouse.open(tmp_path), list[str]()
+    assert appended(warehouse, "0") == ["0"]
+    monkeypatch.setattr(held_tables, "DeltaTable", lambda url: opened.append(url) or DeltaTable(url))
+    for number in range(1, 4):
+        assert appended(warehouse, str(number)) == [str(each) for each in range(number + 1)]
+    assert opened == []
+
+
+def test_a_log_that_is_put_back_after_an_append_is_read_again(tmp_path: Path) -> None:
+    warehouse = Warehouse.open(tmp_path / "warehouse")
+    table, copy = tmp_path / "warehouse" / "quarantine", tmp_path / "copy"
+    assert appended(warehouse, "first") == ["first"]
+    shutil.copytree(table, copy)
+    assert appended(warehouse, "second") == ["first", "second"]
+    shutil.rmtree(table)
+    shutil.copytree(copy, table)
+    assert [row["detail"] for row in warehouse.rows("quarantine")] == ["first"]
+    # the same version, by another process
+    write_deltalake(str(table), DeltaTable(str(copy)).to_pyarrow_table(), mode="append")
+    assert appended(warehouse, "third") == ["first", "first", "third"]
 
 
 def test_every_table_is_there_and_isolates_serializably(tmp_path: Path) -> None:
