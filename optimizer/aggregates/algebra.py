@@ -59,16 +59,19 @@ from optimizer.workload.values import BINARY, BOOLEAN, DOUBLE, LONG, STRING, Out
 class Aggregate:
     """One SQL aggregate.
 
-    ``kinds``: the states that it keeps; ``sketch``: those that it keeps where the query permits an error (empty: it
-    is exact all the same). ``result``: its type, from the argument's. ``lowering``: the answers, from the states.
-    ``klass``: distributive, algebraic or holistic. ``takes``: the arguments that it applies to, of :data:`TAKES`;
-    ``star``: also of ``*``. ``signature``: what its parentheses hold:
+    - ``kinds``: the states that it stores;
+    - ``sketch``: the states that it stores where the query permits an error; empty if the aggregate is exact anyway;
+    - ``result``: the type of the output, from the argument's type;
+    - ``lowering``: the answers, from the states;
+    - ``klass``: distributive, algebraic or holistic;
+    - ``takes``: the arguments that it applies to, of :data:`TAKES`; ``star``: it also applies to ``*``;
+    - ``signature``: the arguments in its parentheses:
 
-    - ``value``; ``value+by``: two expressions; ``number+number``: two numbers; ``value+fraction``, ``value+k``: an
-      expression and a literal, the output's ``parameter``; ``value+fractions``: several, its ``parameters``;
-    - ``value+lgk``, ``value+entries``, ``value+size``: an expression and the size of a sketch (:data:`CHECKS`), which
-      has a ``default``;
-    - ``value+time``: an expression alone, and ``by`` is the stream's time column.
+      - ``value``; ``value+by``: two expressions; ``number+number``: two numbers; ``value+fraction``, ``value+k``: an
+        expression and a literal, the output's ``parameter``; ``value+fractions``: several, its ``parameters``;
+      - ``value+lgk``, ``value+entries``, ``value+size``: an expression and the size of a sketch (:data:`CHECKS`), which
+        has a ``default``;
+      - ``value+time``: one expression; ``by`` is the stream's time column.
     """
 
     name: str
@@ -89,7 +92,7 @@ class Aggregate:
             return (ROWS,)
         error = output.error.normalize() if output.error is not None and self.sketch else None
         is_exact = _is_exact(output.argument_type, output.by_type) and not former
-        found = []
+        needed = []
         for kind in self.sketch if error is not None else self.kinds:
             if kind == "total" and output.argument_type == DOUBLE:
                 kind = "sum"  # the sum of doubles is their total already
@@ -100,8 +103,8 @@ class Aggregate:
             state = State(kind, output.argument, None if kind == "count" else output.argument_type)
             if kind in PAIRS or STATE_KINDS[kind].takes_two:
                 state = replace(state, by=output.by, by_type=output.by_type)
-            found.append(replace(state, error=error) if kind in SKETCHES else state)
-        return tuple(found)
+            needed.append(replace(state, error=error) if kind in SKETCHES else state)
+        return tuple(needed)
 
     def output_type(self, type: Type | None, by_type: Type | None = None) -> Type:
         """Type of the answers for arguments of these types (None: ``*``); raises TypeError with the reason."""
@@ -130,7 +133,7 @@ class Aggregate:
 
 
 def _is_exact(type: Type | None, by_type: Type | None) -> bool:
-    """Whether sums of powers and products of numbers of these types are exact; None: there are none of the second."""
+    """Return whether sums of powers and products of these types are exact; ``by_type`` None: there is one argument."""
     return type is not None and type.is_exact and (by_type is None or by_type.is_exact)
 
 
@@ -151,7 +154,7 @@ TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
 
 
 def _is_of_doubles(kind: str, output: Output) -> bool:
-    """Whether a sum of an output is one of doubles: of logarithms always, of pairs where one of both is a double."""
+    """Return whether a sum is one of doubles: sums of logarithms, and of pairs in which at least one is a double."""
     return kind == "sum_logs" or output.argument_type == DOUBLE or (kind in BOTH and output.by_type == DOUBLE)
 
 
@@ -195,9 +198,11 @@ def _shape(power: int, meaning: str) -> Aggregate:
 
 
 def _both(kinds: str, lowering: Callable[[States, Output], Lowered], meaning: str, counts: bool = False) -> Aggregate:
-    named = tuple(f"both_{kind}" if kind else "both" for kind in ["", *kinds.split()])
+    kinds_of_pairs = tuple(f"both_{kind}" if kind else "both" for kind in ["", *kinds.split()])
     result = LONG if counts else DOUBLE
-    return Aggregate("", named, lambda type: result, lowering, "algebraic", meaning, "a number", "number+number")
+    return Aggregate(
+        "", kinds_of_pairs, lambda type: result, lowering, "algebraic", meaning, "a number", "number+number"
+    )
 
 
 def _kept(kind: str, meaning: str, takes: str = "a column", result: Callable[[Type], Type] = _same) -> Aggregate:

@@ -53,9 +53,9 @@ LEAST_LEVEL = 8
 
 
 def quantile_sketch(values: Array, weights: Longs, k: int) -> bytes | None:
-    """A KLL sketch of at most k + 62 items, as of ``kll_sketch_agg_bigint`` and ``_double``; NaN is left out.
+    """A KLL sketch of at most k + 62 items, compatible with ``kll_sketch_agg_bigint`` and ``_double``; NaN is ignored.
 
-    Of n > k values ranks are off by at most n / k; a sketch of fewer has them all.
+    For n > k values, ranks are off by at most n / k. For fewer values the sketch stores all of them.
     """
     if values.dtype == np.float64:
         known = ~np.isnan(values)
@@ -76,7 +76,7 @@ def quantile_sketch(values: Array, weights: Longs, k: int) -> bytes | None:
 
 
 def _levels(values: Array, weights: Longs, total: int, k: int) -> list[NDArray[Any]]:
-    """The items of each level, ascending: those of level h stand for 2**h values each."""
+    """The items of each level, ascending; an item of level h represents 2**h values."""
     top = 0
     while total >> top > k:
         top += 1
@@ -88,7 +88,7 @@ def _levels(values: Array, weights: Longs, total: int, k: int) -> list[NDArray[A
 
 
 def _capacity(k: int, depth: int) -> int:
-    """Items that there is room for, so many levels below the highest: k * (2 / 3) ** depth."""
+    """Number of items that fit into a level, ``depth`` levels below the highest: k * (2 / 3) ** depth."""
     if depth > 30:
         return max(LEAST_LEVEL, _two_thirds(_two_thirds(k, depth // 2), depth - depth // 2))
     return max(LEAST_LEVEL, _two_thirds(k, depth))
@@ -99,12 +99,12 @@ def _two_thirds(k: int, power: int) -> int:
 
 
 def lower_sketch(make: Made) -> Callable[[States, Output], Lowered]:
-    """How outputs are lowered that are a sketch: its bytes in base64, null where no value came."""
+    """Return the lowering of outputs that are a sketch: its bytes in base64, null if there is no value."""
 
     def lower(states: States, output: Output) -> Lowered:
         assert output.parameter is not None
         multisets: Multisets = states["values"]
-        return _texts(_encoded(make(*one, int(output.parameter))) for one in multisets.each())
+        return _texts(_encoded(make(*multiset, int(output.parameter))) for multiset in multisets.each())
 
     return lower
 

@@ -22,8 +22,8 @@ from optimizer.workload.values import Output, Type
 def sums_of(states: States, kind: str) -> ExactSums:
     """The exact sums of doubles of a kind, under the name that they have in rows of today, or of earlier versions."""
     former = "total" if kind == "sum" and "total" in states else kind
-    found: ExactSums = states[f"exact_{kind}" if f"exact_{kind}" in states else former]
-    return found
+    sums: ExactSums = states[f"exact_{kind}" if f"exact_{kind}" in states else former]
+    return sums
 
 
 def _unit(type: Type | None) -> float:
@@ -33,8 +33,8 @@ def _unit(type: Type | None) -> float:
 
 def _is_finite(*sums: ExactSums) -> Array:
     marks = sums[0].special
-    for one in sums[1:]:
-        marks = marks | one.special
+    for further in sums[1:]:
+        marks = marks | further.special
     return marks == 0
 
 
@@ -75,24 +75,24 @@ def double_variance(states: States, output: Output, freedom: int, root: bool) ->
 def double_shape(states: States, output: Output, power: int) -> Lowered:
     """``skewness`` (``power`` 3) or ``kurtosis`` (4): null where the values are all equal."""
     count, total = states["count"], sums_of(states, "sum")
-    n, one, two, three = (
+    n, sum_1, two, three = (
         WideIntegers.counts(count),
         *map(WideIntegers.of, (total, sums_of(states, "sum_squares"), sums_of(states, "sum_cubes"))),
     )
-    spread = n * two - one * one
+    spread = n * two - sum_1 * sum_1
     variance = spread.scaled()
-    found = n * (n * three - (one * two).times(3)) + (one * one * one).times(2)
+    numerator = n * (n * three - (sum_1 * two).times(3)) + (sum_1 * sum_1 * sum_1).times(2)
     if power == 3:
         below = _product(variance, _root(variance))
     else:
         four = WideIntegers.of(sums_of(states, "sum_fourths"))
         # minus three times the square of the variance: of a normal distribution nothing is over
-        found = n * (n * (n * four - (one * three).times(4)) + (one * one * two).times(6))
-        found = found - (one * one * one * one + spread * spread).times(3)
+        numerator = n * (n * (n * four - (sum_1 * three).times(4)) + (sum_1 * sum_1 * two).times(6))
+        numerator = numerator - (sum_1 * sum_1 * sum_1 * sum_1 + spread * spread).times(3)
         below = _product(variance, variance)
     finite = _is_finite(total)
     valid = (count > 1) & ((variance[0] != 0) | ~finite)
-    return _lowered(_quotient(found.scaled(), below), valid, finite)
+    return _lowered(_quotient(numerator.scaled(), below), valid, finite)
 
 
 class DoublePairs:
@@ -113,7 +113,9 @@ class DoublePairs:
         return codeviations(self.count, self.sums(names[0]), self.sums(names[1]), self.sums(names))
 
     def varies(self, deviations: Scaled, name: str) -> Array:
-        """Where not all values of ``x`` or ``y`` are equal; of NaN and infinities, where there are two values."""
+        """Rows in which ``x`` or ``y`` has at least two different values; with NaN or infinities, at least two
+        values.
+        """
         return (self.count > 1) & ((deviations[0] != 0) | ~_is_finite(self.sums(name)))
 
     def lowered(self, values: Array, valid: Array) -> Lowered:
@@ -157,8 +159,8 @@ def double_intercept(pair: DoublePairs) -> Lowered:
     """``regr_intercept``: null where the second does not vary."""
     yy = pair.deviations("yy")
     x, y, squares, products = (WideIntegers.of(pair.sums(names)) for names in ("x", "y", "yy", "xy"))
-    found = x * squares - y * products
-    return pair.lowered(_quotient(found.scaled(), yy) / pair.x_unit, pair.varies(yy, "y"))
+    numerator = x * squares - y * products
+    return pair.lowered(_quotient(numerator.scaled(), yy) / pair.x_unit, pair.varies(yy, "y"))
 
 
 def double_geometric_mean(states: States, output: Output) -> Lowered:

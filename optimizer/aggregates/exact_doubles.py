@@ -68,19 +68,19 @@ class Terms:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Terms:
-        """Those of some doubles; O(n)."""
+        """The terms of doubles (n,); O(n)."""
         bits = np.ascontiguousarray(values).view(np.int64)
         least, greatest = _span(bits)
         return cls(bits, min(least, max(greatest, 1)), max(greatest, 1))
 
 
 def _lowest(terms: Sequence[Terms], power: int) -> int:
-    return power * sum(one.least - BIAS for one in terms) >> 5
+    return power * sum(term.least - BIAS for term in terms) >> 5
 
 
 def limbs_between(terms: Sequence[Terms], power: int) -> int:
     """The number of limbs that sums of a power of some terms, or of the products of two, may reach."""
-    highest = power * sum(one.greatest - BIAS for one in terms) >> 5
+    highest = power * sum(term.greatest - BIAS for term in terms) >> 5
     return highest - _lowest(terms, power) + DIGITS[power * len(terms)] + 1
 
 
@@ -103,11 +103,11 @@ def _lift_values(cells, rows, bits, valid, base, out, special):
             continue
         place = field - base
         at, shift, sign = place >> 5, place & 31, word >> 63
-        rest = digits >> (32 - shift)
+        upper = digits >> (32 - shift)
         cell = cells[k]
         out[cell, at] += (((digits << shift) & LOW) ^ sign) - sign
-        out[cell, at + 1] += ((rest & LOW) ^ sign) - sign
-        out[cell, at + 2] += ((rest >> 32) ^ sign) - sign
+        out[cell, at + 1] += ((upper & LOW) ^ sign) - sign
+        out[cell, at + 2] += ((upper >> 32) ^ sign) - sign
 
 
 @numba.njit(cache=True, inline="always")
@@ -186,23 +186,23 @@ def _lift_squares(cells, rows, bits, valid, base, out, special):
         out[cell, at] += (low << shift) & LOW
         out[cell, at + 1] += ((carried << shift) & LOW) | (low >> back)
         out[cell, at + 2] += ((high << shift) & LOW) | (carried >> back)
-        rest = high >> back
-        out[cell, at + 3] += rest & LOW
-        out[cell, at + 4] += rest >> 32
+        upper = high >> back
+        out[cell, at + 3] += upper & LOW
+        out[cell, at + 4] += upper >> 32
 
 
 @numba.njit(cache=True)
 def _multiply(a, b, out):
-    """The product of two numbers in limbs of 32 bits, both from 0, into so many limbs as both have."""
+    """Write the product of two non-negative numbers in limbs of 32 bits into ``out`` (len(a) + len(b),)."""
     out[:] = 0
     for i in range(len(a)):
         carried = 0
         for j in range(len(b)):
             # the product wraps, its halves do not
             product = a[i] * b[j]
-            here = out[i + j] + (product & LOW) + carried
-            out[i + j] = here & LOW
-            carried = ((product >> 32) & LOW) + (here >> 32)
+            limb = out[i + j] + (product & LOW) + carried
+            out[i + j] = limb & LOW
+            carried = ((product >> 32) & LOW) + (limb >> 32)
         out[i + len(b)] = carried
 
 
@@ -210,21 +210,21 @@ def _multiply(a, b, out):
 def _lift_powers(cells, rows, bits, valid, power, base, out, special):
     digits, square = np.empty(2, np.int64), np.empty(4, np.int64)
     cube, fourth = np.empty(6, np.int64), np.empty(8, np.int64)
-    found = cube if power == 3 else fourth
+    product = cube if power == 3 else fourth
     for k in range(len(cells)):
         i = rows[k] if len(rows) else k
         if len(valid) and not valid[i]:
             continue
         word, cell = bits[i], cells[k]
-        field, whole = (word >> 52) & 2047, word & _MANTISSA
+        field, significand = (word >> 52) & 2047, word & _MANTISSA
         if field == 2047:
-            special[cell] |= NAN if whole else NEGATIVE if word < 0 and power == 3 else INFINITE
+            special[cell] |= NAN if significand else NEGATIVE if word < 0 and power == 3 else INFINITE
             continue
         if field:
-            whole |= _IMPLICIT
-        if whole == 0:
+            significand |= _IMPLICIT
+        if significand == 0:
             continue
-        digits[0], digits[1] = whole & LOW, whole >> 32
+        digits[0], digits[1] = significand & LOW, significand >> 32
         _multiply(digits, digits, square)
         if power == 3:
             _multiply(square, digits, cube)
@@ -233,10 +233,10 @@ def _lift_powers(cells, rows, bits, valid, power, base, out, special):
         place = power * max(field, 1) - base
         at, shift, sign = place >> 5, place & 31, (word >> 63) if power == 3 else 0
         before = 0
-        for j in range(len(found)):
-            out[cell, at + j] += ((((found[j] << shift) & LOW) | before) ^ sign) - sign
-            before = found[j] >> (32 - shift)
-        out[cell, at + len(found)] += (before ^ sign) - sign
+        for j in range(len(product)):
+            out[cell, at + j] += ((((product[j] << shift) & LOW) | before) ^ sign) - sign
+            before = product[j] >> (32 - shift)
+        out[cell, at + len(product)] += (before ^ sign) - sign
 
 
 # ------------------------------------------------------------------------------------------ sums
@@ -257,8 +257,8 @@ def _carry(limbs, used):
     for i in range(len(limbs)):
         carried = 0
         for at in range(last):
-            whole = limbs[i, at] + carried
-            limbs[i, at], carried = whole & LOW, whole >> 32
+            limb = limbs[i, at] + carried
+            limbs[i, at], carried = limb & LOW, limb >> 32
             used[at] |= limbs[i, at] != 0
         limbs[i, last] += carried
         used[last] |= limbs[i, last] != 0
@@ -302,15 +302,15 @@ class ExactSums:
         powers, low = power * len(terms), _lowest(terms, power)
         limbs = np.zeros((sums, limbs_between(terms, power)), dtype=np.int64)
         special = np.zeros(sums, dtype=np.uint8)
-        given, base = (cells, rows, *(one.bits for one in terms)), powers * BIAS + 32 * low
+        events, base = (cells, rows, *(term.bits for term in terms)), powers * BIAS + 32 * low
         if powers == 1:
-            _lift_values(*given, valid, base, limbs, special)
+            _lift_values(*events, valid, base, limbs, special)
         elif power == 2:
-            _lift_squares(*given, valid, base, limbs, special)
+            _lift_squares(*events, valid, base, limbs, special)
         elif powers == 2:
-            _lift_products(*given, valid, base, limbs, special)
+            _lift_products(*events, valid, base, limbs, special)
         else:
-            _lift_powers(*given, valid, power, base, limbs, special)
+            _lift_powers(*events, valid, power, base, limbs, special)
         return cls(limbs, low, special).settled()
 
     @classmethod
@@ -342,11 +342,11 @@ class ExactSums:
         return ExactSums(limbs, low + first, self.special)
 
     def take(self, rows: Any) -> ExactSums:
-        """Those of some rows."""
+        """The sums of the given rows."""
         return ExactSums(self.limbs.take(rows, axis=0), self.low, self.special[rows])
 
     def within(self, rows: slice) -> ExactSums:
-        """Those of a slice."""
+        """The sums of a slice of the rows."""
         return ExactSums(self.limbs[rows], self.low, self.special[rows])
 
     def _spread(self, low: int, width: int) -> Longs:
@@ -396,17 +396,17 @@ class ExactSums:
         return out
 
     def fraction(self, row: int) -> Fraction:
-        """One sum of the finite terms, as a rational number."""
-        whole = sum(int(limb) << (LIMB * at) for at, limb in enumerate(self.limbs[row]))
-        return Fraction(whole) * Fraction(2) ** (LIMB * self.low)
+        """The sum of the finite terms of one row, as a rational number."""
+        integer = sum(int(limb) << (LIMB * at) for at, limb in enumerate(self.limbs[row]))
+        return Fraction(integer) * Fraction(2) ** (LIMB * self.low)
 
     # -------------------------------------------------------------------------------------- stored rows
     def packed(self) -> tuple[Longs, Longs, Longs]:
-        """As they are stored, equal sums alike: a head (n,), and a number (n,) of words each, which are behind one
-        another (m,).
+        """The stored form, equal for equal sums: heads (n,), word counts (n,), and all words one after the other (m,).
 
-        A head has the marks, from bit 3 on whether the sum is negative, from bit 4 on how many limbs it has, the
-        first and the last of them not 0, and from bit 16 on the place of the first plus 2**15. A word has two limbs
+        A head contains the marks, from bit 3 on whether the sum is negative, from bit 4 on the number of its limbs from
+        the first to the last that is not 0, and from bit 16 on the position of the first plus 2**15. A word is
+        two limbs
         of the magnitude, the first in its low half.
         """
         heads, counts = np.empty(len(self), dtype=np.int64), np.empty(len(self), dtype=np.int64)
@@ -447,15 +447,15 @@ def _magnitude(limbs, row, digits):
     not 0, or -1."""
     size, carried = limbs.shape[1], 0
     for at in range(size):
-        whole = limbs[row, at] + carried
-        digits[at], carried = whole & LOW, whole >> 32
+        limb = limbs[row, at] + carried
+        digits[at], carried = limb & LOW, limb >> 32
     digits[size] = carried
     negative = carried < 0
     if negative:
         carried = 0
         for at in range(size + 1):
-            whole = carried - digits[at]
-            digits[at], carried = whole & LOW, whole >> 32
+            limb = carried - digits[at]
+            digits[at], carried = limb & LOW, limb >> 32
     last = size
     while last >= 0 and digits[last] == 0:
         last -= 1
@@ -507,8 +507,10 @@ def _leading_zeros(typing_context, number):
 
 @numba.njit(cache=True, inline="always")
 def _leading(digits, last, is_rest):
-    """Of the number whose last limb that is not 0 is ``last``: its first 64 bits, how many bits that limb has, and
-    whether anything is behind the bits (``is_rest``: behind all limbs)."""
+    """The first 64 bits of a number whose last limb other than 0 is ``last``, the number of bits in that limb, and
+    whether
+    any bit follows the 64; ``is_rest``: whether any bit follows all limbs.
+    """
     bits = 64 - _leading_zeros(digits[last])
     word = np.uint64(digits[last]) << np.uint64(64 - bits)
     if last > 0:
@@ -527,11 +529,11 @@ def _leading(digits, last, is_rest):
 def _kept(word, kept, is_rest):
     """The first bits of a word, rounded to even."""
     dropped = np.uint64(64 - kept)
-    found, half = word >> dropped, np.uint64(1) << (dropped - np.uint64(1))
-    rest = word & ((half << np.uint64(1)) - np.uint64(1))
-    if rest > half or (rest == half and (is_rest or found & np.uint64(1))):
-        found += np.uint64(1)
-    return np.float64(found)
+    rounded, half = word >> dropped, np.uint64(1) << (dropped - np.uint64(1))
+    remainder = word & ((half << np.uint64(1)) - np.uint64(1))
+    if remainder > half or (remainder == half and (is_rest or rounded & np.uint64(1))):
+        rounded += np.uint64(1)
+    return np.float64(rounded)
 
 
 @numba.njit(cache=True)
@@ -543,11 +545,11 @@ def _nearest(digits, last, exponent, is_rest):
     top = exponent + 32 * last + bits - 1
     if top > 1023:
         return np.inf
-    kept = min(53, top + 1075)
-    if kept <= 0:
+    precision = min(53, top + 1075)
+    if precision <= 0:
         # half of the least double, and more
-        return 5e-324 if kept == 0 and (is_rest or word != np.uint64(1) << np.uint64(63)) else 0.0
-    return math.ldexp(_kept(word, kept, is_rest), top + 1 - kept)
+        return 5e-324 if precision == 0 and (is_rest or word != np.uint64(1) << np.uint64(63)) else 0.0
+    return math.ldexp(_kept(word, precision, is_rest), top + 1 - precision)
 
 
 @numba.njit(cache=True)
@@ -555,8 +557,8 @@ def _round(limbs, exponent, out):
     digits = np.empty(limbs.shape[1] + 1, np.int64)
     for i in range(len(limbs)):
         negative, last = _magnitude(limbs, i, digits)
-        found = _nearest(digits, last, exponent, False)
-        out[i] = -found if negative else found
+        nearest = _nearest(digits, last, exponent, False)
+        out[i] = -nearest if negative else nearest
 
 
 _BELOW = 4
@@ -569,25 +571,25 @@ def _divide(limbs, exponent, counts, out):
     digits, quotient = np.empty(size, np.int64), np.empty(size + _BELOW, np.int64)
     for i in range(len(limbs)):
         negative, last = _magnitude(limbs, i, digits)
-        count, rest = np.uint64(counts[i] & LOW), np.uint64(0)
+        count, remainder = np.uint64(counts[i] & LOW), np.uint64(0)
         if last < 0 or count == 0:
             out[i] = 0.0
             continue
         at, first = last + _BELOW, -1
         # 65 bits at least are in three limbs; of what is behind only matters whether it is 0
         while at >= 0 and (first < 0 or first - at < 3):
-            rest = (rest << np.uint64(32)) | np.uint64(digits[at - _BELOW] if at >= _BELOW else 0)
-            quotient[at] = np.int64(rest // count)
-            rest %= count
+            remainder = (remainder << np.uint64(32)) | np.uint64(digits[at - _BELOW] if at >= _BELOW else 0)
+            quotient[at] = np.int64(remainder // count)
+            remainder %= count
             if first < 0 and quotient[at]:
                 first = at
             at -= 1
-        is_rest = rest != 0
+        is_rest = remainder != 0
         quotient[: at + 1] = 0
         for below in range(at + 1 - _BELOW):
             is_rest |= digits[below] != 0
-        found = _nearest(quotient, first, exponent - 32 * _BELOW, is_rest)
-        out[i] = -found if negative else found
+        nearest = _nearest(quotient, first, exponent - 32 * _BELOW, is_rest)
+        out[i] = -nearest if negative else nearest
 
 
 @numba.njit(cache=True)
@@ -598,8 +600,8 @@ def _scale(limbs, exponent, fractions, exponents):
         fractions[i] = exponents[i] = 0
         if last >= 0:
             word, bits, is_rest = _leading(digits, last, False)
-            found = _kept(word, 53, is_rest)
-            fractions[i] = -found if negative else found
+            fraction = _kept(word, 53, is_rest)
+            fractions[i] = -fraction if negative else fraction
             exponents[i] = exponent + 32 * last + bits - 53
 
 
@@ -608,9 +610,9 @@ def _balance(limbs, row, digits):
     """The digits from -2**31 to 2**31 - 1 of a sum, at most two more than it has limbs; how many."""
     carried = size = 0
     for at in range(len(digits)):
-        whole = carried + (limbs[row, at] if at < limbs.shape[1] else 0)
-        digits[at] = ((whole + (1 << 31)) & LOW) - (1 << 31)
-        carried = (whole - digits[at]) >> 32
+        limb = carried + (limbs[row, at] if at < limbs.shape[1] else 0)
+        digits[at] = ((limb + (1 << 31)) & LOW) - (1 << 31)
+        carried = (limb - digits[at]) >> 32
         if digits[at]:
             size = at + 1
     return size
@@ -641,8 +643,8 @@ def _codeviate(counts, first, second, products, product_at, sums_at, exponent, f
         fractions[i] = exponents[i] = 0
         if last >= 0:
             word, bits, is_rest = _leading(digits, last, False)
-            found = _kept(word, 53, is_rest)
-            fractions[i] = -found if negative else found
+            fraction = _kept(word, 53, is_rest)
+            fractions[i] = -fraction if negative else fraction
             exponents[i] = exponent + 32 * last + bits - 53
 
 
@@ -652,14 +654,14 @@ def codeviations(
     """Counts (n,) times the sums of products less the products of two sums, rounded once: as :func:`scaled_limbs`."""
     fractions, exponents = np.empty(len(counts)), np.empty(len(counts), dtype=np.int64)
     low = min(products.low, first.low + second.low)
-    limbs = (np.ascontiguousarray(one.limbs) for one in (first, second, products))
+    limbs = (np.ascontiguousarray(sums.limbs) for sums in (first, second, products))
     places = products.low - low, first.low + second.low - low, LIMB * low
     _codeviate(np.ascontiguousarray(counts), *limbs, *places, fractions, exponents)
     return fractions, exponents
 
 
 def scaled_limbs(limbs: Longs, low: int) -> tuple[NDArray[np.float64], Longs]:
-    """Of numbers (n,) in limbs, as in :class:`ExactSums`, the first 53 bits, rounded, and the exponent of two."""
+    """The first 53 bits, rounded, and the exponent of two of numbers (n,) in limbs, as in :class:`ExactSums`."""
     fractions, exponents = np.empty(len(limbs)), np.empty(len(limbs), dtype=np.int64)
     _scale(np.ascontiguousarray(limbs), LIMB * low, fractions, exponents)
     return fractions, exponents

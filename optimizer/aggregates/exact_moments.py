@@ -2,14 +2,14 @@
 
 Variances, covariances, regressions and the shapes of distributions are quotients, or square roots of quotients, of
 polynomials with integer coefficients in the number of values and these sums: ``n * sum(x * x) - sum(x)**2`` is
-``n**2`` times the variance. A polynomial is evaluated over whole arrays in two ways at once: as a double-double with a
+``n**2`` times the variance. A polynomial is evaluated over entire arrays in two ways at once: as a double-double with a
 bound of its error, and modulo 2**64. Where the bound is below 2**62, both together are the exact integer, whatever
-cancels. A quotient is rounded to a double where its bound leaves no choice, which is nearly everywhere; what remains
-open is computed with Python's integers.
+cancels. A quotient is rounded to a double where its bound leaves no choice, which is nearly everywhere. The remaining
+quotients are computed with Python's integers.
 
 References: Dekker, "A floating-point technique for extending the available precision" (1971), for double-doubles;
 Ziv, "Fast evaluation of elementary mathematical functions with correctly rounded last bit" (1991), for rounding by a
-bound, with more digits only where it is needed.
+bound, with more digits only where they are needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from optimizer.aggregates.states import LIMB, Array, Longs, Lowered, States
 from optimizer.workload.values import Output, Type
 
 ROUNDING = 2.0**-100
-"""What an operation on double-doubles loses at most, in parts of its result (of both terms of a sum)."""
+"""Largest relative error of an operation on double-doubles (of a sum: relative to both terms)."""
 
 RESIDUE = 2.0**64
 
@@ -47,7 +47,7 @@ class Enclosed:
     def of(values: Array) -> Enclosed:
         """Python integers (n,)."""
         high = values.astype(np.float64)
-        low = np.array([float(one - int(near)) for one, near in zip(values, high, strict=True)])
+        low = np.array([float(value - int(near)) for value, near in zip(values, high, strict=True)])
         return Enclosed(high, low, np.where(low == 0.0, 0.0, np.abs(high) * ROUNDING))
 
     def __add__(self, other: Enclosed) -> Enclosed:
@@ -65,23 +65,23 @@ class Enclosed:
     def __truediv__(self, other: Enclosed) -> Enclosed:
         quotient = self.high / other.high
         product, error = two_product(quotient, other.high)
-        rest = ((self.high - product) - error + (self.low - quotient * other.low)) / other.high
-        high = quotient + rest
+        correction = ((self.high - product) - error + (self.low - quotient * other.low)) / other.high
+        high = quotient + correction
         bound = 2.0 * (self.bound + np.abs(quotient) * other.bound) / np.abs(other.high) + np.abs(high) * ROUNDING
-        return Enclosed(high, rest - (high - quotient), bound)
+        return Enclosed(high, correction - (high - quotient), bound)
 
     def root(self) -> Enclosed:
         """The square roots."""
         near = np.sqrt(self.high)
         divisor = np.where(near == 0.0, 1.0, near)
         square, error = two_product(near, near)
-        rest = ((self.high - square) - error + self.low) / (2.0 * divisor)
-        high = near + rest
-        return Enclosed(high, rest - (high - near), self.bound / divisor + high * ROUNDING)
+        correction = ((self.high - square) - error + self.low) / (2.0 * divisor)
+        high = near + correction
+        return Enclosed(high, correction - (high - near), self.bound / divisor + high * ROUNDING)
 
     @property
     def is_decided(self) -> NDArray[np.bool_]:
-        """Where all numbers that are near enough round to ``high``."""
+        """Rows in which all numbers within the bound round to ``high``."""
         off = 2.0 * self.bound
         decided: NDArray[np.bool_] = (self.high + (self.low + off) == self.high) & (
             self.high + (self.low - off) == self.high
@@ -99,7 +99,7 @@ class ExactIntegers:
 
     @staticmethod
     def constant(value: int) -> ExactIntegers:
-        """One integer."""
+        """A single integer that applies to all rows."""
         near = Enclosed.of(np.array([value], dtype=object))
         return ExactIntegers(near, np.array([value % (1 << 64)], dtype=np.uint64), lambda rows: value)
 
@@ -150,8 +150,8 @@ class ExactIntegers:
 
     def settled(self) -> ExactIntegers:
         """The same, as near as is needed to know whether they are 0 and to divide by them."""
-        near, rest = self.near, self.modulo.view(np.int64)
-        high, low = _doubled(rest)
+        near, residue = self.near, self.modulo.view(np.int64)
+        high, low = _doubled(residue)
         turns = np.rint(added((near.high, near.low), (-high, -low))[0] / RESIDUE)
         is_known = (near.bound < 2.0**61) & (np.abs(turns) < 2.0**50)
         exact = added((turns * RESIDUE, np.zeros_like(turns)), (high, low))
@@ -192,7 +192,7 @@ def _each(
     function: Callable[[int, int], float], above: ExactIntegers, below: ExactIntegers, rows: Longs
 ) -> list[float]:
     pairs = np.broadcast_arrays(np.asarray(above.exactly(rows), object), np.asarray(below.exactly(rows), object))
-    return [function(int(one), int(other)) for one, other in zip(*pairs, strict=True)]
+    return [function(int(numerator), int(other)) for numerator, other in zip(*pairs, strict=True)]
 
 
 def _divided(above: int, below: int) -> float:
@@ -206,10 +206,10 @@ def rooted(above: int, below: int) -> float:
         return 0.0
     # the quotient times 4**shift has 128 bits at least: its root has 64
     shift = max(0, (130 + below.bit_length() - above.bit_length()) // 2 + 1)
-    scaled, rest = divmod(above << 2 * shift, below)
+    scaled, remainder = divmod(above << 2 * shift, below)
     root = math.isqrt(scaled)
     # whatever was cut off makes the number odd, so that it is not taken for half of the last bit
-    root |= int(rest != 0 or root * root != scaled)
+    root |= int(remainder != 0 or root * root != scaled)
     return math.ldexp(float(root), -shift)
 
 
@@ -258,7 +258,7 @@ def exact_shape(states: States, output: Output, power: int) -> Lowered:
 
 
 class ExactPairs:
-    """What the exact states of two numbers, ``x`` the first argument, give over many answers (n,)."""
+    """Values computed from the exact states of two numbers over many answers (n,); ``x`` is the first argument."""
 
     def __init__(self, states: States, output: Output) -> None:
         self.states = states

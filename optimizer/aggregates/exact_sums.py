@@ -31,8 +31,8 @@ def decimal_texts(unscaled: Array, type: Type) -> tuple[Array, Array]:
     texts = np.empty(len(unscaled), dtype=object)
     for index, value in enumerate(unscaled):
         digits = str(abs(value)).rjust(type.scale + 1, "0")
-        whole, part = (digits[: -type.scale], "." + digits[-type.scale :]) if type.scale else (digits, "")
-        texts[index] = ("-" if value < 0 else "") + whole + part
+        integer, part = (digits[: -type.scale], "." + digits[-type.scale :]) if type.scale else (digits, "")
+        texts[index] = ("-" if value < 0 else "") + integer + part
     return texts, overflow
 
 

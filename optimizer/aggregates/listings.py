@@ -17,16 +17,16 @@ from optimizer.workload.values import DOUBLE, Output, Type
 
 
 def lower_several(lower: Callable[[States, Output], Lowered], result: Callable[[Type], Type]) -> Any:
-    """How outputs of several fractions are lowered: as each by itself, in the order in which they are written."""
+    """Return the lowering of outputs with several fractions: a list in the order in which the fractions are written."""
 
     def listed(states: States, output: Output) -> Lowered:
         assert output.argument_type is not None
         type = result(output.argument_type)
         columns, valid = [], np.ones(0, dtype=bool)
         for fraction in output.parameters:
-            found = lower(states, replace(output, parameter=fraction, parameters=()))
-            valid = found.valid
-            columns.append(json_texts(found.values[valid], type))
+            lowered = lower(states, replace(output, parameter=fraction, parameters=()))
+            valid = lowered.valid
+            columns.append(json_texts(lowered.values[valid], type))
         texts = np.full(len(valid), None, dtype=object)
         texts[valid] = [f"[{', '.join(row)}]" for row in zip(*columns, strict=True)]
         return Lowered(texts, valid)
@@ -56,8 +56,11 @@ def lower_histogram(states: States, output: Output) -> Lowered:
 
 
 def _joined(listed: list[list[str] | None]) -> Lowered:
-    texts = np.array([*(None if one is None else f"[{', '.join(one)}]" for one in listed), None], dtype=object)[:-1]
-    return Lowered(texts, np.array([one is not None for one in listed], dtype=bool))
+    texts = np.array(
+        [*(None if texts_of_answer is None else f"[{', '.join(texts_of_answer)}]" for texts_of_answer in listed), None],
+        dtype=object,
+    )[:-1]
+    return Lowered(texts, np.array([texts_of_answer is not None for texts_of_answer in listed], dtype=bool))
 
 
 def _binned(values: Array, weights: Longs, bins: int, type: Type) -> list[str]:

@@ -1,4 +1,4 @@
-"""From combined states to the value of an output, for whole arrays of cells at once."""
+"""Lower combined states to the values of outputs, for arrays of cells at once."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def lower_average(states: States, output: Output) -> Lowered:
 
 
 def lower_as_it_is(kind: str) -> Callable[[States, Output], Lowered]:
-    """How outputs are lowered that are a state as it stands, null where no value came."""
+    """Return the lowering of outputs that are a state itself, null if there is no value."""
     return lambda states, output: Lowered(states[kind], states["count"] > 0)
 
 
 def lower_pair(kind: str) -> Callable[[States, Output], Lowered]:
-    """How outputs are lowered that are a pair's value, null where the pair has none."""
+    """Return the lowering of outputs that are the value of a pair, null if the pair has none."""
     return lambda states, output: Lowered(*states[kind])
 
 
@@ -87,19 +87,19 @@ def share_of(count: Longs, fraction: Decimal) -> tuple[Longs, Longs, int]:
     above, unit = fraction.as_integer_ratio()
     # apart by the unit, no product is beyond unit ** 2
     numbers = count if unit <= 10**9 else count.astype(object)
-    whole, part = numbers // unit, numbers % unit * above
-    return (whole * above + part // unit).astype(np.int64), (part % unit).astype(np.int64), unit
+    quotient, part = numbers // unit, numbers % unit * above
+    return (quotient * above + part // unit).astype(np.int64), (part % unit).astype(np.int64), unit
 
 
 def nearest_rank(count: Longs, fraction: Decimal) -> Longs:
     """The rank max(1, ceil(fraction * n)) (a,) of a quantile among n values (a,), exactly."""
-    whole, rest, _ = share_of(count, fraction)
-    return np.maximum(whole + (rest > 0), 1)
+    integer, remainder, _ = share_of(count, fraction)
+    return np.maximum(integer + (remainder > 0), 1)
 
 
 def _multiset(states: States) -> Multisets:
-    found: Multisets = next(state for kind, state in states.items() if kind in MULTISETS)
-    return found
+    multiset: Multisets = next(state for kind, state in states.items() if kind in MULTISETS)
+    return multiset
 
 
 def stored(values: Array, valid: Array, type: Type) -> Array:
@@ -141,13 +141,13 @@ def lower_percentile(states: States, output: Output) -> Lowered:
     count = np.maximum(total, 1)
     if "values" not in states:
         return Lowered(_as_doubles(multisets.at(nearest_rank(count, fraction)), valid, type), valid)
-    position, rest, unit = share_of(count - 1, fraction)
+    position, remainder, unit = share_of(count - 1, fraction)
     low = _as_doubles(multisets.at(position + 1), valid, type)
-    high = _as_doubles(multisets.at(position + 1 + (rest > 0)), valid, type)
-    weight = rest / unit
+    high = _as_doubles(multisets.at(position + 1 + (remainder > 0)), valid, type)
+    weight = remainder / unit
     with np.errstate(invalid="ignore"):
         between = (1.0 - weight) * low + weight * high
-    return Lowered(np.where((rest == 0) | (low == high), low, between), valid)
+    return Lowered(np.where((remainder == 0) | (low == high), low, between), valid)
 
 
 def lower_distinct(states: States, output: Output) -> Lowered:
@@ -171,16 +171,18 @@ def lower_top(states: States, output: Output) -> Lowered:
     """``top_k``: the most frequent values with their counts, as JSON."""
     assert output.argument_type is not None and output.parameter is not None
     values, weights = _multiset(states).top(int(output.parameter))
-    there = weights > 0
-    chosen = values[there]
+    is_present = weights > 0
+    chosen = values[is_present]
     distinct, number = np.unique(chosen, return_inverse=True)
-    told = json_texts(stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type)
-    entries = [f"[{told[at]}, {weight}]" for at, weight in zip(number, weights[there], strict=True)]
-    ends = np.cumsum(there.sum(axis=1))
+    texts_of_values = json_texts(
+        stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type
+    )
+    entries = [f"[{texts_of_values[at]}, {weight}]" for at, weight in zip(number, weights[is_present], strict=True)]
+    ends = np.cumsum(is_present.sum(axis=1))
     texts = np.empty(len(values), dtype=object)
     for row, (begin, end) in enumerate(zip(np.concatenate([[0], ends]), ends, strict=False)):
         texts[row] = f"[{', '.join(entries[begin:end])}]"
-    return Lowered(texts, there[:, 0])
+    return Lowered(texts, is_present[:, 0])
 
 
 def json_texts(values: Array, type: Type) -> list[str]:

@@ -1,7 +1,7 @@
-"""How moments of numbers and of pairs of them are lowered: of integers and decimals, or with a double among them.
+"""Lowering of moments of numbers and of pairs of numbers: of integers and decimals, or with a double among them.
 
-Sums of doubles are computed by compiled kernels, which commands that compute nothing do not load: they are imported
-where an answer is lowered.
+Sums of doubles are computed by compiled kernels. Commands that compute nothing do not load them, so this module
+imports them where it lowers an answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optimizer.workload.values import Output
 
 
 def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lowered]:
-    """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
+    """Return the lowering of variances; ``freedom`` is subtracted from the count; ``root``: the standard deviation."""
 
     def lower(states: States, output: Output) -> Lowered:
         if "power_2" in states:
@@ -42,7 +42,7 @@ def lower_pairs_counted(states: States, output: Output) -> Lowered:
 
 
 def lower_covariance(freedom: int) -> Callable[[States, Output], Lowered]:
-    """How covariances are lowered: ``freedom`` is taken from the count."""
+    """Return the lowering of covariances; ``freedom`` is subtracted from the count."""
 
     def lower(states: States, output: Output) -> Lowered:
         if "pair_xy" in states:
@@ -62,8 +62,8 @@ def _of_pairs(exact: Callable[[States, Output], Lowered], name: str) -> Callable
             return exact(states, output)
         from optimizer.aggregates import double_moments
 
-        found: Lowered = getattr(double_moments, name)(double_moments.DoublePairs(states, output))
-        return found
+        lowered: Lowered = getattr(double_moments, name)(double_moments.DoublePairs(states, output))
+        return lowered
 
     return lower
 
@@ -82,7 +82,7 @@ lower_intercept = _of_pairs(exact_intercept, "double_intercept")
 
 
 def lower_shape(power: int) -> Callable[[States, Output], Lowered]:
-    """How ``skewness`` (``power`` 3) and ``kurtosis`` (4) are lowered: null where the values are all equal."""
+    """Return the lowering of ``skewness`` (``power`` 3) or ``kurtosis`` (4): null where all values are equal."""
 
     def lower(states: States, output: Output) -> Lowered:
         if "power_2" in states:

@@ -27,22 +27,22 @@ def registers_of(hashes, precision):
     rank = np.empty(len(hashes), np.int64)
     for i in range(len(hashes)):
         register[i] = np.int64(hashes[i] >> np.uint64(64 - precision))
-        rest = hashes[i] << np.uint64(precision)
+        remaining_bits = hashes[i] << np.uint64(precision)
         place = 1
-        while place <= 64 - precision and (rest >> np.uint64(63)) == np.uint64(0):
-            rest = rest << np.uint64(1)
+        while place <= 64 - precision and (remaining_bits >> np.uint64(63)) == np.uint64(0):
+            remaining_bits = remaining_bits << np.uint64(1)
             place += 1
         rank[i] = place
     return register, rank
 
 
 def thin_quantiles(offsets: Longs, values: Longs, weights: Longs, error: Decimal) -> tuple[Longs, Longs, Longs]:
-    """Multisets with at most about 1 / (2 * error) values each: those in the middle of evenly spaced ranks.
+    """Multisets with at most about 1 / (2 * error) values each: the values in the middle of evenly spaced ranks.
 
     offsets: (c + 1,) of the cells; values: (m,), ascending and distinct within a cell; weights: (m,), >= 1. Returns
     the same three of the thinned cells. A cell's total weight n stays, and at every value the weight up to it, and
-    below it, is at most ``error * n`` off. That adds up over cells: in any union of thinned cells with N values
-    together, the value at rank r has a true rank within ``error * N`` of r. Cells of few values stay whole. O(m).
+    below it, is at most ``error * n`` off. Errors add up over cells: in any union of thinned cells with N values in
+    total, the value at rank r has a true rank within ``error * N`` of r. Cells of few values do not change. O(m).
 
     References: the one-pass summary of Munro & Paterson (1980), without the merges that lose precision.
     """

@@ -1,4 +1,4 @@
-"""What each kind of state means: how it is stored, what it holds without a value, how two of it combine.
+"""Kinds of states: the stored form of each, its identity, and how two states combine.
 
 Lifting, combining, storing and sliding read :data:`STATE_KINDS`. A new kind that keeps one number is one row of it. If
 the numbers combine in a new way, :func:`combine` needs one more case.

@@ -51,8 +51,7 @@ EXACT_POWERS = {name: kind.powers[0] for name, kind in _LIMBS.items() if not kin
 """States that are one exact sum of powers of integers or decimals (unscaled), with the exponent."""
 
 EXACT_BOTH = {name: kind.powers for name, kind in _LIMBS.items() if kind.takes_two}
-"""As :data:`EXACT_POWERS`, over the tuples where neither ``argument`` (x) nor ``by`` (y) is null: the exponents of
-both."""
+"""As :data:`EXACT_POWERS`, over the tuples in which neither ``argument`` (x) nor ``by`` (y) is null: both exponents."""
 
 EXACT_KINDS = {
     "total": "sum",
@@ -61,14 +60,15 @@ EXACT_KINDS = {
     "sum_fourths": "power_4",
     **{f"both_{kind[5:]}": kind for kind in EXACT_BOTH},
 }
-"""What is stored of exact types instead of a sum of doubles."""
+"""Kinds stored for exact types instead of a sum of doubles."""
 
 DOUBLE_SUMS = kinds_of("words")
-"""States that are one exact sum of doubles, of a length of its own. Rows of earlier versions have a double-double of
-the same name without ``exact_`` (``total`` is ``sum``); the two are never combined."""
+"""States that are one exact sum of doubles, of variable length. Rows of earlier versions store a double-double under
+the same name without ``exact_`` (``total`` is ``sum``). The two are never combined.
+"""
 
 SKETCHES = ("quantiles", "frequent", "registers")
-"""States that keep less than the whole multiset, for an error that the query permits."""
+"""States that store less than the full multiset, for an error that the query permits."""
 
 MULTISETS = kinds_of("multiset")
 """States of variable length: distinct numbers or texts, each with a weight."""
@@ -76,32 +76,35 @@ MULTISETS = kinds_of("multiset")
 
 @dataclass(frozen=True)
 class State:
-    """One state of one argument, what a fragment keeps of it. ``kind``:
+    """One state of one argument, stored per fragment. ``kind``:
 
-    - ``rows``, ``count``: tuples, and those whose argument is not null;
+    - ``rows``, ``count``: the number of tuples, and of tuples whose argument is not null;
     - ``sum`` of exact types is exact, and so are ``power_2``, ``power_3``, ``power_4``, the sums of their powers
       (decimals unscaled);
     - ``exact_sum`` and the others of :data:`DOUBLE_SUMS`: the exact sums of doubles, of their powers, and of natural
-      logarithms of any numbers, as the name behind ``exact_`` says;
-    - ``both``: tuples where neither ``argument`` nor ``by`` is null. Over these, of two exact types the exact sums
-      ``pair_x``, ``pair_y``, ``pair_xx``, ``pair_yy``, ``pair_xy`` of both, of their squares and of their products; of
-      other pairs the same as sums of doubles, ``exact_both_x``, …;
-    - rows that earlier versions stored have double-double sums (the form ``double-double``), whatever the types; they
-    are
-      read as exact sums of doubles, and not stored again;
-    - ``min``, ``max``, and other kinds of one number, as :data:`optimizer.aggregates.state_kinds.STATE_KINDS` says;
+      logarithms of any numbers, as named after ``exact_``;
+    - ``both``: the number of tuples in which neither ``argument`` nor ``by`` is null. Over these tuples, two
+      exact types
+      have the exact sums ``pair_x``, ``pair_y``, ``pair_xx``, ``pair_yy``, ``pair_xy`` of both, of their squares and of
+      their products; other pairs have the same as sums of doubles, ``exact_both_x``, …;
+    - rows of earlier versions contain double-double sums (the form ``double-double``) of any type; they are read
+      as exact
+      sums of doubles, and not stored again;
+    - ``min``, ``max``, and other kinds of one number, see :data:`optimizer.aggregates.state_kinds.STATE_KINDS`;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
-      ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
+      ``by`` is not null; for equal ``by`` the least or the greatest value, null being the least of all;
     - ``first``, ``last``: the same, of the tuples whose ``argument`` is not null either;
-    - ``values``: the distinct values with how often each occurs; sketches of it within ``error``: ``quantiles``
+    - ``values``: the distinct values with the number of times each occurs; sketches of it within ``error``:
+      ``quantiles``
       (values at evenly spaced ranks), ``frequent`` (values that are frequent enough), ``registers`` (HyperLogLog:
       register number with its rank as the weight).
 
     Stored in three carriers, each a list column of the partials table: ``longs``, ``doubles`` or ``texts``.
-    :attr:`widths` says how many fixed columns of each. A state of variable length has one fixed column, in longs: how
-    many distinct values follow; they stand behind all fixed columns of :attr:`tail`, and their weights behind all
-    fixed columns of ``longs`` (behind the values, if these are longs too), state by state. Of an exact sum of doubles
-    the fixed column is its head, which its words follow (:meth:`optimizer.aggregates.exact_doubles.ExactSums.packed`).
+    :attr:`widths` is the number of fixed columns in each. A state of variable length has one fixed column, in
+    longs: the
+    number of distinct values that follow. The values follow all fixed columns of :attr:`tail`; their weights follow all
+    fixed columns of ``longs`` (after the values, if these are longs too), state by state. For an exact sum of doubles
+    the fixed column is its head, and its words follow (:meth:`optimizer.aggregates.exact_doubles.ExactSums.packed`).
     """
 
     kind: str
@@ -158,14 +161,16 @@ class State:
 
     @property
     def is_of_doubles(self) -> bool:
-        """Whether it is a sum of doubles: exact, or a double-double that an earlier version stored."""
+        """Return whether this is a sum of doubles: exact, or a double-double of an earlier version."""
         is_former_sum = self.kind == "sum" and self.type == DOUBLE
         return is_former_sum or self.definition.form in ("words", "double-double")
 
     @cached_property
     def operation(self) -> str:
-        """How two states combine: ``add`` (integers), ``add_exact`` (doubles), ``union`` (weights of equal values are
-        added), ``union_max`` (the greater weight stays), or as the kind is called (``min``, ``least_by``)."""
+        """Name of the operation that combines two states: ``add`` (integers), ``add_exact`` (doubles), ``union``
+        (adds the
+        weights of equal values), ``union_max`` (takes the greater weight), or the kind (``min``, ``least_by``).
+        """
         return "add_exact" if self.is_of_doubles else self.definition.operation
 
 
@@ -186,7 +191,7 @@ def bits_of(type: Type) -> int:
 
 
 def limbs_for(bits: int) -> int:
-    """Number of 32-bit limbs of a sum of 2**32 values whose magnitudes have so many bits; at least 2."""
+    """Number of 32-bit limbs of a sum of 2**32 values with magnitudes of ``bits`` bits; at least 2."""
     # all limbs but the highest keep 32 bits; the highest is signed, and has 32 of its 64 bits for the number of values
     return max(2, 1 + -(-(bits - 31) // LIMB))
 
@@ -233,7 +238,9 @@ def check_error(value: Decimal) -> None:
 
 
 def _whole(what: str, least: int, most: int) -> Callable[[Decimal], None]:
-    """What raises ValueError, with the reason, unless a value is a whole number of a range."""
+    """Return a check that raises ValueError, with the reason, unless a value is an integer from ``least`` to
+    ``most``.
+    """
 
     def check(value: Decimal) -> None:
         if not (value.is_finite() and value == value.to_integral_value() and least <= value <= most):
@@ -245,7 +252,7 @@ def _whole(what: str, least: int, most: int) -> Callable[[Decimal], None]:
 check_k = _whole("k", 1, MOST_TOP)
 
 MOST_FRACTIONS = 100
-"""Percentiles that are asked for at once."""
+"""Largest number of percentiles in one call."""
 
 CHECKS: dict[str, Callable[[Decimal], None]] = {
     "value+fraction": check_fraction,
@@ -255,7 +262,7 @@ CHECKS: dict[str, Callable[[Decimal], None]] = {
     "value+entries": _whole("lgk of a Theta sketch", 5, 26),
     "value+size": _whole("k of a KLL sketch", 8, 65535),
 }
-"""What checks the parameter of an aggregate, by its signature; others have none."""
+"""Checks of an aggregate's parameter, by its signature. Other signatures have none."""
 
 
 # ---------------------------------------------------------------------------------------- aggregates
@@ -269,7 +276,7 @@ class Lowered:
     overflow: Array | None = None
 
     def where(self, rows: Array) -> Lowered:
-        """Those of some answers."""
+        """The answers of the given rows."""
         return Lowered(self.values[rows], self.valid[rows], None if self.overflow is None else self.overflow[rows])
 
 
@@ -296,7 +303,7 @@ class Multisets(Protocol):
         """Values (a, k) by weight descending, then ascending, and their weights (a, k): 0 where there are fewer."""
 
     def each(self) -> Iterator[tuple[Array, Longs]]:
-        """Of one answer after the other the distinct values (m,), ascending, and their weights (m,)."""
+        """Yield the distinct values (m,), ascending, and their weights (m,) of each answer in turn."""
 
     def cardinality(self) -> NDArray[np.float64]:
         """The estimate of HyperLogLog (a,); of ``registers`` alone."""

@@ -21,18 +21,18 @@ Scaled = tuple[NDArray[np.float64], Longs]
 
 def _balanced(digits: Sequence[Longs]) -> tuple[Longs, ...]:
     """The same numbers in digits from -2**31 to 2**31 - 1, whose products fit 64 bits."""
-    found, carried = [], np.zeros(1, dtype=np.int64)
+    balanced, carried = [], np.zeros(1, dtype=np.int64)
     for digit in digits:
-        whole = digit + carried
-        rest = ((whole + HALF) & LOW) - HALF
-        found.append(rest)
-        carried = (whole - rest) >> LIMB
+        total = digit + carried
+        balanced_digit = ((total + HALF) & LOW) - HALF
+        balanced.append(balanced_digit)
+        carried = (total - balanced_digit) >> LIMB
     if carried.any():
-        rest = ((carried + HALF) & LOW) - HALF
-        found += [rest, (carried - rest) >> LIMB]
-    while len(found) > 1 and not found[-1].any():
-        found.pop()
-    return tuple(found)
+        balanced_digit = ((carried + HALF) & LOW) - HALF
+        balanced += [balanced_digit, (carried - balanced_digit) >> LIMB]
+    while len(balanced) > 1 and not balanced[-1].any():
+        balanced.pop()
+    return tuple(balanced)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +53,13 @@ class WideIntegers:
         return cls(_balanced([numbers & LOW, numbers >> LIMB]))
 
     def __mul__(self, other: WideIntegers) -> WideIntegers:
-        found: list[Any] = [np.zeros(1, dtype=np.int64)] * (len(self.digits) + len(other.digits))
-        for at, one in enumerate(self.digits):
+        products: list[Any] = [np.zeros(1, dtype=np.int64)] * (len(self.digits) + len(other.digits))
+        for at, first in enumerate(self.digits):
             for by, another in enumerate(other.digits, at):
-                product = one * another
-                found[by] = found[by] + (product & LOW)
-                found[by + 1] = found[by + 1] + (product >> LIMB)
-        return WideIntegers(_balanced(found), self.low + other.low)
+                product = first * another
+                products[by] = products[by] + (product & LOW)
+                products[by + 1] = products[by + 1] + (product >> LIMB)
+        return WideIntegers(_balanced(products), self.low + other.low)
 
     def times(self, factor: int) -> WideIntegers:
         """Their multiples by a factor below 2**31."""
@@ -67,12 +67,12 @@ class WideIntegers:
 
     def __add__(self, other: WideIntegers) -> WideIntegers:
         low = min(self.low, other.low)
-        found: list[Any] = []
-        for one in (self, other):
-            for at, digit in enumerate(one.digits, one.low - low):
-                found += [np.zeros(1, dtype=np.int64)] * (at + 1 - len(found))
-                found[at] = found[at] + digit
-        return WideIntegers(_balanced(found), low)
+        sums: list[Any] = []
+        for term in (self, other):
+            for at, digit in enumerate(term.digits, term.low - low):
+                sums += [np.zeros(1, dtype=np.int64)] * (at + 1 - len(sums))
+                sums[at] = sums[at] + digit
+        return WideIntegers(_balanced(sums), low)
 
     def __sub__(self, other: WideIntegers) -> WideIntegers:
         return self + other.times(-1)

@@ -63,11 +63,11 @@ def combine_runs(values: NDArray[Any], operation: int, group: Longs, low: Longs,
 
 
 def combine_pairs(order: Longs, payload: Longs, greatest: bool, group: Longs, low: Longs, high: Longs) -> Longs:
-    """Which fragment of each run has the least (or greatest) pair, compared by ``order``, then by ``payload``.
+    """Index of the fragment with the least (or greatest) pair in each run, compared by ``order``, then by ``payload``.
 
-    The state of argmin and argmax, first and last: ``order`` (n,) is what is compared, ``payload`` (n,) what is
-    wanted, both as integers (doubles as :func:`ordinals`). ``group``, ``low``, ``high`` (a,) as for
-    :func:`combine_runs`, or in any order. Returns (a,) indices of fragments; of equal pairs the first.
+    The state of argmin and argmax, first and last: ``order`` (n,) is compared first, ``payload`` (n,) is the value
+    returned to the user, both as integers (doubles as :func:`ordinals`). ``group``, ``low``, ``high`` (a,) as for
+    :func:`combine_runs`, or in any order. Returns (a,) indices of fragments; for equal pairs the first.
     """
     if len(order) != len(payload):
         raise ValueError(f"{len(order)} pairs with {len(payload)} payloads")
@@ -80,8 +80,10 @@ def combine_pairs(order: Longs, payload: Longs, greatest: bool, group: Longs, lo
 
 @dataclass(frozen=True)
 class Cost:
-    """What a structure costs, in nanoseconds: per ``fragment`` to build, per ``answer``, per fragment ``passed`` by
-    runs that move forward, and per fragment ``covered`` by a run, over all runs."""
+    """Cost of a structure in nanoseconds: per ``fragment`` to build, per ``answer``, per fragment ``passed`` by runs
+    that
+    move forward, and per fragment ``covered`` by a run, over all runs.
+    """
 
     fragment: float = 0.0
     answer: float = 0.0
@@ -114,7 +116,7 @@ def choose(fragments: int, answers: int, monotone: bool, passed: int, covered: i
 
 @numba.njit(cache=True)
 def _survey(group, low, high):
-    """Whether runs move forward within a group, what they then pass over, and how many fragments they cover."""
+    """Return whether runs move forward within a group, and the numbers of fragments that they pass and cover."""
     monotone, passed, covered = True, 0, 0
     for i in range(len(low)):
         covered += high[i] - low[i]
@@ -131,4 +133,6 @@ STRUCTURES: dict[str, Callable[[Columns, int, Longs, Longs, Longs], Columns]] = 
     "two-stacks": combine_forward,
     "fold": combine_one_by_one,
 }
-"""What :func:`choose` names: from the columns of elements, an operation, and group, low and high of the runs."""
+"""Structures by the name that :func:`choose` returns: from columns of elements, operation, group, low and high of
+runs.
+"""

@@ -1,4 +1,4 @@
-"""How many distinct values each of many runs of fragments has, exactly."""
+"""Exact numbers of distinct values in many runs of fragments."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class DistinctCounter:
             np.cumsum(self._grid, axis=axis, out=self._grid)
 
     def count(self, low: Longs, high: Longs) -> Longs:
-        """Of each run: low and high (a,); returns (a,). An empty run has 0."""
+        """Number of distinct values (a,) in each run: low and high (a,). An empty run has 0."""
         check_runs(low, high, self.size, shortest=0)
         out = np.empty(len(low), dtype=np.int64)
         _answer_distinct(self._previous, self._following, self._grid, self._side, low, high, out)

@@ -1,4 +1,4 @@
-"""What runs of fragments are combined of: elements of one to three columns, and how kernels join them.
+"""Elements of one to three columns, which runs of fragments combine, and the kernels that join two of them.
 
 References: Arasu & Widom, "Resource sharing in continuous sliding-window aggregates" (VLDB 2004), section 3.
 """

@@ -33,7 +33,7 @@ def _gain(winners, weights, rank, weight):
 
 @numba.njit(cache=True)
 def _lose(winners, weights, rank, weight):
-    """Less weight for one rank: only the nodes where it won are decided anew."""
+    """Subtract weight from one rank, and decide again only the nodes where it won."""
     weights[rank] -= weight
     node = (len(winners) // 2 + rank) >> 1
     while node and winners[node] == rank:
@@ -57,15 +57,15 @@ def _tournament(ranks, weights, group, low, high, best, best_weights, places):
         for j in range(low[i] if fresh else end, high[i]):
             _gain(winners, totals, ranks[j], weights[j])
         begin, end = low[i], high[i]
-        found = 0
+        count = 0
         # each winner leaves until the next ones are known
-        while found < best.shape[1] and totals[winners[1]] > 0:
+        while count < best.shape[1] and totals[winners[1]] > 0:
             rank = winners[1]
-            best[i, found], best_weights[i, found] = rank, totals[rank]
-            found += 1
-            if found < best.shape[1]:
+            best[i, count], best_weights[i, count] = rank, totals[rank]
+            count += 1
+            if count < best.shape[1]:
                 _lose(winners, totals, rank, totals[rank])
-        for j in range(min(found, best.shape[1] - 1)):
+        for j in range(min(count, best.shape[1] - 1)):
             _gain(winners, totals, best[i, j], best_weights[i, j])
 
 

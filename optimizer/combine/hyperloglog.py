@@ -69,16 +69,16 @@ def _sliding_registers(index, rho, group, low, high, precision, out):
                     before[follows] = -1
         for j in range(low[i] if fresh else end, high[i]):
             register = index[j]
-            kept = back[register]
-            while kept >= 0 and rho[kept] <= rho[j]:
-                kept = before[kept]
-            if kept >= 0:
-                after[kept] = j
+            previous = back[register]
+            while previous >= 0 and rho[previous] <= rho[j]:
+                previous = before[previous]
+            if previous >= 0:
+                after[previous] = j
             else:
                 counts[0 if front[register] < 0 else rho[front[register]]] -= 1
                 counts[rho[j]] += 1
                 front[register] = j
-            before[j] = kept
+            before[j] = previous
             back[register] = j
         begin, end = low[i], high[i]
         out[i] = _estimate(counts, registers)
@@ -89,12 +89,12 @@ def hll_counts(
 ) -> NDArray[np.float64]:
     """Estimated number of distinct values in each run of HyperLogLog elements: (a,).
 
-    ``index``, ``rho`` (m,): the elements that fragments keep, as :func:`optimizer.aggregates.sketches.registers_of`
-    gives them (of each register only the greatest need be kept); ``group``, ``low``, ``high`` (a,): runs of elements
+    ``index``, ``rho`` (m,): the elements that fragments store, as :func:`optimizer.aggregates.sketches.registers_of`
+    returns them (only the greatest of each register is needed); ``group``, ``low``, ``high`` (a,): runs of elements
     that move forward within a group. Registers combine by their maximum, so the estimate is that of all values of the
     run in one sketch; its standard error is about 1.04 / sqrt(2**precision). O(1) an element, amortised, and O(64) an
-    answer: an element leaves without subtraction, as each register keeps what is greatest after it. Raises ValueError
-    if runs do not move forward.
+    answer: elements leave without subtraction, because each register stores its maximum after each element. Raises
+    ValueError if runs do not move forward.
     """
     _check_precision(precision)
     check_forward(len(index), len(rho), group, low, high)

@@ -62,7 +62,7 @@ class PrefixSums:
             _ACCUMULATE[operation](values, self.totals)
 
     def combine(self, low: Longs, high: Longs) -> Longs:
-        """Of each run: low and high (a,); returns (a, c)."""
+        """Combined states (a, c) of each run: low and high (a,)."""
         check_runs(low, high, len(self.totals) - 1, shortest=0)
         out = np.empty((len(low), self.totals.shape[1]), dtype=np.int64)
         _differences(self.totals, self.operation, low, high, out)

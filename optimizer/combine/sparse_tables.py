@@ -105,7 +105,7 @@ class SparseTable:
         self._answer = combine_sparse(element_columns(values, operation), operation)
 
     def combine(self, low: Longs, high: Longs) -> NDArray[Any]:
-        """Of each run: low and high (a,); returns (a, 1)."""
+        """Combined state (a, 1) of each run: low and high (a,)."""
         return column_values(self._answer(low, high), self.dtype)
 
 
@@ -173,7 +173,7 @@ class DisjointSparseTable:
         self._answer = _disjoint(element_columns(values, operation), operation)
 
     def combine(self, low: Longs, high: Longs) -> NDArray[Any]:
-        """Of each run: low and high (a,); returns (a, width)."""
+        """Combined state (a, width) of each run: low and high (a,)."""
         return column_values(self._answer(low, high), self.dtype)
 
 

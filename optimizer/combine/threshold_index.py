@@ -1,4 +1,4 @@
-"""Which of many groups pass a threshold in any window of stored fragments (``HAVING``).
+"""Find the groups that pass a threshold in any window of stored fragments (``HAVING``).
 
 References: Arasu & Widom, VLDB 2004, section 5; the index over fragments is ours.
 """
@@ -25,7 +25,7 @@ Number = int | float | Fraction | Decimal
 
 
 def floor(v: Number) -> int:
-    """Of a threshold, also an infinite one, cut off where no sum of int64 comes. Raises ValueError for NaN."""
+    """Round down a threshold, also an infinite one, to a range beyond all sums of int64. Raises ValueError for NaN."""
     return math.floor(v) if -(1 << 64) < v < 1 << 64 or v != v else (1 << 64 if v > 0 else -(1 << 64))
 
 
@@ -89,12 +89,12 @@ def _having(instants, starts, totals, ends, sums, step, start, end, least, most,
 
 
 class HavingIndex:
-    """Which groups have a sum above, or below, a threshold over any window of stored fragments: ``HAVING``, exact.
+    """Groups with a sum above, or below, a threshold over any window of stored fragments: ``HAVING``, exact.
 
     The fragments of a tree begin at the same instants in all groups. At every ``step``-th of these instants the
     running totals of all groups are stored as one row. Two rows around a window bound every group's sum from above,
-    two within it from below (nothing is negative), and only groups in between are looked up one by one. With as many
-    fragments as groups and instants there is a row for every instant and nothing is left to look up.
+    two within it from below (nothing is negative), and only groups in between are looked up one by one. If there are as
+    many fragments as groups times instants, there is a row for every instant and no group needs a look-up.
 
     Parameters
     ----------
@@ -144,11 +144,11 @@ class HavingIndex:
         return self.between(start, end, floor(v) + 1, None)
 
     def below(self, start: int, end: int, v: Number) -> Longs:
-        """As :meth:`above`: groups whose sum is less than v."""
+        """Groups whose sum is less than v; parameters as in :meth:`above`."""
         return self.between(start, end, None, -floor(-v) - 1)
 
     def between(self, start: int, end: int, least: int | None, most: int | None) -> Longs:
-        """As :meth:`above`: groups whose sum is ``least`` or more and ``most`` or less (None: whatever)."""
+        """Groups whose sum is at least ``least`` and at most ``most`` (None: no limit); see :meth:`above`."""
         floor = max(0 if least is None else least, 0)
         ceiling = min(~NEVER if most is None else most, ~NEVER)
         if start >= end or floor > ceiling:
@@ -164,9 +164,9 @@ class HavingIndex:
 
 @numba.njit(cache=True)
 def _sums_of(starts, totals, offsets, groups, start, end):
-    found = np.empty(len(groups), np.int64)
+    sums = np.empty(len(groups), np.int64)
     for at in range(len(groups)):
         low, high = offsets[groups[at]], offsets[groups[at] + 1]
         low = _search(starts, low, high, start)
-        found[at] = totals[_search(starts, low, high, end)] - totals[low]
-    return found
+        sums[at] = totals[_search(starts, low, high, end)] - totals[low]
+    return sums

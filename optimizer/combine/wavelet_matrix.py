@@ -1,8 +1,8 @@
 """Holistic aggregates of many runs over one array of elements: quantiles, distinct values, modes, top k; HyperLogLog.
 
-Such an aggregate has no state of constant size, so a fragment keeps its *elements*: values, each with a weight (how
-often it occurs). The elements of all fragments stand one after the other, and a run of fragments [low, high) is the
-run [offsets[low], offsets[high]) of elements. All functions here take runs of elements.
+Such an aggregate has no state of constant size, so a fragment stores its *elements*: values, each with a weight (the
+number of times it occurs). The elements of all fragments are stored one after the other, and a run of fragments
+[low, high) is the run [offsets[low], offsets[high]) of elements. All functions here take runs of elements.
 
 - quantiles of runs in any order: a *wavelet matrix*, one step a bit of the values' ranks;
 - distinct values of runs in any order: an element counts if it is the first of its value in the run. Counts of
@@ -57,15 +57,15 @@ def _build_wavelet(codes, weights, levels, blocks, zeros, totals):
     other, other_weights = np.empty_like(codes), np.empty_like(weights)
     for level in range(levels):
         shift = levels - 1 - level
-        ones = np.uint64(0)
+        ones_so_far = np.uint64(0)
         for block in range(size // 64 + 1):
             word = np.uint64(0)
             for i in range(block * 64, min(size, block * 64 + 64)):
                 word |= np.uint64((codes[i] >> shift) & 1) << np.uint64(i & 63)
-            blocks[level, block, 0] = ones
+            blocks[level, block, 0] = ones_so_far
             blocks[level, block, 1] = word
-            ones += _ones(word)
-        zeros[level] = size - np.int64(ones)
+            ones_so_far += _ones(word)
+        zeros[level] = size - np.int64(ones_so_far)
         to_zeros, to_ones = 0, zeros[level]
         for i in range(size):
             code = codes[i]
@@ -99,11 +99,15 @@ def answer_wavelet(blocks, zeros, totals, low, high, rank, out):
     """Into ``out`` (a,): of each run [low, high) which of the distinct values is its ``rank``-th smallest element."""
     levels = len(zeros)
     weighted = totals.shape[1] > 0
-    first, last, left = np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64)
+    first, last, remaining_rank = (
+        np.empty(_TOGETHER, np.int64),
+        np.empty(_TOGETHER, np.int64),
+        np.empty(_TOGETHER, np.int64),
+    )
     for begin in range(0, len(low), _TOGETHER):
         count = min(_TOGETHER, len(low) - begin)
         for i in range(count):
-            first[i], last[i], left[i] = low[begin + i], high[begin + i], rank[begin + i] - 1
+            first[i], last[i], remaining_rank[i] = low[begin + i], high[begin + i], rank[begin + i] - 1
             out[begin + i] = 0
         for level in range(levels):
             for i in range(count):
@@ -114,10 +118,10 @@ def answer_wavelet(blocks, zeros, totals, low, high, rank, out):
                     lighter = np.int64(totals[level + 1, zeros_last]) - np.int64(totals[level + 1, zeros_first])
                 else:
                     lighter = zeros_last - zeros_first
-                bit = left[i] >= lighter
+                bit = remaining_rank[i] >= lighter
                 first[i] = zeros[level] + ones_first if bit else zeros_first
                 last[i] = zeros[level] + ones_last if bit else zeros_last
-                left[i] -= lighter if bit else 0
+                remaining_rank[i] -= lighter if bit else 0
                 out[begin + i] = 2 * out[begin + i] + bit
 
 
@@ -125,8 +129,8 @@ class WaveletMatrix:
     """Exact quantiles of runs of weighted elements, in any order.
 
     values (m,) int64, or the :func:`optimizer.combine.elements.ordinals` of doubles; weights (m,) int64, at least 1
-    each (default 1 each: no weights are kept, and look-ups are twice as fast). O(m log m) time and bits to build (with
-    weights a total an element and bit, of 32 bits if they fit), O(log d) a look-up among d distinct values.
+    each. By default all weights are 1 and are not stored, and look-ups are twice as fast. O(m log m) time and bits to
+    build (with weights a total an element and bit, of 32 bits if they fit), O(log d) a look-up among d distinct values.
     """
 
     def __init__(self, values: Longs, weights: Longs | None = None) -> None:
@@ -159,7 +163,7 @@ class WaveletMatrix:
     def quantile(self, low: Longs, high: Longs, rank: Longs) -> Longs:
         """The ``rank``-th smallest element (from 1, an element of weight w counts w times) of each run: (a,).
 
-        Raises ValueError if a run does not have so many.
+        Raises ValueError if a run has a smaller weight than its rank.
         """
         counts = self.count(low, high)
         if len(rank) != len(low) or not bool(((rank >= 1) & (rank <= counts)).all()):

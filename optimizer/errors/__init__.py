@@ -1,1 +1,1 @@
-"""Coded, positioned errors, and how they are told."""
+"""Errors with codes and positions, and how they are shown."""

@@ -1,4 +1,4 @@
-"""What an error code is, and the areas of codes."""
+"""Definition of an error code, and the areas of codes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ AREAS = MappingProxyType(
         "9": "Not foreseen",
     }
 )
-"""What the codes of a first digit are about."""
+"""Area of codes by their first digit."""
 
 Severity = Literal["error", "warning", "either", "record"]
-"""``record``: the code stands in a row of a table and ends nothing; ``either``: an error or a warning, as the place
-says. ``heddle validate`` tells errors of a stream that no query reads as warnings."""
+"""``record``: the code is stored in a row of a table and ends nothing; ``either``: an error or a warning, depending on
+the place. ``heddle validate`` reports errors of a stream that no query reads as warnings.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,18 @@ class Code:
     code
         ``HDL-`` and three digits.
     meaning
-        What has happened, one sentence.
+        What happened, one sentence.
     action
-        What a person does about it, one sentence.
+        What to do about it, one sentence.
     severity
-        How it is told: see :data:`Severity`.
+        How it is reported: see :data:`Severity`.
     exit_code
-        Of a command that it ends: 2 if the command was called wrongly, else 1.
+        Exit code of a command that it ends: 2 if the command was called wrongly, else 1.
     fatal
-        Whether it fails a run as a whole wherever it arises; any other error that arises in the work on one stream
-        fails that stream alone, and the run if no stream is left.
+        Whether it fails the run wherever it arises. Any other error that arises in the work on one stream fails only
+        that stream, and the run if no stream remains.
     http_status
-        Of a page of the Airflow plugin that it ends.
+        HTTP status of a page of the Airflow plugin that it ends.
     """
 
     code: str
@@ -57,5 +58,5 @@ class Code:
 
     @property
     def area(self) -> str:
-        """What it is about: one of :data:`AREAS`."""
+        """Area of the code: one of :data:`AREAS`."""
         return AREAS[self.code[len("HDL-")]]

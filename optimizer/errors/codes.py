@@ -1,9 +1,9 @@
-"""The registry of error codes: each code that Heddle tells, once, with what it means and what it brings about.
+"""The registry of error codes: each code that Heddle reports, with its meaning and its consequences.
 
-A code is stable: its number is never used for anything else. The first digit is its area (:data:`AREAS`). Whoever has
-to decide by a code what happens (the exit code of a command, whether a whole run fails, the HTTP status of a page) asks
-here, and :func:`exit_code`, :func:`is_fatal` and :func:`http_status` answer for any text: a warehouse may hold a code
-that a later Heddle has declared.
+A code is stable: its number is never reused. The first digit is its area (:data:`AREAS`). Callers that decide
+something by a code (the exit code of a command, whether the run fails, the HTTP status of a page) ask
+:func:`exit_code`, :func:`is_fatal` and :func:`http_status`. These accept any text, because a warehouse may contain a
+code that a later Heddle has declared.
 
 ``docs/errors.md`` is :func:`page`.
 """
@@ -31,7 +31,7 @@ def exit_code(code: str) -> int:
 
 
 def is_fatal(code: str) -> bool:
-    """Whether an error of this code fails a run as a whole, and not only the stream in whose work it arose."""
+    """Return whether an error of this code fails the run, and not only the stream in whose work it arose."""
     return code in CODES and CODES[code].fatal
 
 

@@ -1,4 +1,4 @@
-"""What is told of errors that nobody foresaw, and of interruptions, and how a job ends with them."""
+"""Diagnostics of unexpected errors and interruptions, and how a job ends with them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Terminated(KeyboardInterrupt):
 
 
 def is_debugging(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether tracebacks, and what the JVM logs, are to be printed: ``HEDDLE_DEBUG``."""
+    """Return whether to print tracebacks and the JVM's log: ``HEDDLE_DEBUG``."""
     return environment.get("HEDDLE_DEBUG", "") not in ("", "0")
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether something went wrong: a panic of Rust code is no ``Exception`` either, other ways to end are none."""
+    """Return whether this is a failure. A panic of Rust code is one, although it is no ``Exception``."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def finding(error: BaseException) -> Diagnostic:
-    """What is told of any error; of one that was foreseen, what it says itself."""
+    """The diagnostic of any error; for a :class:`HeddleError`, its own."""
     if isinstance(error, HeddleError):
         return error.diagnostic
     if isinstance(error, KeyboardInterrupt):
@@ -50,8 +50,8 @@ def finding(error: BaseException) -> Diagnostic:
     if isinstance(error, ModuleNotFoundError) and error.name and (extra := EXTRAS.get(error.name.partition(".")[0])):
         hint = f"pip install 'heddle[{extra}]'"
         return Diagnostic("HDL-904", f"{error.name} is not installed, which this needs", hint)
-    told = str(error).strip().split("\n")[0]
-    what = type(error).__name__ + (f": {told}" if told else "")
+    first_line = str(error).strip().split("\n")[0]
+    what = type(error).__name__ + (f": {first_line}" if first_line else "")
     # Arrow's errors of memory are Python's, the JVM's are not
     if isinstance(error, MemoryError) or "OutOfMemoryError" in str(error):
         return Diagnostic("HDL-901", f"there is not enough memory ({what})", "give more, or ask for less at once")
@@ -65,15 +65,15 @@ def finding(error: BaseException) -> Diagnostic:
 def crash(error: BaseException) -> Diagnostic:
     """The :func:`finding` of an error that ends a command or a job.
 
-    The traceback of one that nobody foresaw, without secrets, is kept in a file for whoever is asked for help; it is
-    printed while :func:`is_debugging`, and so is that of an error that was foreseen.
+    The traceback of an unexpected error, without secrets, is saved to a file for a bug report. It is printed while
+    :func:`is_debugging`, and then also for an expected error.
     """
-    found, text = finding(error), redacted("".join(traceback.format_exception(error)))
+    diagnostic, text = finding(error), redacted("".join(traceback.format_exception(error)))
     if is_debugging():
         sys.stderr.write(text)
     elif not isinstance(error, HeddleError):
-        found = replace(found, hint=f"{found.hint}; {_kept(text)}")
-    return found
+        diagnostic = replace(diagnostic, hint=f"{diagnostic.hint}; {_kept(text)}")
+    return diagnostic
 
 
 def _kept(text: str) -> str:
@@ -87,14 +87,16 @@ def _kept(text: str) -> str:
 
 
 def tell_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what is told of an error that ends the process: the ``sys.excepthook`` of Heddle's jobs."""
+    """Print the diagnostic of an error that ends the process: the ``sys.excepthook`` of Heddle's jobs."""
     sys.stderr.write(("interrupted" if isinstance(error, KeyboardInterrupt) else str(crash(error))) + "\n")
     sys.stderr.flush()
 
 
 def exit_code_of(job: Callable[[], int]) -> int:
-    """Run a job to its exit code: 1 with what is told of whatever it raises, :func:`interrupted_code` if it is
-    interrupted."""
+    """Run a job and return its exit code: 1, with the diagnostic printed, if it raises; :func:`interrupted_code` if
+    it is
+    interrupted.
+    """
     try:
         return job()
     except KeyboardInterrupt as error:
@@ -116,7 +118,7 @@ def _tell(text: str) -> None:
 
 
 def interrupted(error: KeyboardInterrupt, outcome: str = "") -> str:
-    """What is told of an interruption: what was and was not done, as the error says it, else as ``outcome``."""
+    """Message of an interruption with what was and was not done: from the error itself, else ``outcome``."""
     what, how = str(error) or outcome, "ended by SIGTERM" if isinstance(error, Terminated) else "interrupted"
     return f"{how}: {what}" if what else how
 

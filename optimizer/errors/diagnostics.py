@@ -40,7 +40,7 @@ class Diagnostic:
     """One finding about one query, stream or warehouse.
 
     ``line`` and ``column`` are 1-based positions in ``file`` (0: not about a position);
-    ``severity`` is ``"error"`` (the query or stream is left out) or ``"warning"``. Texts are redacted, made
+    ``severity`` is ``"error"`` (the query or stream is skipped) or ``"warning"``. Texts are redacted, made
     printable and cut.
     """
 
@@ -58,10 +58,10 @@ class Diagnostic:
             object.__setattr__(self, name, printable(redacted(getattr(self, name)), most))
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}:{self.column}: " if self.line else (f"{self.file}: " if self.file else "")
+        place = f"{self.file}:{self.line}:{self.column}: " if self.line else (f"{self.file}: " if self.file else "")
         about = f" [{self.query}]" if self.query else ""
         hint = f"\n    hint: {self.hint}" if self.hint else ""
-        return f"{where}{self.severity} {self.code}{about} {self.message}{hint}"
+        return f"{place}{self.severity} {self.code}{about} {self.message}{hint}"
 
     def to_json(self) -> dict[str, object]:
         """The fields as JSON values."""
@@ -69,8 +69,7 @@ class Diagnostic:
 
 
 class HeddleError(Exception):
-    """An expected failure that carries its :class:`Diagnostic`; ``causes``: what had been found wrong before, if that
-    is why."""
+    """An expected failure that carries its :class:`Diagnostic`; ``causes``: earlier findings that led to it."""
 
     causes: tuple[Diagnostic, ...] = ()
 
@@ -85,14 +84,14 @@ class HeddleError(Exception):
 
     @property
     def hint(self) -> str:
-        """What to do about it; empty if nothing is known."""
+        """How to fix it; empty if nothing is known."""
         return self.diagnostic.hint
 
     @property
     def position(self) -> tuple[str, int, int] | None:
         """File, line and column (from 1) of what is wrong; None if it is no text of a file."""
-        found = self.diagnostic
-        return (found.file, found.line, found.column) if found.line else None
+        diagnostic = self.diagnostic
+        return (diagnostic.file, diagnostic.line, diagnostic.column) if diagnostic.line else None
 
     @classmethod
     def of(cls, diagnostic: Diagnostic, *causes: Diagnostic) -> HeddleError:

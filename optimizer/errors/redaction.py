@@ -1,4 +1,4 @@
-"""What must not be read in a message, a log or a table: the secrets that this process was given.
+"""Secrets of this process, which no message, log or table may show.
 
 Secrets come in by the environment (the lease's DSN, Airflow's connections and settings, keys of stores) and by Spark's
 configuration. Libraries repeat them in the texts of their errors, so every text of a finding and every traceback that
@@ -36,19 +36,21 @@ _given: dict[str, str] = {}
 
 
 def keep_secret(settings: Mapping[str, str]) -> None:
-    """Those of some settings whose names say so are secrets from now on, as those of the environment are."""
+    """Treat the settings with names of secrets as secrets from now on, like variables of the environment."""
     _given.update({name: value for name, value in settings.items() if _is_named(name)})
 
 
 def redacted(text: str) -> str:
-    """The text without secrets: without the values that the environment and :func:`keep_secret` gave under names of
-    secrets (or parts of them, where the value is an address or JSON), and without whatever stands where an address has
-    its password, or after ``password=``."""
+    """Return the text without secrets.
+
+    Removed are values that the environment and :func:`keep_secret` gave under names of secrets (or parts of them, where
+    the value is an address or JSON), passwords in addresses, and values after ``password=``.
+    """
     for value in _values():
         text = text.replace(value, HIDDEN)
     if "@" in text and "//" in text:
-        text = _IN_ADDRESS.sub(lambda found: found[0].replace(f":{found[1]}@", f":{HIDDEN}@"), text)
-    return _IN_PAIRS.sub(lambda found: found[0][: found.start(1) - found.start()] + HIDDEN, text)
+        text = _IN_ADDRESS.sub(lambda match: match[0].replace(f":{match[1]}@", f":{HIDDEN}@"), text)
+    return _IN_PAIRS.sub(lambda match: match[0][: match.start(1) - match.start()] + HIDDEN, text)
 
 
 @lru_cache(4096)
@@ -57,20 +59,20 @@ def _is_named(name: str) -> bool:
 
 
 def _values() -> list[str]:
-    named = {name: value for name, value in os.environ.items() if value and _is_named(name)} | _given
-    return _parts_of(tuple(sorted(named.items())))
+    secrets = {name: value for name, value in os.environ.items() if value and _is_named(name)} | _given
+    return _parts_of(tuple(sorted(secrets.items())))
 
 
 @lru_cache(16)
 def _parts_of(named: tuple[tuple[str, str], ...]) -> list[str]:
-    found = {part for name, value in named for part in _parts(name, value)}
-    found |= {other for part in found for other in (unquote(part), quote(part, safe=""))}
+    parts = {part for name, value in named for part in _parts(name, value)}
+    parts |= {other for part in parts for other in (unquote(part), quote(part, safe=""))}
     # longest first: one may hold another
-    return sorted((part for part in found if _hides(part)), key=lambda part: (-len(part), part))
+    return sorted((part for part in parts if _hides(part)), key=lambda part: (-len(part), part))
 
 
 def _hides(part: str) -> bool:
-    """Whether a value can be a secret: short ones and plain words would blot out what is none."""
+    """Return whether a value can be a secret. Short values and plain words would blot out harmless text."""
     return len(part) > 3 and part.lower() not in _WORDS and not (part.isdigit() and len(part) < 6)
 
 
@@ -78,8 +80,8 @@ def _parts(name: str, value: str) -> Iterator[str]:
     if not _WHOLE.search(name):
         yield value
     for pattern in (_IN_ADDRESS, _IN_PAIRS):
-        for found in pattern.finditer(value):
-            yield found[1].strip("'\"")
+        for match in pattern.finditer(value):
+            yield match[1].strip("'\"")
     try:
         yield from _of_json(json.loads(value), False)
     except (ValueError, RecursionError):

@@ -43,7 +43,7 @@ _LONGEST_NAME = 64
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """An output; ``takes_error``: it may be off by what the query permits, having named no error of its own."""
+    """An output; ``takes_error``: the query's permitted error applies, because the call names none."""
 
     output: Output
     takes_error: bool = False
@@ -51,7 +51,7 @@ class AggregateCall:
 
 @dataclass(frozen=True)
 class _Written:
-    """A call as it stands in the text: the form, and the node of each of its roles that is there."""
+    """A call as written in the query: its form, and the node of each role that is present."""
 
     node: exp.Expr
     function: str
@@ -91,15 +91,15 @@ class AggregateReader:
         conditions = [*([roles["x"]] if function == "count_if" else []), *([where.this] if where else [])]
         if function == "count_if":
             argument, argument_type = None, None
-        named = [*columns_of(argument), *columns_of(by)]
+        columns = [*columns_of(argument), *columns_of(by)]
         if conditions:
             condition = filter_of(conditions, scope)
-            named += columns_of(condition)
+            columns += columns_of(condition)
             if by is None:
                 argument, argument_type = counted_where(condition, argument, argument_type)
             else:
                 by, by_type = counted_where(condition, by, by_type)
-        name = alias or re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(named)]))[:_LONGEST_NAME]
+        name = alias or re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(columns)]))[:_LONGEST_NAME]
         if aggregate.signature == "value+time":
             by, by_type = Column(scope.stream.time), scope.schema[scope.stream.time]
         try:
@@ -111,7 +111,7 @@ class AggregateReader:
         return AggregateCall(self._with_parameters(read, written), takes_error)
 
     def _with_parameters(self, output: Output, written: _Written) -> Output:
-        """The output with the numbers that stand in the call."""
+        """Add the numeric parameters of the call to the output."""
         check = AGGREGATES[output.function].check_parameter
         for role, code in PARAMETERS.items():
             if role not in written.roles:
@@ -124,7 +124,9 @@ class AggregateReader:
         return output
 
     def _permitted_error(self, written: _Written) -> tuple[Decimal | None, bool]:
-        """What the aggregate may be off by: its own argument, else the query's, else that of its form; the second?"""
+        """Permitted error of the aggregate, and whether it is the query's: the call's argument, the query's, or the
+        form's.
+        """
         if "error" in written.roles:
             return error_argument(written.roles["error"], written.function, self.scope), False
         if "accuracy" in written.roles:
@@ -152,12 +154,12 @@ class SequenceReader(AggregateReader):
 
 
 class EventColumns:
-    """What names stand for in an aggregate over sequences: attributes of the one event type that it reads."""
+    """Resolve names in an aggregate over sequences: attributes of the one event type that it reads."""
 
     def __init__(self, scope: Scope, pattern: Pattern, findings: Findings) -> None:
         self.scope, self.pattern, self.findings = scope, pattern, findings
         self.event: str | None = None
-        """The event type, from the first name that says it."""
+        """The event type, from the first name that mentions it."""
 
     def column(self, node: exp.Expr) -> tuple[str, Type]:
         """The column that is named, of an event of the sequence, and its type."""
@@ -256,5 +258,5 @@ def counted_where(
 
 
 def _is_written_value(argument: Expression | None) -> bool:
-    """A value that stands in the query: there is one for every event."""
+    """Return whether the argument is a value written in the query, which every event has."""
     return isinstance(argument, Literal) and argument.value is not None

@@ -70,7 +70,7 @@ class Clauses:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where clauses begin: FROM, the indices of ours, the offset of HAVING."""
+    """Positions of clauses: FROM, the indices of our clauses, the offset of HAVING."""
 
     source: Token
     windows: list[int]
@@ -125,7 +125,7 @@ def _places(tokens: Sequence[Token]) -> _Places:
 
 def _without(tokens: list[Token], ours: Sequence[tuple[int, int]]) -> list[Token]:
     """The tokens without our clauses, each from where it begins to behind its end, in order."""
-    rest, at = list[Token](), 0
+    remaining, at = list[Token](), 0
     for begin, behind in ours:
         after = tokens[behind] if behind < len(tokens) else None
         follows = any(behind == other for other, _ in ours)
@@ -133,9 +133,9 @@ def _without(tokens: list[Token], ours: Sequence[tuple[int, int]]) -> list[Token
             message = f"{shown_text(after.text)} cannot follow the {tokens[begin].text.upper()} clause"
             hint = "WHERE, GROUP BY, HAVING, WITH or the end follow it"
             raise Refused("HDL-101", message, hint, after.start)
-        rest += tokens[at:begin]
+        remaining += tokens[at:begin]
         at = behind
-    return rest + tokens[at:]
+    return remaining + tokens[at:]
 
 
 def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int]:
@@ -216,22 +216,22 @@ def _options(tokens: Sequence[Token], begin: int) -> Token:
 
 
 class ClauseReader:
-    """Reads one clause word by word; ``hint`` is said wherever something else stands."""
+    """Read one clause word by word; ``hint`` is added to every refusal."""
 
     def __init__(self, tokens: Sequence[Token], cursor: int, hint: str) -> None:
         self.tokens, self.cursor, self.hint = tokens, cursor, hint
 
     def follows(self, word: str) -> bool:
-        """Whether the next token is this word, not quoted."""
+        """Return whether the next token is this word, not quoted."""
         token = self.tokens[self.cursor] if self.cursor < len(self.tokens) else None
         return token is not None and token.token_type not in QUOTED and token.text.upper() == word
 
     def word(self, *words: str) -> Token:
-        """Take one of some words, or refuse what stands there."""
+        """Take one of the given words, or refuse the next token."""
         return self._take(any(self.follows(word) for word in words), f"expected {' or '.join(words)} here")
 
     def token(self, kind: TokenType, what: str) -> Token:
-        """Take a token of a kind, or refuse what stands there."""
+        """Take a token of a kind, or refuse the next token."""
         return self._take(self._kind() == kind, f"expected {what} here")
 
     def name(self, message: str) -> Token:
@@ -241,8 +241,8 @@ class ClauseReader:
             token = self.tokens[self.cursor]
             hint = "write it without quotes, or in backticks"
             raise Refused("HDL-107", f"{message}, not the text {shown_text(token.text)}", hint, token.start)
-        named = kind == TokenType.IDENTIFIER or word.isidentifier()
-        return self._take(kind is not None and named, message)
+        is_name = kind == TokenType.IDENTIFIER or word.isidentifier()
+        return self._take(kind is not None and is_name, message)
 
     def names(self, message: str) -> list[Token]:
         """Columns between commas."""
@@ -253,7 +253,7 @@ class ClauseReader:
         return names
 
     def event(self) -> Token:
-        """An event type: a word, a quoted text or a whole number."""
+        """Take an event type: a word, a quoted text or an integer."""
         if self._kind() in (TokenType.STRING, TokenType.NUMBER):
             return self._take(True, "")
         return self.name("SEQ names event types")
@@ -265,7 +265,7 @@ class ClauseReader:
         ended = self.cursor >= len(self.tokens)
         token = self.tokens[-1 if ended else self.cursor]
         if not fits:
-            got = "the end" if ended else shown_text(token.text)
-            raise Refused("HDL-107", f"{message}, not {got}", self.hint, token.start)
+            token_text = "the end" if ended else shown_text(token.text)
+            raise Refused("HDL-107", f"{message}, not {token_text}", self.hint, token.start)
         self.cursor += 1
         return token

@@ -1,4 +1,4 @@
-"""Numbers that stand in a query as they are: fractions, k, what answers may be off by."""
+"""Read constants of a query: fractions, k, permitted errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def query_error(token: Token) -> Decimal:
 
 
 def error_argument(node: exp.Expr, function: str, scope: Scope) -> Decimal:
-    """What an approximate function says that it may be off by."""
+    """Read the permitted error of an approximate function."""
     return constant_argument(node, "HDL-216", f"the error of {function}", check_error, scope)
 
 
@@ -39,7 +39,7 @@ def accuracy_argument(node: exp.Expr, function: str, scope: Scope) -> Decimal:
 
 
 def constant_argument(node: exp.Expr, code: str, what: str, check: Callable[[Decimal], None], scope: Scope) -> Decimal:
-    """A number that stands in the query. ``code``: of its refusal, by ``check`` too; ``what``: its name in messages."""
+    """Read a constant number. ``code``: of a refusal, also by ``check``; ``what``: its name in messages."""
     if not is_constant(node):
         refuse(code, f"{what} is a number that stands in the query", RANGES[code], node)
     value, type_ = ExpressionReader(scope, scope.column).read(node)

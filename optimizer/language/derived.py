@@ -24,13 +24,13 @@ _LONGEST_NAME = 64
 
 
 def is_aggregate(node: exp.Expr, text: str) -> bool:
-    """Whether a node is the call of an aggregate, with all that may stand around it."""
+    """Return whether a node is the call of an aggregate, including FILTER and WITHIN GROUP around it."""
     return type(node) in (exp.Filter, exp.WithinGroup) or function_name(node, text) in FORMS
 
 
 def holds_aggregate(node: exp.Expr, text: str) -> bool:
-    """Whether an aggregate is called somewhere in an expression."""
-    return any(is_aggregate(one, text) for one in node.walk())
+    """Return whether an expression contains the call of an aggregate."""
+    return any(is_aggregate(part, text) for part in node.walk())
 
 
 def of_group(column: str, value: Expression, type_: Type) -> Output:
@@ -66,8 +66,10 @@ class _PartsScope(Scope):
 
 @dataclass(frozen=True)
 class DerivedReader(ExpressionReader):
-    """Reads one expression over aggregates; ``named``: the output that a name stands for; ``grouped``: the value of the
-    group column that an expression is, None if it is none."""
+    """Read one expression over aggregates; ``named``: the output with a name; ``grouped``: the value of the group
+    column
+    that an expression equals, None if it equals none.
+    """
 
     aggregates: AggregateReader
     named: Callable[[exp.Expr], Output]
@@ -105,7 +107,7 @@ class DerivedReader(ExpressionReader):
         return DerivedCall(output, bool(self.takers))
 
     def read(self, node: exp.Expr, depth: int = 0) -> Typed:
-        """As of any expression, but names and calls stand for aggregates, and arithmetic goes as over sums."""
+        """As of any expression, but names and calls stand for aggregates, and arithmetic works as over sums."""
         if is_aggregate(node, self.scope.text):
             call = self.aggregates.read(node, "")
             self.takers.extend([call.output] * call.takes_error)

@@ -34,7 +34,7 @@ Typed = tuple[Expression, Type]
 
 @dataclass(frozen=True)
 class ExpressionReader:
-    """Maps a tree of sqlglot's to a typed expression; ``column``: what a name stands for where the tree stands."""
+    """Map a tree of sqlglot to a typed expression; ``column``: resolves a name in the tree."""
 
     scope: Scope
     column: Callable[[exp.Expr], tuple[str, Type]]
@@ -87,7 +87,7 @@ class ExpressionReader:
     def _scalar(self, name: str, node: exp.Expr, depth: int) -> Typed:
         """A call of a function of single values."""
         nodes, constants = sort_arguments(name, call_arguments(node), node)
-        values, function = [self.read(one, depth + 1) for one in nodes], SCALAR_CALLS[name].function
+        values, function = [self.read(argument, depth + 1) for argument in nodes], SCALAR_CALLS[name].function
         if function == "if":
             return self.conditional([(values[0], values[1])], values[2], node)
         if function == "nullif":
@@ -111,7 +111,7 @@ class ExpressionReader:
             form = normal(settled(condition, BOOLEAN), self.scope.schema)
             conditions.append((Literal(True, BOOLEAN) if form is None else form, BOOLEAN))
         pairs = zip(conditions, values, strict=False)
-        return called("if", [*(one for pair in pairs for one in pair), values[-1]], node)
+        return called("if", [*(typed for pair in pairs for typed in pair), values[-1]], node)
 
     def _case(self, node: exp.Expr, depth: int) -> Typed:
         only_argument(node, "this", "ifs", "default")
@@ -188,8 +188,8 @@ class ExpressionReader:
 
 def read_filter(tree: exp.Select, scope: Scope) -> Expression | None:
     """The condition of WHERE in normal form."""
-    where = tree.args.get("where")
-    return None if where is None else filter_of([where.this], scope)
+    clause = tree.args.get("where")
+    return None if clause is None else filter_of([clause.this], scope)
 
 
 def filter_of(nodes: Sequence[exp.Expr], scope: Scope) -> Expression | None:
@@ -216,7 +216,7 @@ _OF_TEXTS = {name for name, type_ in _NULL_AS.items() if type_ == STRING}
 
 
 def typed_call(name: str, arguments: Sequence[Typed], node: exp.Expr, constants: Sequence[Literal] = ()) -> Typed:
-    """A call with its type, after giving NULLs and date strings the type of what stands by them."""
+    """A call with its type. NULLs and date strings get the type of the other arguments."""
     if name in ("date_trunc", "date_part"):
         # a date that is written as a text
         arguments = [*arguments, *([(Literal(None, TIMESTAMP), TIMESTAMP)] if arguments[0][1] == STRING else ())]
@@ -226,8 +226,9 @@ def typed_call(name: str, arguments: Sequence[Typed], node: exp.Expr, constants:
 
 
 def alike(arguments: Sequence[Typed], default: Type, node: exp.Expr, always: Type | None = None) -> list[Typed]:
-    """Values that stand by one another: NULLs have the type of the first that has one (``always``: this one), texts
-    beside times are times."""
+    """Give values of one context a common type: NULLs the type of the first value that has one (``always``: this type),
+    texts next to times become times.
+    """
     known = [type_ for _, type_ in arguments if type_ != NULL]
     null_type = always or (known[0] if known else default)
     moments = [type_ for type_ in known if type_.name in ("date", "timestamp")]
@@ -285,7 +286,7 @@ def _cast_literal(inner: exp.Expr, to: exp.Expr) -> Literal | None:
         return number(inner.this)
     # 2.5BD arrives as a text beside the type that just holds it
     if target == exp.DType.DECIMAL and inner.is_string and _DIGITS.fullmatch(inner.this):
-        found = number(inner.this)
-        digits = (found.type.digits or found.type.precision, found.type.scale)
-        return found if target_name(to) == f"decimal({digits[0]},{digits[1]})" else None
+        literal = number(inner.this)
+        digits = (literal.type.digits or literal.type.precision, literal.type.scale)
+        return literal if target_name(to) == f"decimal({digits[0]},{digits[1]})" else None
     return None

@@ -47,33 +47,36 @@ _read: WeakKeyDictionary[TextIO, bytes] = WeakKeyDictionary()
 
 
 def _standard_input() -> bytes:
-    """What standard input has, also for who asks again."""
+    """Read standard input once, and return the same bytes to later callers."""
     if sys.stdin not in _read:
         _read[sys.stdin] = sys.stdin.buffer.read(FILE_BYTES + 1)
     return _read[sys.stdin]
 
 
 def workload_files(paths: Iterable[str | Path]) -> list[Path]:
-    """The files that are named: by a folder the ``*.sql`` in it and below, by a pattern what it matches (``**``: any
-    folders), in the order of their names; by ``-`` standard input. Folders that begin with a dot are left out.
+    """Return the files of some paths, in the order of their names.
 
-    Raises HDL-111 for a path that names none.
+    A folder stands for the ``*.sql`` in it and below, a pattern for its matches (``**``: any folders), ``-`` for
+    standard
+    input. Folders whose names begin with a dot are skipped.
+
+    Raises HDL-111 for a path without a file.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         if path == STDIN or path.is_file():
-            named = [path]
+            matches = [path]
         elif path.is_dir():
             below = (file for file in path.rglob("*.sql") if file.is_file())
-            named = sorted(file for file in below if not any(map(_is_hidden, file.relative_to(path).parts)))
+            matches = sorted(file for file in below if not any(map(_is_hidden, file.relative_to(path).parts)))
         else:
             matching = glob.glob(str(path), recursive=True)  # noqa: PTH207
-            named = sorted(file for file in map(Path, matching) if file.is_file())
-        if not named:
+            matches = sorted(file for file in map(Path, matching) if file.is_file())
+        if not matches:
             message = f"there is no .sql file in {path}" if path.is_dir() else f"there is no file {path}"
             raise HeddleError("HDL-111", message, "check the path", file=str(path))
-        found += named
-    return list(dict.fromkeys(found))
+        files += matches
+    return list(dict.fromkeys(files))
 
 
 def _is_hidden(name: str) -> bool:

@@ -33,7 +33,7 @@ _LENGTHS = ("RANGE", "SLIDE", "MOST", "ENDING", "CUMULATE", "STEP")
 """The words of the WINDOW clause that a length follows."""
 
 _COLUMNS = ("window", "window_start", "window_end")
-"""What a query may select and group by as if they were columns: every answer has them."""
+"""Names that a query may select and group by like columns: every answer has them."""
 
 _OURS = "\x00"
 """Begins the name of a window's column that stood for a function: no name that is written has this character."""
@@ -46,7 +46,9 @@ _CLAUSES = {
 
 @dataclass(frozen=True)
 class _Call:
-    """A function that is a window: its tokens are [begin, behind). ``clause``: where it stands; "" inside others."""
+    """A function that is a window: its tokens are [begin, behind). ``clause``: the clause it is in; "" inside
+    others.
+    """
 
     tokens: Sequence[Token]
     begin: int
@@ -150,7 +152,7 @@ def _calls(tokens: Sequence[Token]) -> Iterator[_Call]:
 
 
 def _closing_parenthesis(tokens: Sequence[Token]) -> int:
-    """Where the parenthesis closes that begins some tokens."""
+    """Index of the parenthesis that closes the first token."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
@@ -160,7 +162,7 @@ def _closing_parenthesis(tokens: Sequence[Token]) -> int:
 
 
 def _begin_of_table(tokens: Sequence[Token], index: int) -> int:
-    """Where the table begins that a function is: at TABLE ( if that stands before it."""
+    """Index at which the table of a function begins: at TABLE ( if that precedes it."""
     before = [token.text.upper() for token in tokens[max(index - 2, 0) : index]]
     return index - 2 if before == ["TABLE", "("] else index
 
@@ -169,12 +171,12 @@ def _table_function(call: _Call) -> tuple[int, int, Token, list[Token]]:
     """A table function in FROM: its first token, that behind it and its alias, the stream, and the WINDOW clause."""
     tokens, begin, behind = call.tokens, _begin_of_table(call.tokens, call.begin), call.behind
     behind += begin < call.begin
-    table, *rest = call.arguments
-    if len(table) != 2 or table[0].text.upper() != "TABLE" or len(rest) < 2:
+    table, *arguments = call.arguments
+    if len(table) != 2 or table[0].text.upper() != "TABLE" or len(arguments) < 2:
         raise _malformed(call)
-    if [token.text.upper() for token in (*rest[0][:2], *rest[0][-1:])] != ["DESCRIPTOR", "(", ")"]:
+    if [token.text.upper() for token in (*arguments[0][:2], *arguments[0][-1:])] != ["DESCRIPTOR", "(", ")"]:
         raise _malformed(call)
-    clause = _clause(call, [rest[0][2:-1], *rest[1:]])
+    clause = _clause(call, [arguments[0][2:-1], *arguments[1:]])
     if {"window_start", "window_end"} - {token.text.lower() for token in tokens[_group_by(tokens, behind) :]}:
         message = "the query does not group by the window that it reads"
         raise Refused("HDL-121", message, "write GROUP BY window_start, window_end and what else you group by", call.at)
@@ -192,8 +194,8 @@ def _group_by(tokens: Sequence[Token], begin: int) -> int:
 
 def _clause(call: _Call, arguments: Sequence[list[Token]]) -> list[Token]:
     """The WINDOW clause of a window's time column and lengths, in the order of its function."""
-    time, *others = arguments
-    lengths = [_length(call, tokens) for tokens in others]
+    time, *length_tokens = arguments
+    lengths = [_length(call, tokens) for tokens in length_tokens]
     # Flink says the slide or the step first
     least, size = (2, 1) if call.name in ("hop", "cumulate") else (1, 0)
     slides = {"window": 1, "tumble": 0, "hop": 0, "cumulate": 0}[call.name]
@@ -217,7 +219,7 @@ def _clause(call: _Call, arguments: Sequence[list[Token]]) -> list[Token]:
 
 
 def _check_offset(offset: Token, slide: Token, words: str, time: str) -> None:
-    """An offset by whole slides changes nothing, any other is refused."""
+    """Accept an offset by a multiple of the slide, which changes nothing, and refuse any other."""
     try:
         shifted = parse_duration(offset.text) % parse_duration(slide.text)
     except (HeddleError, ZeroDivisionError):
@@ -285,8 +287,8 @@ def _malformed(call: _Call) -> Refused:
 def _session(call: _Call) -> Refused:
     """The ends of sessions depend on the events, so no two queries would share an edge."""
     gap, last = "30 minutes", call.arguments[-1]
-    named = [token.text for argument in call.arguments[:-1] for token in argument if token.text.isidentifier()]
-    time = named[-1] if named else "<time>"
+    identifiers = [token.text for argument in call.arguments[:-1] for token in argument if token.text.isidentifier()]
+    time = identifiers[-1] if identifiers else "<time>"
     if last and last[0].token_type == TokenType.INTERVAL:
         gap = _interval(last, 0)[0].text
     elif len(last) == 1 and last[0].token_type == TokenType.STRING:
@@ -313,7 +315,7 @@ def drop_window_columns(tree: exp.Select, scope: Scope, findings: Findings) -> N
     if group is None:
         return
     before = list(itertools.accumulate((name is not None for name in names), initial=0))
-    kept = []
+    expressions = []
     for node in group.expressions:
         position = int(node.this) if isinstance(node, exp.Literal) and node.is_int and len(node.this) < 5 else 0
         if 0 < position <= len(names):
@@ -321,14 +323,14 @@ def drop_window_columns(tree: exp.Select, scope: Scope, findings: Findings) -> N
                 continue
             node.set("this", str(position - before[position - 1]))
         if _window_column(node, scope) is None:
-            kept.append(node)
-    group.set("expressions", kept)
-    if not kept and not any(value for name, value in group.args.items() if name != "expressions"):
+            expressions.append(node)
+    group.set("expressions", expressions)
+    if not expressions and not any(value for name, value in group.args.items() if name != "expressions"):
         tree.set("group", None)
 
 
 def _window_column(node: exp.Expr, scope: Scope) -> str | None:
-    """What a node names of a window: ``window``, ``window_start`` or ``window_end``; None: something else."""
+    """Column of a window that a node names: ``window``, ``window_start`` or ``window_end``; None for other nodes."""
     if type(node) is exp.Dot and isinstance(node.expression, exp.Identifier):
         node = exp.Column(this=node.expression, table=node.this.this if type(node.this) is exp.Column else None)
     if type(node) is not exp.Column or not isinstance(node.this, exp.Identifier):

@@ -1,4 +1,4 @@
-"""The GROUP BY clause: columns and expressions with their types; names of outputs and positions stand for those."""
+"""Read the GROUP BY clause: columns and expressions with their types, also by names of outputs and positions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def answer_name(column: str) -> str:
 
 
 def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Grouping:
-    """What GROUP BY says; what is wrong with it goes to the findings."""
+    """Read GROUP BY; mistakes in it are added to the findings."""
     group = tree.args.get("group")
     columns: dict[str, Type] = {}
     derived: dict[str, Expression] = {}
@@ -77,14 +77,14 @@ def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, 
     """A group column: its name and type, and what it is computed of."""
     if type(node) in _SETS:
         _refuse_sets(_SETS[type(node)], node.expressions, scope, tree)
-    meant = _meant(without_parentheses(node), tree, scope)
-    if is_name(meant):
-        column, type_ = scope.column(meant)
+    target = _meant(without_parentheses(node), tree, scope)
+    if is_name(target):
+        column, type_ = scope.column(target)
         expression = None
     else:
-        if _has_aggregate(meant, scope):
+        if _has_aggregate(target, scope):
             refuse("HDL-206", "GROUP BY takes no aggregate", "group by columns of the stream", node)
-        expression, type_ = _value(meant, scope)
+        expression, type_ = _value(target, scope)
         column = written(expression)
         if isinstance(expression, Column):
             column, expression = expression.name, None
@@ -104,7 +104,7 @@ def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, 
 
 
 def _meant(node: exp.Expr, tree: exp.Select, scope: Scope) -> exp.Expr:
-    """The node that a position or the name of an item of SELECT stands for; a column of the stream comes first."""
+    """The node that a position or the name of an item of SELECT refers to; a column of the stream comes first."""
     items = tree.expressions
     if type(node) is exp.Literal and not node.is_string:
         if not node.this.isdigit() or not 1 <= int(node.this[:9]) <= len(items):
@@ -133,14 +133,18 @@ def _value(node: exp.Expr, scope: Scope) -> tuple[Expression, Type]:
 
 
 def _refuse_sets(word: str, nodes: Sequence[exp.Expr], scope: Scope, tree: exp.Select) -> None:
-    """Refuse several groupings in one query, with the queries that say the same."""
+    """Refuse several groupings in one query, and suggest the equivalent queries."""
     starts = [[part.meta for part in node.walk() if "start" in part.meta] for node in nodes]
-    names = [scope.text[min(m["start"] for m in found) : max(m["end"] for m in found) + 1] for found in starts if found]
+    names = [
+        scope.text[min(m["start"] for m in offsets) : max(m["end"] for m in offsets) + 1]
+        for offsets in starts
+        if offsets
+    ]
     sets: list[tuple[str, ...]] = []
     if word == "rollup":
         sets = [tuple(names[:count]) for count in range(len(names), -1, -1)]
     elif word == "cube" and len(names) <= 3:
         sets = [chosen for count in range(len(names), -1, -1) for chosen in itertools.combinations(names, count)]
-    queries = "; ".join(f"GROUP BY {', '.join(one)}" if one else "no GROUP BY" for one in sets)
+    queries = "; ".join(f"GROUP BY {', '.join(columns)}" if columns else "no GROUP BY" for columns in sets)
     hint = "write a query for each grouping, they share their work" + (f": {queries}" if queries else "")
     refuse("HDL-206", f"GROUP BY {word.upper().replace('_', ' ')} is not allowed", hint, tree)

@@ -98,7 +98,7 @@ def check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
 
 
 def _check_paths(tokens: Sequence[Token]) -> None:
-    """Brackets stand behind a name and hold one constant; bound how many dots and brackets follow one another."""
+    """Check that brackets follow a name and contain one constant; limit the number of consecutive dots and brackets."""
     steps, number = 0, 0
     hint = "write m['key'] or a[0]; names that are words of SQL stand in backticks"
     while number < len(tokens):
@@ -112,7 +112,7 @@ def _check_paths(tokens: Sequence[Token]) -> None:
             if before is None or not (is_field or before.token_type in _INDEXED):
                 raise Refused("HDL-103", "brackets follow the name of a column", hint, token.start)
             number += number < len(tokens) and tokens[number].token_type == TokenType.DASH
-            kinds = [one.token_type for one in tokens[number : number + 2]]
+            kinds = [token.token_type for token in tokens[number : number + 2]]
             if kinds not in ([TokenType.STRING, TokenType.R_BRACKET], [TokenType.NUMBER, TokenType.R_BRACKET]):
                 raise Refused("HDL-103", "brackets hold one text or whole number", hint, token.start)
             number += 2

@@ -56,7 +56,9 @@ def read_thresholds(
         if refused not in findings.problems:
             findings.problems.append(refused)
     limit = scope.limits.outputs
-    compared = [one.output for one in conditions] + [one.output for one in (top.orders if top is not None else ())]
+    compared = [condition.output for condition in conditions] + [
+        order.output for order in (top.orders if top is not None else ())
+    ]
     plain = {replace(part, name="") for output in (*selection.outputs, *compared) for part in output.plain}
     beyond = plain - {replace(output, name="") for output in selection.outputs}
     if len(selection.outputs) + len(beyond) > max(len(selection.outputs), limit):
@@ -120,7 +122,7 @@ class _ThresholdReader:
         return Condition(output, "=", Literal(True, BOOLEAN))
 
     def order(self, node: exp.Expr, items: Sequence[exp.Expr]) -> Order:
-        """What answers are put in order by; a whole number is the position of one of SELECT's ``items``."""
+        """Read one item of ORDER BY; an integer is the position of one of SELECT's ``items``."""
         for name, value in node.args.items():
             if value and name not in ("this", "desc", "nulls_first"):
                 refuse("HDL-103", f"{name} is not allowed in ORDER BY", f"ask for {TOP}", node)
@@ -141,7 +143,7 @@ class _ThresholdReader:
         return ExpressionReader(self.scope, self.scope.column).read(node)
 
     def _single(self, subject: exp.Expr) -> Output | None:
-        """The output that a name or one aggregate stands for; None: it is neither, or a group column."""
+        """The output of a name or a single aggregate; None for other expressions and group columns."""
         if type(subject) is exp.Column:
             name = resolve_name(subject.name, self._outputs) if not subject.args.get("table") else None
             return self._outputs[name] if name is not None else None
@@ -167,7 +169,7 @@ class _ThresholdReader:
         return {output.name: output for output in self.selection.outputs}
 
     def _named(self, node: exp.Expr) -> Output:
-        """What a name refers to: an output, else a group column."""
+        """The output that a name refers to, else a group column."""
         outputs, groups = self._outputs, self.selection.groups
         if type(node) is not exp.Column:
             return self._of_column(self.scope.column(node)[0], node)
@@ -207,7 +209,7 @@ def _refuse_column(column: str, node: exp.Expr) -> NoReturn:
 
 
 def _output_among(output: Output, computed: list[Output]) -> Output:
-    """The output of ``computed`` that is the same but for its name, else this one, added under a name of its own."""
+    """The output of ``computed`` that differs only by name, else this output, added under a unique name."""
     for other in computed:
         if replace(output, name=other.name) == other:
             return other

@@ -1,7 +1,7 @@
-"""Which words of a statement are keywords, and where its clauses, lists and conditions can be broken into lines.
+"""Find the keywords of a statement, and where its clauses, lists and conditions can be broken into lines.
 
-What decides is what stands around a word, since many words of the language may be names of columns too: ``END`` is one
-only behind the value of a ``CASE``, ``SLIDE`` only in a WINDOW clause.
+The neighbours of a word decide, since many words of the language may also be names of columns: ``END`` is a keyword
+only after the value of a ``CASE``, ``SLIDE`` only in a WINDOW clause.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Comment:
 
 @dataclass
 class Word:
-    """A word as it was written, and what is known of it.
+    """A word as written, with its properties.
 
     Attributes
     ----------
     kinds
-        Of sqlglot's tokens at its place; most have one.
+        Kinds of sqlglot's tokens at its place; most words have one.
     end
-        The offset behind it in its statement.
+        The offset after the word in its statement.
     has_space
-        Whether white space stands before it: as it was written, then as it is to be.
+        Whether white space precedes it: first as written, then as laid out.
     comments
-        Those between it and the next word.
+        Comments between it and the next word.
     is_keyword
         Whether it is written in capitals.
     begins_clause, breaks
-        Whether a line begins with it, and at which words its clause is broken if it is long: ``,`` or ``AND``.
+        Whether a line begins with it, and the word at which its clause is broken if it is long: ``,`` or ``AND``.
     separates, connects
         Whether it is a comma, an AND or an OR of its clause, not of something in parentheses.
     """
@@ -67,7 +67,7 @@ class Word:
 
     @property
     def written(self) -> str:
-        """As it is to be written."""
+        """The word as laid out."""
         return self.word if self.is_keyword else self.raw
 
 
@@ -81,7 +81,7 @@ _CLAUSES = {
     TokenType.HAVING: "AND",
     TokenType.ORDER_BY: ",",
 }
-"""Words that begin a clause wherever they stand outside parentheses, and where it is broken."""
+"""Words that begin a clause wherever they occur outside parentheses, with the words at which the clause is broken."""
 
 _TWO = {"WINDOW": ("RANGE", "ROWS", "CUMULATE", "TUMBLE", "HOP"), "PATTERN": ("SEQ",), "WITH": ("(", "ERROR")}
 """Words that begin a clause before some others."""
@@ -106,7 +106,7 @@ _BINARY = {
 }
 
 _SIGNS = {TokenType.PLUS, TokenType.DASH, TokenType.STAR}
-"""Operators that may stand before a value alone, or for all columns."""
+"""Operators that may precede a single value, or ``*`` for all columns."""
 
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING}
 _VALUES |= {TokenType.R_PAREN, TokenType.R_BRACKET}
@@ -138,7 +138,7 @@ def mark_keywords(words: Sequence[Word]) -> None:
 
 
 def _clause(word: Word, after: Word | None) -> str | None:
-    """Where the clause that a word begins is broken; None if it begins none."""
+    """The word at which the clause that begins here is broken; None if no clause begins."""
     if word.kind in _CLAUSES:
         return _CLAUSES[word.kind]
     follows = after is not None and after.kind not in (TokenType.STRING, TokenType.IDENTIFIER)
@@ -148,8 +148,9 @@ def _clause(word: Word, after: Word | None) -> str | None:
 def _is_keyword(
     word: Word, before: Word | None, after: Word | None, clause: str, cases: int, words: Sequence[Word], at: int
 ) -> bool:
-    """Whether a word that begins no clause is a keyword. ``clause``: in which it stands, outside parentheses;
-    ``cases``: how many CASEs are open."""
+    """Return whether a word that begins no clause is a keyword. ``clause``: the clause around it, outside parentheses;
+    ``cases``: the number of open CASEs.
+    """
     kind, text, follows = word.kind, word.word, "" if after is None else after.word
     behind_value = before is not None and _is_value(before)
     if kind in _ALWAYS:
@@ -190,7 +191,7 @@ def _is_value(word: Word) -> bool:
 
 
 def _has_space(word: Word, before: Word | None, earlier: Word | None) -> bool:
-    """Whether a space stands before a word: what its neighbours ask for, else what was written."""
+    """Return whether a space precedes a word: as its neighbours require, else as written."""
     if before is None:
         return False
     if word.kind == TokenType.COMMA or before.kind == TokenType.L_PAREN or word.kind == TokenType.R_PAREN:

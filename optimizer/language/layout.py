@@ -1,10 +1,9 @@
-"""Workload files laid out in one way: a clause a line, keywords in capitals, comments where they were.
+"""Lay out workload files: a clause a line, keywords in capitals, comments in place.
 
-Strategy: nothing is read but words. A statement is cut as :mod:`optimizer.language.statements` cuts it, into the words
-that sqlglot sees, and the same words are written again in the same order with other white space between them; what is a
-keyword is decided by what stands around it, so names keep their letters. Words that this module has never heard of
-are written as they are. What was laid out is cut into words again: if these are not the same, the statement stays as it
-was written.
+Only words are read. A statement is cut as :mod:`optimizer.language.statements` cuts it, into the words that sqlglot
+sees. The same words are written again in the same order with other white space between them. The neighbours of a word
+decide whether it is a keyword, so names keep their letters. Unknown words do not change. The result is cut into words
+again: if these differ, the statement stays as it was written.
 """
 
 from __future__ import annotations
@@ -44,15 +43,18 @@ class LaidOut:
 
 
 def lay_out(text: str, file: str = "") -> LaidOut:
-    """A workload file, laid out. ``file``: as findings name it. Linear in the text; what was laid out stays as it is.
+    """Lay out a workload file. ``file``: its name in findings. Linear in the text; laying out twice changes nothing
+    more.
 
-    Statements with an error in their words or clauses stay as they are; whether their names exist is not asked.
+    Statements with an error in their words or clauses do not change. Whether their names exist does not matter.
     """
     ending = "\r\n" if "\r\n" in text else "\n"
     text = text.replace("\r\n", "\n")
-    wrong = tuple(found for found in parse(text, {}, file).diagnostics if not found.code.startswith(_MEANINGS))
+    wrong = tuple(
+        diagnostic for diagnostic in parse(text, {}, file).diagnostics if not diagnostic.code.startswith(_MEANINGS)
+    )
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
-    places = sorted(lines[found.line - 1] + found.column - 1 for found in wrong)
+    places = sorted(lines[diagnostic.line - 1] + diagnostic.column - 1 for diagnostic in wrong)
     pieces: list[str] = []
     at = 0
     for statement in split_statements(text):
@@ -64,21 +66,24 @@ def lay_out(text: str, file: str = "") -> LaidOut:
             laid = text[statement.start : at].rstrip()
         pieces += [header, laid]
     pieces.append(_header(text, at, len(text)))
-    made = "".join(pieces).rstrip()
-    made = made + "\n" if made else ""
-    return LaidOut(made.replace("\n", ending) if _settings(made) == _settings(text) else text, wrong)
+    laid_out = "".join(pieces).rstrip()
+    laid_out = laid_out + "\n" if laid_out else ""
+    return LaidOut(laid_out.replace("\n", ending) if _settings(laid_out) == _settings(text) else text, wrong)
 
 
 def _settings(text: str) -> list[object]:
-    """What the comments of a file say of each of its queries."""
-    found = [settings_of(statement, "") for statement in split_statements(text)]
+    """The settings in the comments of a file, query by query."""
+    settings = [settings_of(statement, "") for statement in split_statements(text)]
     return [
-        (*map(one.__getattribute__, ("name", "owner", "until", "table", "asset")), len(one.broken)) for one in found
+        (*map(setting.__getattribute__, ("name", "owner", "until", "table", "asset")), len(setting.broken))
+        for setting in settings
     ]
 
 
 def _header(text: str, begin: int, end: int) -> str:
-    """What stands between two statements: comments from the first column, no two empty lines, one before the first."""
+    """Lay out the text between two statements: comments from the first column, single empty lines, one before the
+    first.
+    """
     header = text[begin:end]
     if _COMMENT.sub("", header).strip():
         # a stray semicolon ends settings
@@ -91,18 +96,18 @@ def _header(text: str, begin: int, end: int) -> str:
         behind, lines = f"  {lines[0].strip()}".rstrip(), lines[1:]
     if "/*" not in header:
         lines = [_setting(line.strip()) for line in lines]
-    kept: list[str] = []
+    header_lines: list[str] = []
     for line in lines:
-        if line or (kept and kept[-1]):
-            kept.append(line)
-    return behind + ("\n\n" if begin else "") + "".join(f"{line}\n" for line in kept)
+        if line or (header_lines and header_lines[-1]):
+            header_lines.append(line)
+    return behind + ("\n\n" if begin else "") + "".join(f"{line}\n" for line in header_lines)
 
 
 def _setting(comment: str) -> str:
-    found = SETTING.fullmatch(comment)
-    if found is None:
+    match = SETTING.fullmatch(comment)
+    if match is None:
         return comment
-    return f"-- {found[1].lower()}" + ("" if found[2] is None else f": {found[2].strip()}")
+    return f"-- {match[1].lower()}" + ("" if match[2] is None else f": {match[2].strip()}")
 
 
 # ------------------------------------------------------------------------------------------ one statement
@@ -120,25 +125,25 @@ def _laid_out(statement: Statement, text: str) -> tuple[str | None, int]:
         words[-1].comments = []
         behind = statement.start + words[-1].end
     mark_keywords(words)
-    made = _Page(words).text()
-    again = list(split_statements(made))
-    copy = _words(again[0].text, made[: again[0].end]) if len(again) == 1 else None
-    return (made if copy is not None and _same(words, copy) else None), behind
+    page = _Page(words).text()
+    again = list(split_statements(page))
+    copy = _words(again[0].text, page[: again[0].end]) if len(again) == 1 else None
+    return (page if copy is not None and _same(words, copy) else None), behind
 
 
 def _same(words: Sequence[Word], others: Sequence[Word]) -> bool:
     if len(words) != len(others):
         return False
     return all(
-        one.kinds == other.kinds
-        and one.written == other.raw
-        and [comment.text for comment in one.comments] == [comment.text for comment in other.comments]
-        for one, other in zip(words, others, strict=True)
+        word.kinds == other.kinds
+        and word.written == other.raw
+        and [comment.text for comment in word.comments] == [comment.text for comment in other.comments]
+        for word, other in zip(words, others, strict=True)
     )
 
 
 def _words(blanked: str, source: str) -> list[Word] | None:
-    """The words of a statement, each with the comments behind it; None if they cannot be told apart."""
+    """The words of a statement, each with the comments after it; None if they cannot be separated."""
     try:
         tokens = Spark().tokenize(blanked)
     except TokenError:
@@ -164,13 +169,13 @@ def _words(blanked: str, source: str) -> list[Word] | None:
 
 
 def _comments(gap: str) -> list[Comment]:
-    found = []
+    comments = []
     at = 0
     for comment in _COMMENT.finditer(gap):
         ends = comment[0].startswith("--") or re.match(r"[ \t]*\n", gap[comment.end() :]) is not None
-        found.append(Comment(comment[0].rstrip(), "\n" in gap[at : comment.start()], ends))
+        comments.append(Comment(comment[0].rstrip(), "\n" in gap[at : comment.start()], ends))
         at = comment.end()
-    return found
+    return comments
 
 
 class _Page:
@@ -192,9 +197,11 @@ class _Page:
         return "\n".join(self.lines) + ";"
 
     def _write(self, clause: Sequence[Word]) -> None:
-        """One clause, on one line if it fits and no comment ends one within it."""
+        """Write a clause, on one line if it fits and no comment ends a line within it."""
         comments = [comment for word in clause[:-1] for comment in word.comments]
-        width = sum(len(word.written) + word.has_space for word in clause) + sum(len(one.text) + 2 for one in comments)
+        width = sum(len(word.written) + word.has_space for word in clause) + sum(
+            len(comment.text) + 2 for comment in comments
+        )
         is_long = width > WIDTH or any(comment.ends_line or comment.begins_line for comment in comments)
         for at, word in enumerate(clause):
             if is_long and at and clause[0].breaks == "," and (at == 1 or clause[at - 1].separates):

@@ -1,4 +1,4 @@
-"""What is asked of a node of sqlglot's tree: where it stands, how it was written, and that nothing else is in it."""
+"""Helpers for nodes of sqlglot's tree: their position, their text, and a check for unexpected parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def place_of(node: exp.Expr) -> int:
 
 
 def refuse(code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
-    """Refuse what a node says, at its place in the text."""
+    """Refuse a node, at its place in the text."""
     raise Refused(code, message, hint, place_of(node))
 
 
@@ -61,7 +61,7 @@ def call_arguments(node: exp.Expr) -> list[exp.Expr]:
 
 
 def is_name(node: exp.Expr) -> bool:
-    """Whether a node names a column, or a leaf of a nested one."""
+    """Return whether a node names a column, or a leaf of a nested one."""
     return type(node) in (exp.Column, exp.Bracket) or (
         type(node) is exp.Dot and type(node.expression) is exp.Identifier
     )
@@ -75,7 +75,7 @@ def without_parentheses(node: exp.Expr) -> exp.Expr:
 
 
 def is_constant(node: exp.Expr) -> bool:
-    """Whether an expression is a literal, cast or negated at most."""
+    """Return whether an expression is a literal, at most cast or negated."""
     while type(node) in (exp.Paren, exp.Neg):
         node = node.this
     return type(node) in (exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.TryCast)

@@ -31,9 +31,9 @@ from optimizer.workload.values import ACQ, AnswerTable, Stream, Workload
 
 @dataclass(frozen=True)
 class ParseResult:
-    """The queries that can be answered, in file order, and everything found wrong or worth knowing.
+    """The queries that can be answered, in file order, and all errors and warnings.
 
-    ``positions``: line and column (1-based) where each of the queries begins.
+    ``positions``: line and column (1-based) at which each query begins.
     """
 
     queries: tuple[ACQ, ...]
@@ -42,7 +42,7 @@ class ParseResult:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        return tuple(found for found in self.diagnostics if found.severity == "error")
+        return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error")
 
 
 def _nothing_registered(name: str) -> str:
@@ -61,17 +61,19 @@ def parse(
     unreadable: Collection[str] = (),
     registered_text: Callable[[str], str] = _nothing_registered,
 ) -> ParseResult:
-    """All the queries of one workload file. ``unreadable``: streams that are declared and of no use.
-    ``registered_text``: the source of the registered query of a name, or "": such a query keeps its meaning where a
-    rule came later (HDL-243 is a warning for it).
+    """Parse all queries of one workload file.
 
-    Never raises for bad text: a query that cannot be used is left out and said why, with line and column in
-    ``file`` (1-based, columns in characters); the others are returned. Linear in the text.
+    ``unreadable``: declared streams that cannot be read. ``registered_text``: the source of the registered query of a
+    name, or "": such a query keeps its meaning where a rule came later (HDL-243 is a warning for it).
 
-    Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem
-    and its number in the file do), ``-- owner: y`` says whose it is, ``-- until: instant`` the last instant that
-    it answers, ``-- table: z`` the Delta table that its answers are in besides, ``-- asset`` that Airflow is to
-    announce its new answers. A statement is::
+    Never raises for bad text: a query with an error is skipped and reported, with line and column in ``file`` (1-based,
+    columns in characters). The others are returned. Linear in the text.
+
+    Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem and
+    its number
+    in the file do), ``-- owner: y`` names its owner, ``-- until: instant`` the last instant that it answers,
+    ``-- table: z`` a Delta table that also contains its answers, and ``-- asset`` makes Airflow announce new answers. A
+    statement is::
 
         SELECT <group column, aggregate or expression over them> [AS name], … FROM stream
         [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
@@ -82,21 +84,22 @@ def parse(
         [ORDER BY <aggregate, output or expression over them> [ASC | DESC] [NULLS FIRST | LAST], … LIMIT k]
         [WITH (error = number)]
 
-    with the WINDOW and PATTERN clauses anywhere behind FROM and WITH at the end.
+    with the WINDOW and PATTERN clauses anywhere after FROM and WITH at the end.
 
-    - ``PATTERN``: what is aggregated are the sequences of events of these types, in strictly ascending time, all in
-      one window and equal in the columns of PARTITION BY and GROUP BY; ``count(*)`` counts them, ``count(E)``,
-      ``sum(E.x)``, ``avg``, ``min`` and ``max`` go over their events of type E. WHERE leaves events out before.
+    - ``PATTERN``: aggregates the sequences of events of these types, in strictly ascending time, all in one window and
+      equal in the columns of PARTITION BY and GROUP BY; ``count(*)`` counts them, ``count(E)``, ``sum(E.x)``, ``avg``,
+      ``min`` and ``max`` apply to their events of type E. WHERE filters the events first.
     - ``AT MOST``: a refresh bound. Windows end at those multiples of the stream's step that the schedule chooses, never
       further apart than the bound; RANGE is a multiple of the step.
-    - ``ENDING``: every window is shifted back by so much, see :class:`optimizer.workload.values.Window`.
-    - ``ROWS``: the stream's rows, all of them, are numbered from 0 in the order of time, rows of equal time in that of
-      the values of all the stream's columns; window k is over the rows [k*m, k*m + n), and WHERE leaves rows out
-      within it. ``PARTITION BY`` numbers the rows of each of its keys by themselves; its columns are group columns.
+    - ``ENDING``: shifts every window back by this length, see :class:`optimizer.workload.values.Window`.
+    - ``ROWS``: all rows of the stream are numbered from 0 in the order of time, rows of equal time in the order of the
+      values of all the stream's columns; window k covers the rows [k*m, k*m + n), and WHERE filters rows within it.
+      ``PARTITION BY`` numbers the rows of each of its keys separately; its columns are group columns.
     - ``HAVING``: only answers for which the condition is true exist.
-    - ``ORDER BY … LIMIT``: of those only the first k groups of each window exist; equals go by their group columns.
-    - ``WITH (error = …)``: what distinct counts, percentiles, modes and top-k may be off by, in HAVING too, unless one
-      of them names its own error, as Spark's approximate functions can; without any, answers are exact.
+    - ``ORDER BY … LIMIT``: of those only the first k groups of each window exist; ties go by their group columns.
+    - ``WITH (error = …)``: the permitted error of distinct counts, percentiles, modes and top-k, in HAVING too,
+      unless one
+      of them names its own error, as Spark's approximate functions can. Without it, answers are exact.
     """
     limits = limits or Limits()
     queries: dict[str, ACQ] = {}
@@ -166,8 +169,8 @@ class Report:
     def add(self, refused: Refused, query: str, start: int = 0, severity: str = "error") -> None:
         """``start``: the offset in the file of the text that the refusal is about."""
         place = self.position(start + refused.at)
-        found = Diagnostic(refused.code, refused.message, refused.hint, self.file, *place, query, severity)
-        self.diagnostics.append(found)
+        diagnostic = Diagnostic(refused.code, refused.message, refused.hint, self.file, *place, query, severity)
+        self.diagnostics.append(diagnostic)
 
 
 def _unseen_characters(statement: Statement, text: str, limits: Limits) -> Iterator[Broken]:
@@ -190,7 +193,7 @@ def beyond_quota(query: ACQ, quota: int, file: str, line: int = 0, column: int =
 
 
 def table_taken(query: ACQ, by: ACQ, file: str, line: int = 0, column: int = 0) -> Diagnostic:
-    """HDL-226: another query asks for its table. Names that differ in case alone are one folder on some disks."""
+    """HDL-226: another query asks for its table. Names that differ only in case are one folder on some disks."""
     name = query.table.name if query.table is not None else ""
     message = f"{query.name} asks for the table {name}, which is that of {by.name}"
     return Diagnostic("HDL-226", message, "give it another -- table", file, line, column, query.name)
@@ -208,19 +211,18 @@ def load_workload(
     owner: str = "",
     registered_text: Callable[[str], str] = _nothing_registered,
 ) -> tuple[Workload, tuple[Diagnostic, ...]]:
-    """The workload of some files, and what was found wrong with them.
+    """The workload of some files, and the diagnostics about them.
 
-    ``unreadable``: streams that are declared and of no use, which was told; of all queries over one it is told once
-    that they are left out. ``quota``: the most queries of one owner (those without one are one owner's); the first ones
-    are kept, the others are refused one by one (HDL-311). ``origin`` is told the file of each query, ``wrong`` the
-    names of those with an error, as findings have them.
+    - ``unreadable``: declared streams that cannot be read, which was reported; the queries over one are reported once;
+    - ``quota``: the most queries of one owner (queries without an owner count as one owner's); the first ones stay, the
+      others are refused one by one (HDL-311);
+    - ``origin`` receives the file of each query, ``wrong`` the names of queries with an error, as in the findings;
+    - ``tables_of``: owners whose queries each have a table, under the query's name where it names none;
+    - ``owner``: the owner of queries that name none.
 
-    ``owner``: that of queries that name none.
-
-    ``tables_of``: owners whose queries have tables of their own, under the query's name where it names none.
-
-    A file that cannot be read gives HDL-111, a name that an earlier file has HDL-209, a table that an earlier query
-    asks for HDL-226; the first one is kept.
+    A file that cannot be read gives HDL-111, a name of an earlier file HDL-209, a table of an earlier query
+    HDL-226; the
+    first one stays.
     """
     queries: dict[str, ACQ] = {}
     origin = {} if origin is None else origin
@@ -234,35 +236,35 @@ def load_workload(
             diagnostics.append(error.diagnostic)
             continue
         path = shown_path(path)
-        found = parse(text, streams, path, limits, unreadable, registered_text)
-        diagnostics += found.diagnostics
-        for named, position in zip(found.queries, found.positions, strict=True):
-            read = replace(named, owner=named.owner or owner)
-            given = read.table is not None or read.owner not in tables_of
-            query = read if given else replace(read, table=AnswerTable(read.name))
+        parsed = parse(text, streams, path, limits, unreadable, registered_text)
+        diagnostics += parsed.diagnostics
+        for parsed_query, position in zip(parsed.queries, parsed.positions, strict=True):
+            read = replace(parsed_query, owner=parsed_query.owner or owner)
+            keeps_table = read.table is not None or read.owner not in tables_of
+            query = read if keeps_table else replace(read, table=AnswerTable(read.name))
             if query.name in queries:
                 message = f"two queries are named {query.name}"
                 hint = f"the first is in {origin[query.name]} and is kept"
                 diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), *position, query.name))
             elif quota is not None and per_owner[query.owner] >= quota:
                 diagnostics.append(beyond_quota(query, quota, str(path), *position))
-            elif (asked := query.table) is not None and asked.name.lower() in tables:
-                diagnostics.append(table_taken(query, tables[asked.name.lower()], str(path), *position))
+            elif (answer_table := query.table) is not None and answer_table.name.lower() in tables:
+                diagnostics.append(table_taken(query, tables[answer_table.name.lower()], str(path), *position))
             else:
                 tables |= {query.table.name.lower(): query} if query.table is not None else {}
                 per_owner[query.owner] += 1
                 queries[query.name], origin[query.name] = query, str(path)
     if wrong is not None:
-        wrong |= {found.query for found in diagnostics if found.severity == "error"}
+        wrong |= {diagnostic.query for diagnostic in diagnostics if diagnostic.severity == "error"}
     return Workload(tuple(queries.values()), tuple(streams.values())), tuple(_merged(diagnostics))
 
 
 def _merged(diagnostics: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
     """The findings, those about one unreadable stream as one, at the first of its queries."""
-    counts = Counter(found.message for found in diagnostics if found.code == LEFT_OUT)
-    for found in diagnostics:
-        if found.code != LEFT_OUT:
-            yield found
-        elif number := counts.pop(found.message, 0):
-            left_out = f"{found.message}: {count(number, 'query')} over it left out"
-            yield replace(found, message=left_out, query=found.query if number == 1 else "")
+    counts = Counter(warning.message for warning in diagnostics if warning.code == LEFT_OUT)
+    for diagnostic in diagnostics:
+        if diagnostic.code != LEFT_OUT:
+            yield diagnostic
+        elif number := counts.pop(diagnostic.message, 0):
+            left_out = f"{diagnostic.message}: {count(number, 'query')} over it left out"
+            yield replace(diagnostic, message=left_out, query=diagnostic.query if number == 1 else "")

@@ -1,4 +1,4 @@
-"""The PATTERN clause as a pattern: event types, the column that tells them, and what they are equal in."""
+"""Read the PATTERN clause as a pattern: event types, the column that contains them, and the columns of equality."""
 
 from __future__ import annotations
 

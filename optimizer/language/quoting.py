@@ -48,7 +48,7 @@ def quoted_names(tokens: Sequence[Token], scope: Scope, outputs: Collection[str]
 
 
 def _is_in_sequence(in_sequence: bool, before: Token | None, token: Token) -> bool:
-    """Whether a word stands between the parentheses of SEQ, which hold types of events."""
+    """Return whether a word is between the parentheses of SEQ, which contain event types."""
     if before is not None and before.text.upper() == "SEQ" and token.token_type == TokenType.L_PAREN:
         return True
     return in_sequence and token.token_type != TokenType.R_PAREN

@@ -1,4 +1,4 @@
-"""How text is refused: the error that the reading functions raise, and the pieces that its messages need."""
+"""Refusals of text: the error that the reading functions raise, and the pieces that its messages need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Findings:
-    """What is wrong with one statement, and what is worth knowing, in the order in which it was seen.
+    """Problems and warnings of one statement, in the order of discovery.
 
     Clauses are read one by one into the same findings, so that several mistakes are reported at once.
     """
@@ -48,7 +48,7 @@ class Findings:
 QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 
 NULL = Type("null")
-"""Type of NULL until what stands beside it is known; never leaves this package."""
+"""Type of NULL until its neighbours' type is known; never leaves this package."""
 
 _SHOWN = 60
 """Characters of somebody's text that a message repeats."""

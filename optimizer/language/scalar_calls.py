@@ -14,9 +14,10 @@ from optimizer.workload.values import STRING, Literal
 
 @dataclass(frozen=True)
 class Written:
-    """How a function is written: ``function`` answers it, with ``least`` to ``most`` values (None: any number), then
-    constants of these kinds, ``optional`` of which may be missing. ``leading``: the constants stand before the values.
-    ``fixed``: constants that the name says."""
+    """The form of a function: ``function`` answers it, with ``least`` to ``most`` values (None: any number), then
+    constants of these kinds, ``optional`` of which may be missing. ``leading``: the constants precede the values.
+    ``fixed``: constants that the name implies.
+    """
 
     function: str
     least: int = 1
@@ -86,14 +87,16 @@ def sort_arguments(name: str, nodes: Sequence[exp.Expr], node: exp.Expr) -> Argu
     least, most = shape.least + len(shape.constants) - shape.optional, shape.most
     limit = None if most is None else most + len(shape.constants)
     if len(nodes) < least or (limit is not None and len(nodes) > limit):
-        wanted = str(least) if least == limit else f"at least {least}" if limit is None else f"{least} to {limit}"
-        refuse("HDL-104", f"{name} takes {wanted} argument(s), not {len(nodes)}", "", node)
+        argument_count = (
+            str(least) if least == limit else f"at least {least}" if limit is None else f"{least} to {limit}"
+        )
+        refuse("HDL-104", f"{name} takes {argument_count} argument(s), not {len(nodes)}", "", node)
     values, written = list(nodes), list[exp.Expr]()
     if shape.constants:
         at = len(shape.constants) if shape.leading else shape.least
         values, written = (values[at:], values[:at]) if shape.leading else (values[:at], values[at:])
     kinds = shape.constants[: len(written)]
-    constants = [_constant(one, kind, name) for one, kind in zip(written, kinds, strict=True)]
+    constants = [_constant(constant_node, kind, name) for constant_node, kind in zip(written, kinds, strict=True)]
     if len(written) < len(shape.constants) and shape.function in _DEFAULTS:
         constants.append(_DEFAULTS[shape.function])
     return values, (*_canonical(shape.function, constants), *shape.fixed)
@@ -106,8 +109,8 @@ def _constant(node: exp.Expr, kind: str, name: str) -> Literal:
     sign = type(inner) is exp.Neg
     digits = inner.this if sign else inner
     if type(digits) is exp.Literal and not digits.is_string and kind != "text" and digits.this.isdigit():
-        found = number(digits.this)
-        return negated(found) if sign else found
+        literal = number(digits.this)
+        return negated(literal) if sign else literal
     refuse("HDL-203", f"{name} takes a {kind} here that stands in the query", "write the value", node)
 
 

@@ -1,4 +1,4 @@
-"""What names mean inside one statement."""
+"""Meaning of names inside one statement."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def written_path(node: exp.Expr, text: str) -> Path:
 
 @dataclass(frozen=True)
 class Scope:
-    """What the clauses of a statement are read against: its text, its stream, and what it may ask for."""
+    """The context in which the clauses of a statement are read: its text, its stream, and its limits."""
 
     text: str
     stream: Stream
@@ -60,7 +60,7 @@ class Scope:
         return self.stream.types
 
     def written(self, token: Token) -> str:
-        """A token as it stands in the text, with its quotes."""
+        """A token as written in the text, with its quotes."""
         return self.text[token.start : token.end + 1]
 
     def column_of_token(self, token: Token) -> str:
@@ -72,7 +72,7 @@ class Scope:
         return column
 
     def column(self, node: exp.Expr) -> tuple[str, Type]:
-        """The column or leaf that a node names, with its type; the stream's name may stand before it."""
+        """The column or leaf that a node names, with its type; the stream's name may precede it."""
         path = self._path(node) if self.stream.nested or type(node) is not exp.Column else None
         if path is not None:
             return self._leaf(path, node)
@@ -114,10 +114,10 @@ class Scope:
                     message = f"{shown_text(text)} has no field {shown_text(str(step.value))}"
                     refuse("HDL-202", message, did_you_mean(str(step.value), fields, "fields"), node)
                 step = Step(True, name)
-            found = behind(type_, step)
-            if found is None:
+            inner_type = behind(type_, step)
+            if inner_type is None:
                 refuse("HDL-202", f"{shown_text(text)} is {_A[type_.kind]}, without {step}", _HINTS[type_.kind], node)
-            type_, steps = found, [*steps, step]
+            type_, steps = inner_type, [*steps, step]
         leaf = Path(path.root, tuple(steps)).name(dict(self.stream.schema))
         if isinstance(type_, Nested):
             hint = "write " + ", ".join(itertools.islice(leaf_names(leaf, type_), 8))
@@ -127,7 +127,7 @@ class Scope:
         return leaf, type_
 
     def qualifier(self, node: exp.Expr) -> exp.Expr | None:
-        """What stands before the dot of a column's name, which is refused if it is not a plain one."""
+        """The qualifier before the dot of a column's name; refused if it is not a plain name."""
         for name, value in node.args.items():
             if type(node) is not exp.Column or (value and name not in ("this", "table")):
                 refuse("HDL-103", "nested names are not allowed", "columns are plain names", node)
@@ -136,7 +136,7 @@ class Scope:
         return node.args.get("table")
 
     def unqualified(self, node: exp.Expr) -> tuple[str, Type]:
-        """The column that a node names, whatever stands before its dot."""
+        """The column that a node names, regardless of its qualifier."""
         column = resolve_name(node.this.name, self.schema)
         if column is None:
             message = f"stream {self.stream.name} has no column {shown_text(node.this.name)}"

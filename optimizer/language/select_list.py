@@ -19,10 +19,10 @@ from optimizer.workload.values import Column, Output
 
 @dataclass(frozen=True)
 class Selection:
-    """What a query answers.
+    """The SELECT list of a query.
 
-    ``names``: of the group columns in the answers, in their order. ``takes_error``: an output may be off by what the
-    query permits. ``refused``: why an output has no value, by its alias: a HAVING on it is wrong for the same reason.
+    ``names``: of the group columns in the answers, in their order. ``takes_error``: the query's permitted error applies
+    to an output. ``refused``: why an output has no value, by its alias: a HAVING on it fails for the same reason.
     """
 
     outputs: tuple[Output, ...]
@@ -42,7 +42,7 @@ class Selection:
 def read_selection(
     tree: exp.Select, scope: Scope, grouping: Grouping, aggregates: AggregateReader, findings: Findings
 ) -> Selection:
-    """The whole list; what is wrong with an item costs the others nothing."""
+    """Read the list; a mistake in one item does not affect the others."""
     refused: dict[str, Refused] = {}
     reader = _SelectListReader(scope, grouping, aggregates, refused)
     for item in tree.expressions:
@@ -92,7 +92,7 @@ class _SelectListReader:
         self.scope, self.grouping, self.aggregates, self.refused = scope, grouping, aggregates, refused
         self.outputs: list[Output] = []
         self.names: dict[str, str] = {}
-        """Of the group columns that are selected, by column."""
+        """Names of the selected group columns, by column."""
         self.takes_error = False
         self._taken: set[str] = set()
 
@@ -122,11 +122,11 @@ class _SelectListReader:
         return DerivedReader.of(self.aggregates, self._of_group, self._grouped).output(inner, alias)
 
     def _names_output(self, node: exp.Expr) -> bool:
-        """Whether an expression has the name of an item before it, which is no column of the stream."""
+        """Return whether an expression contains the name of an earlier item that is no column of the stream."""
         return any(self._output(part) is not None for part in node.walk())
 
     def _holds_group(self, node: exp.Expr) -> bool:
-        """Whether a computed group column stands in an expression."""
+        """Return whether an expression contains a computed group column."""
         return bool(self.grouping.derived) and any(self._grouped(part) is not None for part in node.walk())
 
     def _output(self, node: exp.Expr) -> Output | Refused | None:

@@ -18,7 +18,7 @@ Broken = tuple[int, str, str, str]
 class Statement:
     """One statement of a file: ``text`` has comments blanked and ``start`` is its offset in the file.
 
-    ``broken``: what is wrong with it before any clause is read, by offset in the file, code, message and hint.
+    ``broken``: errors that are known before any clause is read, by offset in the file, code, message and hint.
     """
 
     start: int
@@ -30,7 +30,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the comments before a statement say of its query. ``until``: in microseconds."""
+    """Settings of a query, in the comments before its statement. ``until``: in microseconds."""
 
     name: str
     owner: str
@@ -48,7 +48,7 @@ _PIECE = re.compile(
 )
 
 SETTING = re.compile(r"--\s*((?:name|owner|until|table|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
-"""Name and value; a flag may stand without a value, and then alone: ``-- asset prices`` is a remark."""
+"""Name and value. A flag may have no value, and then no other text: ``-- asset prices`` is a remark."""
 
 _RULES = {
     "name": "1 to 128 letters, digits, _ . - (a letter or _ first)",
@@ -66,8 +66,8 @@ _NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
 def split_statements(text: str) -> Iterator[Statement]:
     """Split a file in one linear pass.
 
-    Statements end at ``;`` or where a ``-- name:`` line begins the next one. Strings end on their line, so a
-    forgotten quote or an unclosed comment is found where it is and the scan recovers at the next statement.
+    Statements end at ``;`` or where a ``-- name:`` line begins the next one. Strings end on their line, so a forgotten
+    quote or an unclosed comment is reported at its place and the scan recovers at the next statement.
     """
     blanked: list[str] = []
     comments: list[tuple[int, str]] = []
@@ -139,23 +139,23 @@ def settings_of(statement: Statement, name: str) -> Settings:
     """The settings in a statement's comments. ``name``: that of a query without one."""
     owner, until, table, asset = "", None, None, False
     broken: list[Broken] = []
-    given: set[str] = set()
+    settings_seen: set[str] = set()
     for at, comment in statement.comments:
         setting = SETTING.fullmatch(comment)
         if setting is None:
             continue
         what, value = setting[1].lower(), "yes" if setting[2] is None else setting[2].strip()
-        if what in given:
+        if what in settings_seen:
             broken.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
-        given.add(what)
+        settings_seen.add(what)
         if what == "owner" and value.isprintable() and 0 < len(value) <= 128:
             owner = value
         elif what == "name" and QUERY_NAME.fullmatch(value):
             name = value
         elif what == "until" and (instant := instant_of_text(value)) is not None:
             until = instant
-        elif what == "table" and (asked := _TABLE.fullmatch(value)) is not None:
-            table = AnswerTable(asked[1], asked[2] is not None)
+        elif what == "table" and (match := _TABLE.fullmatch(value)) is not None:
+            table = AnswerTable(match[1], match[2] is not None)
         elif what == "asset" and value.lower() in ("yes", "no"):
             asset = value.lower() == "yes"
         else:

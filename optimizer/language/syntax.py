@@ -39,8 +39,8 @@ def parse_select(tokens: Sequence[Token], text: str, limits: Limits, findings: F
                 at = place_of(value[0])
             refused.append(Refused("HDL-103", message, hint, at))
     if refused:
-        *others, last = sorted(refused, key=lambda refusal: refusal.at)
-        findings.problems.extend(others)
+        *earlier, last = sorted(refused, key=lambda refusal: refusal.at)
+        findings.problems.extend(earlier)
         raise last
     return tree
 
@@ -76,10 +76,10 @@ def _unreadable(error: ParseError) -> Refused:
 
 
 def _with_opaque_names(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with the functions of the language under names that sqlglot does not know.
+    """Return the tokens with functions of the language renamed to names that sqlglot does not know.
 
-    It has ideas of its own of many: it drops a third argument of percentile, reads any(x) as a quantifier and
-    forgets where min_by stood. Under an unknown name each arrives as a plain call with all that was written.
+    sqlglot interprets many of them: it drops a third argument of percentile, reads any(x) as a quantifier and loses the
+    position of min_by. Under an unknown name each becomes a plain call with all of its arguments.
     """
     opaque = []
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):

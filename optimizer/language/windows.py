@@ -60,7 +60,7 @@ def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits) -
 
 
 def _warned(window: Window, words: WindowWords, findings: Findings, slide: int = 0) -> Window:
-    """The window, after a warning of a slide that leaves events out. ``slide``: the bound as it was asked for."""
+    """The window, after a warning about a slide that skips events. ``slide``: the bound in the query."""
     slide = slide or window.slide
     if slide <= window.range:
         return window
@@ -97,7 +97,7 @@ def _check_only_lengths(words: WindowWords, what: str) -> None:
 
 
 def _has_months(words: WindowWords) -> bool:
-    """Whether a length is one of months, quarters or years."""
+    """Return whether a length is in months, quarters or years."""
     return any(
         (span := _calendar_span(token)) is not None and span[1] == "month" for token in (words.range, words.slide)
     )

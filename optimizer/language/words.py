@@ -21,10 +21,11 @@ from optimizer.workload.values import DATE, SECOND, TIMESTAMP
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may ask for. Durations in microseconds; ``ratio`` is the largest range/slide;
+    """Limits of one query. Durations in microseconds; ``ratio`` is the largest range/slide;
     ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
     around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
-    ``outputs`` what a query computes, in SELECT and HAVING; ``pattern`` the longest event sequence."""
+    ``outputs`` the aggregates of a query, in SELECT and HAVING; ``pattern`` the longest event sequence.
+    """
 
     bytes: int = 8192
     tokens: int = 2048
@@ -136,9 +137,9 @@ FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class Form:
-    """How a function is written: the first ``least`` of its ``roles`` have to stand in its parentheses.
+    """The form of a function: the first ``least`` of its ``roles`` are required.
 
-    ``function`` is the aggregate that answers it. ``error`` and ``k`` are those of a call that names none.
+    ``function`` is the aggregate that answers it. ``error`` and ``k`` apply to a call that names none.
     """
 
     function: str
@@ -149,7 +150,7 @@ class Form:
 
     @property
     def counts(self) -> str:
-        """How many arguments the function takes, as messages say it."""
+        """The number of arguments of the function, as a phrase for messages."""
         most = len(self.roles)
         return f"{self.least} to {most} arguments" if self.least < most else f"{most} argument" + "s" * (most > 1)
 
@@ -166,7 +167,7 @@ _ROLES = {
     "value+entries": ("x", "lgk"),
     "value+size": ("x", "k"),
 }
-"""By the signature of an aggregate: ``x`` and ``y`` are expressions, all others numbers."""
+"""Roles of arguments by the signature of an aggregate: ``x`` and ``y`` are expressions, all others numbers."""
 
 _QUANTILE = Form("percentile_disc", ("x", "fraction", "accuracy"), 2, LEAST_ERROR)
 
@@ -182,9 +183,10 @@ FORMS = {
     "percentile_approx": _QUANTILE,
     "approx_top_k": Form("top_k", ("x", "k"), 1, Decimal("0.01"), Decimal(5)),
 }
-"""Every aggregate as it is written. Approximations have the names of Spark's and its defaults, but for the accuracy of
-a percentile (there 10,000, which is the best that can be asked for), and the error of ``approx_top_k``, which Spark
-bounds by the number of its counters."""
+"""Every aggregate as written. Approximations have Spark's names and defaults, except for the accuracy of a percentile
+(Spark: 10,000, here the most accurate one allowed) and the error of ``approx_top_k``, which Spark bounds by the number
+of its counters.
+"""
 
 PARAMETERS = {"fraction": "HDL-214", "fractions": "HDL-214", "k": "HDL-215", "lgk": "HDL-215"}
 
@@ -199,7 +201,7 @@ SEVERAL = {
     for name, form in FORMS.items()
     if (several := {"percentile": "percentiles", "percentile_disc": "percentiles_disc"}.get(form.function))
 }
-"""How percentiles are answered whose fractions are ``array(0.5, 0.9)``."""
+"""Aggregates that answer percentiles with several fractions, ``array(0.5, 0.9)``."""
 
 DISTINCT_FORMS = {"count": "count_distinct", "array_agg": "collect_set"}
 """The functions that take DISTINCT, and what then answers them."""
@@ -228,13 +230,15 @@ LEFT_OUT = "HDL-122"
 """The code of a query whose stream is declared but cannot be read."""
 
 _MOST_COMPARED = 256
-"""Known names that a wrong one is compared with, to say what may have been meant."""
+"""Known names that a wrong name is compared with, to suggest a correction."""
 
 RESERVED = (
     *("window_start", "window_end", "instant", "position", "error", "query"),
     *("revision", "plan_version", "run_id", "fingerprint"),
 )
-"""Columns that answers have, or may have, beside those of their query: names of neither outputs nor group columns."""
+"""Columns that answers have, or may have, in addition to the query's; neither outputs nor group columns have such
+names.
+"""
 
 MOST_PROBLEMS = 32
 """Findings about one query that are reported, the first ones."""
@@ -250,10 +254,10 @@ halves of characters. The joiners U+200C and U+200D are not among them: some scr
 
 def check_characters(text: str, start: int) -> None:
     """Refuse characters that nobody sees; ``start``: where the text begins."""
-    found = _UNSEEN.search(text)
-    if found is not None:
-        message = f"the character U+{ord(found[0]):04X} cannot be seen and is not allowed"
-        raise Refused("HDL-119", message, "remove it", start + found.start())
+    match = _UNSEEN.search(text)
+    if match is not None:
+        message = f"the character U+{ord(match[0]):04X} cannot be seen and is not allowed"
+        raise Refused("HDL-119", message, "remove it", start + match.start())
 
 
 def written_name(name: str) -> str:

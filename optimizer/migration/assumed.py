@@ -11,7 +11,7 @@ from optimizer.migration.writing import WrittenQuery
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Type
 
 UNKNOWN = frozenset({"HDL-203", "HDL-206", "HDL-211", "HDL-213", "HDL-221"})
-"""Findings that depend on the types of columns: they say nothing where the types are assumed."""
+"""Findings that depend on the types of columns: they mean nothing where the types are assumed."""
 
 _TEXTS = (
     "lower",
@@ -53,9 +53,9 @@ def assumed_stream(query: WrittenQuery) -> Stream:
     for part in query.parts:
         for column in part.find_all(exp.Column):
             name = column.name
-            found = next(_suggested(column), None)
-            if found is not None or name not in types:
-                types[name] = found or types.get(name, STRING)
+            suggested = next(_suggested(column), None)
+            if suggested is not None or name not in types:
+                types[name] = suggested or types.get(name, STRING)
     for part in query.parts:
         # what is grouped by is no double
         if isinstance(part, exp.Column) and types[part.name] == DOUBLE:
@@ -71,11 +71,11 @@ def _suggested(column: exp.Column) -> Iterator[Type]:
     while isinstance(parent, exp.Paren | exp.Neg):
         parent = parent.parent
     if isinstance(parent, exp.Predicate | exp.In | exp.Between):
-        others = list(parent.find_all(exp.Literal, exp.Boolean))
-        if others and isinstance(others[0], exp.Boolean):
+        literals = list(parent.find_all(exp.Literal, exp.Boolean))
+        if literals and isinstance(literals[0], exp.Boolean):
             yield BOOLEAN
-        elif others:
-            yield STRING if others[0].is_string else LONG if others[0].is_int else DOUBLE
+        elif literals:
+            yield STRING if literals[0].is_string else LONG if literals[0].is_int else DOUBLE
     if isinstance(parent, exp.Where | exp.Having | exp.And | exp.Or | exp.Not):
         yield BOOLEAN
     if isinstance(parent, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):

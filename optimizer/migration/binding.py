@@ -40,7 +40,7 @@ BOUND_MARKERS = (WINDOW, "start", "end")
 class Grouped:
     """A grouping of events by windows: ``sets`` of keys, one unless it is GROUPING SETS.
 
-    ``ranked``: what the number of a row within its window is by; ``top``: that so many are kept.
+    ``ranked``: the order by which rows within a window are numbered; ``top``: the number of rows that remain.
     """
 
     sets: tuple[tuple[exp.Expr, ...], ...]
@@ -73,9 +73,9 @@ class Relation:
 
 @dataclass
 class Binder:
-    """Puts expressions of one SELECT in terms of the stream.
+    """Express one SELECT in terms of the stream.
 
-    ``window``: the one that was met in them; ``nodes``: so many were put in for columns of views and subselects.
+    ``window``: the window seen so far; ``nodes``: the number of nodes put in for columns of views and subselects.
     """
 
     source: Relation
@@ -86,7 +86,7 @@ class Binder:
     nodes: int = 0
 
     def bind(self, node: exp.Expr, aliases: bool = False) -> exp.Expr:
-        """A copy in terms of the stream. ``aliases``: the names of the SELECT list may stand in it too."""
+        """A copy in terms of the stream. ``aliases``: it may contain names of the SELECT list."""
         bound = exp.Paren(this=node.copy()).transform(lambda part: self._part(part, aliases), copy=False)
         for dot in list(bound.find_all(exp.Dot)):
             if is_marker(dot.this) and dot.expression.name.lower() in FIELDS:
@@ -135,14 +135,14 @@ class Binder:
         if len(parts) > 1 and name in self.names and name not in self.source.columns:
             parts = parts[1:]
             name = parts[0].name.lower()
-        found = self._named(name, parts[0], aliases, node)
+        bound = self._named(name, parts[0], aliases, node)
         if len(parts) == 1:
-            return found
-        if is_marker(found) and parts[1].name.lower() in FIELDS and len(parts) == 2:
+            return bound
+        if is_marker(bound) and parts[1].name.lower() in FIELDS and len(parts) == 2:
             return marker(FIELDS[parts[1].name.lower()])
         for part in parts[1:]:
-            found = exp.Dot(this=found, expression=part.copy())
-        return found
+            bound = exp.Dot(this=bound, expression=part.copy())
+        return bound
 
     def _named(self, name: str, part: exp.Expr, aliases: bool, node: exp.Column) -> exp.Expr:
         columns = self.source.columns
@@ -156,9 +156,9 @@ class Binder:
             return marker(WINDOW)
         if not self.source.star:
             raise Refused("HDL-202", f"there is no column {shown_text(part.name)}", "", place_of(node))
-        kept = exp.Column(this=part.copy())
-        kept.this.meta.update(part.meta)
-        return kept
+        column = exp.Column(this=part.copy())
+        column.this.meta.update(part.meta)
+        return column
 
     def _put_in(self, expression: exp.Expr, node: exp.Column) -> exp.Expr:
         self.nodes += sum(1 for _ in expression.walk())
@@ -168,7 +168,7 @@ class Binder:
 
 
 def _calls_aggregated(node: exp.Expr) -> bool:
-    """Whether a node is inside an aggregate, where the names of the SELECT list mean nothing."""
+    """Return whether a node is inside an aggregate, where the names of the SELECT list mean nothing."""
     parent = node.parent
     while parent is not None and not calls_aggregate(parent):
         parent = parent.parent
@@ -185,12 +185,12 @@ def marker(name: str) -> exp.Expr:
 
 
 def is_marker(node: exp.Expr, *names: str) -> bool:
-    """Whether a node is a marker of some names; without any, of the window."""
+    """Return whether a node is a marker with one of the names; without names, of the window."""
     return isinstance(node, exp.Placeholder) and node.name in (names or BOUND_MARKERS)
 
 
 def is_of_window(node: exp.Expr) -> bool:
-    """Whether an expression is the window, its start or its end, alone."""
+    """Return whether an expression is only the window, its start or its end."""
     return is_marker(node)
 
 
@@ -201,7 +201,7 @@ def markers(node: exp.Expr | None) -> Iterator[exp.Placeholder]:
 
 
 def inside(node: exp.Expr) -> exp.Expr:
-    """A copy of an expression that can stand inside another."""
+    """A copy of an expression that can be put inside another."""
     simple = exp.Column | exp.Literal | exp.Anonymous | exp.Paren | exp.Placeholder | exp.Case | exp.Cast | exp.Filter
     return node.copy() if isinstance(node, simple) else exp.Paren(this=node.copy())
 

@@ -55,7 +55,7 @@ def rename(call: exp.Anonymous, dialect: Dialect) -> None:
 
 
 def calls_aggregate(node: exp.Expr) -> bool:
-    """Whether a node is a call that aggregates rows."""
+    """Return whether a node is a call that aggregates rows."""
     if not isinstance(node, exp.Anonymous):
         return False
     name = function_of(node.name)
@@ -63,7 +63,9 @@ def calls_aggregate(node: exp.Expr) -> bool:
 
 
 def divides_whole_numbers(node: exp.Expr) -> bool:
-    """Whether Flink may round a node that Heddle does not: a division, or a mean, without a decimal point in it."""
+    """Return whether Flink may round a node that Heddle does not: a division or a mean without a decimal point in
+    it.
+    """
     if isinstance(node, exp.Div) or (isinstance(node, exp.Anonymous) and function_of(node.name) == "avg"):
         fractions = (part for part in node.find_all(exp.Literal) if not part.is_string and not part.is_int)
         casts = (part for part in node.find_all(exp.Cast, exp.TryCast) if part.args["to"].this in _FRACTIONS)

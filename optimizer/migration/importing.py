@@ -1,7 +1,6 @@
-"""A file of another engine's statements to a file of Heddle's queries, each of them read by our own parser before it
-is written.
+"""Translate a file of another engine's statements to a file of Heddle's queries, each checked by our own parser.
 
-A statement that stands in the way is left out and said why; the others go on.
+A statement that cannot be translated is skipped and reported; the others go on.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MOST_STATEMENTS = 2000
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a job: ``text`` is a file of queries, which parses; ``names`` are theirs, in order."""
+    """Result of importing a job: ``text`` is a file of queries, which parses; ``names`` are theirs, in order."""
 
     text: str
     names: tuple[str, ...]
@@ -53,8 +52,8 @@ class Imported:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        """What stood in the way."""
-        return tuple(found for found in self.diagnostics if found.severity == "error")
+        """Diagnostics that prevented an import."""
+        return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error")
 
 
 def import_job(
@@ -95,7 +94,7 @@ class _Job:
         self.report = Report(self.text, self.file)
 
     def read(self, statement: Statement, ordinal: int) -> None:
-        """Write the queries of one statement, or say why there are none."""
+        """Write the queries of one statement, or report why there are none."""
         settings = settings_of(statement, "")
         broken = [*statement.broken, *settings.broken]
         findings = Findings()
@@ -153,10 +152,12 @@ class _Job:
         streams = {query.stream: assumed_stream(query)} if self.streams is None else self.streams
         comments = f"-- name: {name}\n" + (f"-- owner: {owner}\n" if owner else "")
         result = parse(comments + query.text, streams)
-        problems = [found for found in result.errors if self.streams is not None or found.code not in UNKNOWN]
-        for found in problems:
-            at = _near(query.text, found.line - 1 - comments.count("\n"), found.column - 1, near)
-            self.report.add(Refused(found.code, found.message, found.hint, at), name, start)
+        problems = [
+            diagnostic for diagnostic in result.errors if self.streams is not None or diagnostic.code not in UNKNOWN
+        ]
+        for problem in problems:
+            at = _near(query.text, problem.line - 1 - comments.count("\n"), problem.column - 1, near)
+            self.report.add(Refused(problem.code, problem.message, problem.hint, at), name, start)
         if problems:
             return
         schema = streams[query.stream].schema if self.streams is not None and query.stream in streams else ()
@@ -170,7 +171,7 @@ class _Job:
 
 
 def _near(text: str, row: int, column: int, near: Mapping[str, int]) -> int:
-    """Where in the statement the word stands first that stands at a place of the written query; else its start."""
+    """Offset in the statement of the first word equal to the word at a place of the written query; else 0."""
     lines = text.split("\n")
     word = re.match(r"\w*", lines[row][column:]) if 0 <= row < len(lines) else None
     return near.get(word[0].lower(), 0) if word else 0

@@ -1,4 +1,4 @@
-"""What a SELECT of a job comes to with its views, CTEs and subselects put in: events of one stream, or one grouping."""
+"""Resolve a SELECT of a job with its views, CTEs and subselects to events of one stream, or to one grouping."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ MOST_SETS = 32
 class Reader:
     """Reads the queries of a job.
 
-    ``views``: what earlier statements named, by name in lower case, whole and by its last part; ``targets``: the names
-    of what they wrote. ``tables``: the whole name of each stream, by the last part in lower case.
+    ``views``: relations named by earlier statements, by name in lower case, both full and by its last part;
+    ``targets``:
+    the names of tables that they wrote. ``tables``: the full name of each stream, by the last part in lower case.
     """
 
     dialect: Dialect
@@ -93,16 +94,18 @@ class Reader:
 
     def _named(self, parts: Sequence[str], at: int) -> Relation:
         """The view of a name, or the stream that its last part names."""
-        name, whole = parts[-1], ".".join(parts).lower()
-        view = self.views.get(whole)
+        name, full_name = parts[-1], ".".join(parts).lower()
+        view = self.views.get(full_name)
         if view is not None:
             return view
-        if whole in self.targets:
+        if full_name in self.targets:
             hint = "aggregate the stream itself, or keep this job"
-            raise Refused("HDL-143", f"{whole} is what an earlier statement writes", hint, at)
-        if self.tables.setdefault(name.lower(), whole) != whole:
+            raise Refused("HDL-143", f"{full_name} is what an earlier statement writes", hint, at)
+        if self.tables.setdefault(name.lower(), full_name) != full_name:
             hint = "give one of the streams another name"
-            raise Refused("HDL-142", f"{self.tables[name.lower()]} and {whole} are two tables of one name", hint, at)
+            raise Refused(
+                "HDL-142", f"{self.tables[name.lower()]} and {full_name} are two tables of one name", hint, at
+            )
         return Relation(name)
 
     def _windowed(self, cut: CutWindow) -> Relation:
@@ -119,7 +122,7 @@ class Reader:
 
 
 _READ = ("expressions", "from_", "where", "group", "having", "with_", "order")
-"""What is read of a SELECT; its order is that of a table, so none."""
+"""Clauses of a SELECT that are read. A table has no order, so ORDER BY is not among them."""
 
 _REFUSED = {
     "joins": ("HDL-142", "a join", "a query reads one stream: join the tables in a job before"),
@@ -178,7 +181,7 @@ class _Select:
         if clause is None:
             return ()
         bound = self.binder.bind(clause.this)
-        if any(is_marker(found) for found in markers(bound)):
+        if any(is_marker(marked) for marked in markers(bound)):
             message = "a condition on the bounds of the window"
             raise Refused("HDL-145", message, "read the answers of the windows that you want", place_of(clause))
         return (bound,)
@@ -202,7 +205,7 @@ class _Select:
     # ------------------------------------------------------------------------------------- grouping
     def _grouping(self, group: exp.Group | None) -> Relation:
         aliased = {item.alias.lower(): item.this for item in self.tree.expressions if isinstance(item, exp.Alias)}
-        where = self._where()
+        conditions = self._where()
         keys = [list(part) for part in self._sets(group, aliased)]
         items, star = self._items()
         window = self.binder.window or self.source.window
@@ -219,10 +222,10 @@ class _Select:
         if having is not None and any(True for _ in markers(having)):
             raise Refused("HDL-145", "HAVING on the bounds of the window", "", place_of(clause or having))
         sets = tuple(tuple(key for key in part if not is_of_window(key)) for part in keys)
-        where = self.source.where + where
+        conditions = self.source.where + conditions
         grouped = Grouped(sets, (having,) if having is not None else (), self._ranked())
         answers = replace(self.source, items=items, star=False, window=window, windowed=False)
-        return replace(answers, where=where, grouped=grouped)
+        return replace(answers, where=conditions, grouped=grouped)
 
     def _sets(self, group: exp.Group | None, aliased: Mapping[str, exp.Expr]) -> list[tuple[exp.Expr, ...]]:
         """The sets of keys, bound: one, or those of GROUPING SETS, ROLLUP and CUBE."""
@@ -240,7 +243,7 @@ class _Select:
                 choices = _choices(part, inner)
                 if len(sets) * len(choices) > MOST_SETS:
                     raise Refused("HDL-310", f"more than {MOST_SETS} grouping sets", "write fewer", place_of(part))
-                sets = [(*taken, *choice) for taken in sets for choice in choices]
+                sets = [(*keys, *choice) for keys in sets for choice in choices]
             else:
                 plain.append(part)
         bound = {id(key): self._key(key, aliased) for key in [*plain, *(key for part in sets for key in part)]}
@@ -252,13 +255,15 @@ class _Select:
             item = items[int(key.name) - 1]
             return self.binder.bind(item.this if isinstance(item, exp.Alias) else item)
         if isinstance(key, exp.Column) and len(key.parts) == 1 and key.name.lower() in aliased:
-            meant = aliased[key.name.lower()]
+            expression = aliased[key.name.lower()]
             if not self._is_column(key.name.lower()):
-                return self.binder.bind(meant)
+                return self.binder.bind(expression)
         return self.binder.bind(key)
 
     def _is_column(self, name: str) -> bool:
-        """Whether the rows have a column of this name, as far as it is known; then GROUP BY means it, not an alias."""
+        """Return whether the rows have a column of this name, as far as is known; then GROUP BY refers to it, not to
+        an alias.
+        """
         used = (column for item in self.tree.expressions for column in item.find_all(exp.Column))
         return name in self.source.columns or (self.source.star and name in (column.name.lower() for column in used))
 
@@ -279,19 +284,19 @@ class _Select:
 
     def _kept(self, grouped: Grouped, where: exp.Expr) -> Grouped:
         """The groups that satisfy a condition: of the row's number the first ones, of all else a HAVING."""
-        rest: tuple[exp.Expr, ...] = ()
+        conditions: tuple[exp.Expr, ...] = ()
         for part in conjuncts(where):
             if not any(True for _ in markers(part)):
-                rest += (part,)
+                conditions += (part,)
             elif (top := _first_rows(part)) is not None and grouped.top is None:
                 grouped = replace(grouped, top=top)
             else:
                 hint = "write rownum <= 3"
                 raise Refused("HDL-143", "a condition on the number of a row", hint, place_of(self.tree.args["where"]))
-        if rest and grouped.ranked is not None:
+        if conditions and grouped.ranked is not None:
             hint = "filter the groups before they are numbered"
             raise Refused("HDL-143", "a condition behind the choice of the first rows", hint, place_of(self.tree))
-        return replace(grouped, having=grouped.having + rest)
+        return replace(grouped, having=grouped.having + conditions)
 
     def _rank(self, window: exp.Window) -> exp.Expr:
         name = function_of(window.this.name) if isinstance(window.this, exp.Anonymous) else ""
@@ -301,11 +306,11 @@ class _Select:
         return marker(RANK)
 
     def _ranked(self) -> exp.Ordered | None:
-        """What the rows of each window are numbered by, if they are."""
-        found = [node for item in self.tree.expressions for node in item.find_all(exp.Window)]
-        if len(found) > 1:
-            raise Refused("HDL-143", "rows are numbered twice", "", place_of(found[1]))
-        return self._order(found[0]) if found else None
+        """The order by which the rows of each window are numbered, if they are."""
+        window_nodes = [node for item in self.tree.expressions for node in item.find_all(exp.Window)]
+        if len(window_nodes) > 1:
+            raise Refused("HDL-143", "rows are numbered twice", "", place_of(window_nodes[1]))
+        return self._order(window_nodes[0]) if window_nodes else None
 
     def _order(self, window: exp.Window) -> exp.Ordered:
         parts = [self.binder.bind(part) for part in window.args.get("partition_by") or ()]

@@ -22,7 +22,7 @@ BOUNDS = {
     for name in GROUP_WINDOWS
     for suffix, bound in (("start", "start"), ("end", "end"), ("rowtime", "end"))
 }
-"""What Flink selects of a window in GROUP BY."""
+"""Bounds of a window that Flink selects in GROUP BY."""
 
 COLUMNS = {"window_start": "start", "window_end": "end", "window_time": "end"}
 """The columns that a windowing table function adds."""
@@ -63,7 +63,7 @@ def sliding(time: str, size: str, slide: str, offset: str, at: int) -> ImportedW
 
 
 def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
-    """Of Flink's TUMBLE, HOP and CUMULATE in FROM."""
+    """The window of Flink's TUMBLE, HOP and CUMULATE in FROM."""
     if cut.function == "session":
         raise session(cut.at)
     size, offset = cut.durations.get("size", ""), cut.durations.get("offset", "")
@@ -83,15 +83,16 @@ def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
 
 
 def of_call(call: exp.Anonymous, name: str) -> ImportedWindow:
-    """Of Spark's ``window(t, size[, slide[, start]])`` and Flink's ``TUMBLE(t, size)``, ``HOP(t, slide, size)``.
+    """The window of Spark's ``window(t, size[, slide[, start]])`` and Flink's ``TUMBLE(t, size)``, ``HOP(t, slide,
+    size)``.
 
-    The arguments are bound: the time has to be a column of the stream by now.
+    The arguments are bound: the time must be a column of the stream by now.
     """
-    at, (first, *rest) = place_of(call), call.expressions or [exp.Null()]
+    at, (first, *arguments) = place_of(call), call.expressions or [exp.Null()]
     if type(first) is not exp.Column:
         message = "the time of a window is computed, not a column of the stream"
         raise Refused("HDL-144", message, "declare the column as timestamp in streams.yaml", at)
-    durations = [_duration(argument, at) for argument in rest]
+    durations = [_duration(argument, at) for argument in arguments]
     if not 1 <= len(durations) <= 3:
         raise Refused("HDL-146", f"{name} takes a time and one to three durations", "", at)
     time = first.this.sql(dialect="spark")

@@ -25,14 +25,14 @@ from optimizer.language.words import Limits, check_characters
 
 
 class Dialect(StrEnum):
-    """Whose SQL a job is written in."""
+    """SQL dialect of a job."""
 
     spark = "spark"
     flink = "flink"
 
 
 LIMITS = replace(Limits(), bytes=64 << 10, tokens=8192, connectives=1024)
-"""Of one statement, which may be several queries' worth of views and subselects."""
+"""Limits of one statement, which may be several queries' worth of views and subselects."""
 
 LEFT_OUT = "HDL-140"
 """The code of what a job has and no query needs: a warning."""
@@ -108,7 +108,7 @@ def _check_token(token: Token) -> None:
 
 
 def closing(tokens: Sequence[Token], opened: int) -> int:
-    """Where the parenthesis closes that opens at an index."""
+    """Index of the parenthesis that closes the one at ``opened``."""
     depth = 0
     for at in range(opened, len(tokens)):
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(tokens[at].token_type, 0)
@@ -120,26 +120,26 @@ def closing(tokens: Sequence[Token], opened: int) -> int:
 # --------------------------------------------------------------------------------- windows in FROM
 def cut_windows(tokens: list[Token]) -> tuple[list[Token], list[CutWindow]]:
     """The words with a plain name (:func:`cut_number`) for every windowing table function, and these functions."""
-    kept: list[Token] = []
+    remaining: list[Token] = []
     windows: list[CutWindow] = []
     at = 0
     while at < len(tokens):
         inner = at + 2 if _is(tokens, at, TokenType.TABLE) and _is(tokens, at + 1, TokenType.L_PAREN) else at
         if not _is_window_table(tokens, inner):
-            kept.append(tokens[at])
+            remaining.append(tokens[at])
             at += 1
             continue
         end = closing(tokens, inner + 1)
         windows.append(_window_table(tokens[inner], tokens[inner + 2 : end]))
-        kept.append(_word(tokens[inner], f"{_MARK}{len(windows) - 1}"))
+        remaining.append(_word(tokens[inner], f"{_MARK}{len(windows) - 1}"))
         if inner != at and not _is(tokens, end + 1, TokenType.R_PAREN):
             raise Refused("HDL-146", "TABLE( ) holds one windowing function", "", tokens[at].start)
         at = end + 1 + (inner != at)
-    return kept, windows
+    return remaining, windows
 
 
 def cut_number(name: str, quoted: bool) -> int | None:
-    """Which of the windows that were cut out a table's name stands for; None for a name that was written."""
+    """Index of the cut window that a table's name stands for; None for a name that was written."""
     return int(name[1:]) if name.startswith(_MARK) and name[1:].isdecimal() and not quoted else None
 
 
@@ -222,7 +222,7 @@ def _rewritten(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _respelled(name: str, token: Token, inside: list[Token]) -> list[Token]:
-    """The call of a function with a syntax of its own, as a plain call."""
+    """Respell a function with a special syntax as a plain call."""
     opened, closed = _word(token, "(", TokenType.L_PAREN), _word(token, ")", TokenType.R_PAREN)
     comma = _word(token, ",", TokenType.COMMA)
     if name == "try_cast":
@@ -244,11 +244,11 @@ def _opaque(tokens: Sequence[Token]) -> list[Token]:
         callable_ = names or token.token_type in Spark.Parser.FUNC_TOKENS
         behind = before.token_type if before is not None else None
         is_type = token.token_type in Spark.Parser.TYPE_TOKENS and behind in _BEFORE_TYPE
-        kept = token.text.lower() in _AS_THEY_ARE or token.text.startswith(_MARK) or is_type
+        is_unchanged = token.text.lower() in _AS_THEY_ARE or token.text.startswith(_MARK) or is_type
         subquery = token.token_type in Spark.Parser.SUBQUERY_PREDICATES and behind in _TAKES_SUBQUERY
         operator = token.token_type in _OPERATORS
-        named = before is not None and before.token_type in (TokenType.WITH, TokenType.TABLE, TokenType.VIEW)
-        if called and callable_ and not (kept or subquery or operator or named):
+        is_defined = before is not None and before.token_type in (TokenType.WITH, TokenType.TABLE, TokenType.VIEW)
+        if called and callable_ and not (is_unchanged or subquery or operator or is_defined):
             token = _word(token, _MARK + token.text)
         elif token.token_type == TokenType.WINDOW:
             token = _word(token, token.text)
@@ -264,7 +264,9 @@ def function_of(name: str) -> str:
 # ----------------------------------------------------------------------------------------- statements
 @dataclass(frozen=True)
 class Head:
-    """What stands before a query: where its rows go, by the parts of a name (none: nowhere), and under which names."""
+    """The words before a query: the table that receives its rows, by the parts of its name (empty: none), and column
+    names.
+    """
 
     parts: tuple[str, ...]
     columns: tuple[str, ...]
@@ -283,7 +285,7 @@ _IGNORED = (
 
 
 def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
-    """What is done with a statement's query, and the query's words. Raises HDL-140 for a statement without a query."""
+    """Split a statement into its head and the words of its query. Raises HDL-140 for a statement without a query."""
     words = [token.text.upper() for token in tokens[:12]]
     first = words[0] if words else ""
     begin = _query(tokens) if first in ("INSERT", "CREATE") else None
@@ -305,7 +307,7 @@ def _hint(words: Sequence[str]) -> str:
 
 
 def _query(tokens: Sequence[Token]) -> int | None:
-    """Where the query begins: the first SELECT or WITH outside parentheses, behind AS for CREATE."""
+    """Index at which the query begins: the first SELECT or WITH outside parentheses, after AS for CREATE."""
     depth = 0
     creates = tokens[0].text.upper() == "CREATE"
     for at, token in enumerate(tokens):
@@ -348,16 +350,16 @@ _STATEMENT_SET = re.compile(r"\s*(EXECUTE\s+STATEMENT\s+SET(\s+BEGIN\b)?|BEGIN\s
 
 
 def without_statement_set(text: str) -> str:
-    """The text with Flink's ``EXECUTE STATEMENT SET BEGIN`` blanked: its statements stand for themselves."""
-    found = _STATEMENT_SET.match(text)
+    """The text with Flink's ``EXECUTE STATEMENT SET BEGIN`` blanked, so that its statements are read one by one."""
+    match = _STATEMENT_SET.match(text)
     if text.strip().upper() == "END":
         return ""
-    return " " * found.end() + text[found.end() :] if found else text
+    return " " * match.end() + text[match.end() :] if match else text
 
 
 def places(tokens: Sequence[Token]) -> dict[str, int]:
-    """Where each word stands first, by the word in lower case."""
-    found: dict[str, int] = {}
+    """Offset of the first occurrence of each word, by the word in lower case."""
+    offsets: dict[str, int] = {}
     for token in tokens:
-        found.setdefault(token.text.lower(), token.start)
-    return found
+        offsets.setdefault(token.text.lower(), token.start)
+    return offsets

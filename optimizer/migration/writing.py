@@ -36,10 +36,10 @@ def written_queries(relation: Relation, name: str, dialect: Dialect) -> Iterator
     if grouped.ranked is not None and grouped.top is None:
         raise Refused("HDL-143", "rows are numbered, and all of them are kept", "leave row_number() out, or filter it")
     for keys in grouped.sets:
-        others = [key for part in grouped.sets for key in part if key not in keys]
+        other_keys = [key for part in grouped.sets for key in part if key not in keys]
         suffix = "" if len(grouped.sets) == 1 else "_" + ("_".join(map(_plain_name, keys)) or "all")
         single = replace(grouped, sets=(keys,))
-        yield _written(replace(relation, grouped=single), f"{name}{suffix}"[:128], others, dialect)
+        yield _written(replace(relation, grouped=single), f"{name}{suffix}"[:128], other_keys, dialect)
 
 
 def _all(conditions: Sequence[exp.Expr], dialect: Dialect) -> str:
@@ -82,7 +82,7 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
 
 
 def _is_own(node: exp.Expr) -> bool:
-    """Whether a column is what every answer has, or the number of a row."""
+    """Return whether a column is one that every answer has, or the number of a row."""
     return is_of_window(node) or is_marker(node, RANK)
 
 
@@ -160,7 +160,9 @@ def _cast(cast: exp.Cast) -> str:
 
 
 def differences(written: WrittenQuery, dialect: Dialect, fractional: frozenset[str]) -> Iterator[str]:
-    """What a query's text means otherwise than it did. ``fractional``: columns that hold no whole numbers."""
+    """Differences between the query's meaning here and in its dialect. ``fractional``: columns that are not
+    integers.
+    """
     calls = {function_of(call.name) for part in written.parts for call in part.find_all(exp.Anonymous)}
     names = {"first_value": "first", "last_value": "last"}
     if by_time := sorted({names.get(name, name) for name in calls} & BY_TIME):
