@@ -1,4 +1,4 @@
-"""What each query and each tree of a plan costs: the books behind its pages and the savings of owners."""
+"""Accounts of a plan: the cost of each query and each tree, for the plan's pages and the savings of owners."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from optimizer.workload.values import ACQ, Window
 
 @dataclass(frozen=True)
 class Account:
-    """What one query costs per second, in the plan's unit: in a tree of its own, and here.
+    """Cost of one query per second, in the plan's unit: in a tree of its own (``alone``), and in its tree (``here``).
 
-    Here a query pays for the fragments that its own windows combine and for its answers; what is left, one pass over
-    the stream above all, is paid in equal parts by the tree's queries, or those of a synopsis where each pays by
-    itself (:mod:`optimizer.plan.prices`). So the parts add up to the plan's cost (what it would cost less without one
-    query is :func:`optimizer.plan.explain`'s).
+    ``here``: the query pays for the fragments that its own windows combine, and for its answers. The remaining cost
+    is mostly one pass over the stream. The tree's queries pay it in equal parts, or the queries of a synopsis if
+    each synopsis pays by itself (:mod:`optimizer.plan.prices`). So the parts add up to the plan's cost.
+    (:func:`optimizer.plan.explain` returns the cost that the plan would save without a query.)
     """
 
     query: ACQ
@@ -29,26 +29,28 @@ class Account:
 def accounts(plan: SharingPlan) -> list[Account]:
     """The account of every query, by tree. The sum of ``here`` is the plan's cost, of ``alone`` No Share's."""
     known: dict[tuple[str, Window], Fraction] = {}
-    found = []
+    query_accounts = []
     for tree, cost in zip(plan.trees, plan.tree_costs, strict=True):
         rate = plan.rate(tree.stream)
         parts = payers(tree.queries, plan.model, plan.together)
-        here: dict[str, Fraction] = {}
+        paid_by_name: dict[str, Fraction] = {}
         for part in parts:
             queries = [tree.queries[number] for number in part]
-            one = len(parts) == 1
-            edges = tree.edge_rate if one else replace(tree, queries=tuple(queries)).edge_rate
-            whole = cost if one else tree_cost(queries, rate, plan.model, plan.together)
+            is_single_part = len(parts) == 1
+            edges = tree.edge_rate if is_single_part else replace(tree, queries=tuple(queries)).edge_rate
+            part_cost = cost if is_single_part else tree_cost(queries, rate, plan.model, plan.together)
             own = {query.name: edges * plan.model.weight(query) + plan.model.constant(query) for query in queries}
-            rest = (whole - sum(own.values())) / len(own)
-            here |= {name: paid + rest for name, paid in own.items()}
+            common_share = (part_cost - sum(own.values())) / len(own)
+            paid_by_name |= {name: paid + common_share for name, paid in own.items()}
         # nothing, but where edges are bounded: more can be counted of less
-        left = (cost - sum(here.values())) / len(here)
+        remainder = (cost - sum(paid_by_name.values())) / len(paid_by_name)
         for query in tree.queries:
             if (tree.stream, query.window) not in known:
                 known[tree.stream, query.window] = tree_cost([query], rate, plan.model)
-            found.append(Account(query, tree.id, known[tree.stream, query.window], here[query.name] + left))
-    return found
+            query_accounts.append(
+                Account(query, tree.id, known[tree.stream, query.window], paid_by_name[query.name] + remainder)
+            )
+    return query_accounts
 
 
 def dearest(plan: SharingPlan, most: int) -> list[tuple[ExecutionTree, Fraction]]:

@@ -33,7 +33,7 @@ REWRITTEN = 200
 """Most windows that are also planned by rewriting: quadratic, a fraction of a second."""
 
 SHOWN = 20
-"""Most bad rows that are told one by one."""
+"""Largest number of bad rows that are reported one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Windows:
 def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
     """Read a CSV file with columns ``range`` and ``slide`` in seconds (decimals down to a microsecond).
 
-    Rows that are no window are left out and reported; empty lines are no rows. Raises HeddleError HDL-111 (no such
+    Rows that are no window are skipped and reported. Empty lines are no rows. Raises HeddleError HDL-111 (no such
     file), HDL-117 (not such a CSV file) and HDL-113 (no usable row).
     """
     import pyarrow as pa
@@ -91,11 +91,11 @@ def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
     skipped = lines[empty]
     good = (ranges > 0) & (slides > 0)
     bad = dict.fromkeys(torn, -1) | {int(lines[at]): int(at) for at in np.flatnonzero(~good & ~empty)}
-    found = []
+    diagnostics = []
     for line in sorted(bad)[:SHOWN]:
         at = bad[line]
         values = [_shown(column[at].as_py()) for column in cells] if at >= 0 else []
-        found.append(
+        diagnostics.append(
             Diagnostic(
                 "HDL-118",
                 f"row {line - 2 - int(np.searchsorted(skipped, line))} is no window: "
@@ -106,12 +106,14 @@ def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
             )
         )
     if len(bad) > SHOWN:
-        found.append(Diagnostic("HDL-118", f"and {len(bad) - SHOWN:,} more rows of {path} are no windows", "left out"))
+        diagnostics.append(
+            Diagnostic("HDL-118", f"and {len(bad) - SHOWN:,} more rows of {path} are no windows", "left out")
+        )
     if not good.any():
-        told = "; ".join(one.message for one in found)
-        raise HeddleError("HDL-113", f"there is no usable row in {path}" + (f": {told}" if told else ""))
+        messages = "; ".join(diagnostic.message for diagnostic in diagnostics)
+        raise HeddleError("HDL-113", f"there is no usable row in {path}" + (f": {messages}" if messages else ""))
     rows = lines - 2 - np.searchsorted(skipped, lines)
-    return Windows(rows[good], ranges[good], slides[good]), found
+    return Windows(rows[good], ranges[good], slides[good]), diagnostics
 
 
 def _shown(value: Any) -> str:
@@ -131,9 +133,9 @@ def _microseconds(column: Any) -> NDArray[np.int64]:
     if pa.types.is_floating(column.type):
         values = pc.fill_null(column, 0.0).to_numpy()
         values = np.where(np.isfinite(values) & (values > 0) & (values <= LONGEST), values, 0.0)
-        whole = np.rint(values * SECOND).astype(np.int64)
+        microseconds = np.rint(values * SECOND).astype(np.int64)
         # a decimal of a microsecond comes back to the same double
-        return np.where(whole / SECOND == values, whole, 0)
+        return np.where(microseconds / SECOND == values, microseconds, 0)
     return np.array([_text_microseconds(text) for text in column.to_pylist()], dtype=np.int64)
 
 
@@ -187,7 +189,10 @@ class WindowPlan:
         return factor_windows(windows.ranges.tolist(), windows.slides.tolist(), self.rate).cost
 
     def to_json(self, summary: bool = False) -> dict[str, Any]:
-        """As :func:`optimizer.plan.export.to_json`; queries are row numbers as text. ``summary`` leaves them out."""
+        """Return the plan as :func:`optimizer.plan.export.to_json` does; queries are row numbers as text.
+
+        ``summary`` omits the queries.
+        """
         search = self.search
         inexact = [
             f"windows-{n}" for n, (_, at) in enumerate(self.trees, 1) if search.bounds[at][0] != search.bounds[at][1]
@@ -230,11 +235,11 @@ class WindowPlan:
         return tree_facts(composite, self.search.bounds[at], overlap, self.search.costs[at])
 
     def _overlap(self, members: NDArray[np.int64]) -> Fraction:
-        whole, inner = np.divmod(self.windows.ranges[members], self.windows.slides[members])
-        slides, where = np.unique(self.windows.slides[members], return_inverse=True)
+        full_slides, inner = np.divmod(self.windows.ranges[members], self.windows.slides[members])
+        slides, slide_index = np.unique(self.windows.slides[members], return_inverse=True)
         # sums of seconds fit: a million inner parts below 10^15 microseconds each
-        parts = [int(inner[where == n].astype(object).sum()) for n in range(len(slides))]
-        total = int(whole.astype(object).sum())
+        parts = [int(inner[slide_index == n].astype(object).sum()) for n in range(len(slides))]
+        total = int(full_slides.astype(object).sum())
         return total + sum((Fraction(part, int(slide)) for part, slide in zip(parts, slides, strict=True)), Fraction(0))
 
 
@@ -250,7 +255,7 @@ def plan_windows(
     counter: str = "auto",
     seconds: float = SECONDS,
 ) -> WindowPlan:
-    """The sharing plan of bare windows over one stream.
+    """Plan how bare windows over one stream are shared.
 
     Parameters
     ----------
@@ -261,7 +266,7 @@ def plan_windows(
     algorithm, counter, seconds
         As in :func:`optimizer.plan.builder.build_plan`.
     model
-        A cost model; the paper's when left out.
+        A cost model. Default: the paper's.
 
     Raises
     ------
@@ -278,5 +283,5 @@ def plan_windows(
             windows.ranges, windows.slides, rate, chosen, collapse=collapse, counter=counter
         )
 
-    found = find(problem_of, algorithm, seconds)
-    return WindowPlan(windows, algorithm, chosen, rate, found, time.process_time() - started)
+    search_result = find(problem_of, algorithm, seconds)
+    return WindowPlan(windows, algorithm, chosen, rate, search_result, time.process_time() - started)

@@ -1,4 +1,4 @@
-"""From a workload and rates to its sharing plan: domains, search, synopses, schedules."""
+"""Build the sharing plan of a workload and its rates: domains, search, synopses, schedules."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def build_plan(
     profiles: Mapping[str, Profile] | None = None,
     sharing: Iterable[Sequence[str]] = (),
 ) -> SharingPlan:
-    """Plan each stream of a workload on its own.
+    """Plan each stream of a workload separately.
 
     Parameters
     ----------
     workload
-        Registered queries. Streams that none of them reads are left out of the plan.
+        Registered queries. The plan has only the streams that they read.
     rates
         Tuples per second (>= 0) by stream name; every stream that is read needs one.
     algorithm
@@ -49,14 +49,14 @@ def build_plan(
     seconds
         CPU seconds that ``best`` may spend on improving the plan of each stream.
     previous, tolerance
-        The plan in force. What it becomes when queries join and leave is kept, with as few queries changing trees as
-        Incremental Weave Share moves, if it costs at most ``1 + tolerance`` times the plan from scratch.
+        The plan in force. When queries join and leave, Incremental Weave Share evolves it and moves few queries to
+        other trees. The evolved plan is kept if it costs at most ``1 + tolerance`` times the plan from scratch.
     profiles
-        A sample of each stream's events by its name: what different filters and group-bys have in common is measured
-        on it, and how many groups a fragment has where the model does not know it. Without one every filter and
-        group-by has a synopsis of its own, and a fragment counts as one row (:attr:`SharingPlan.blind`).
+        A sample of each stream's events by its name. It measures how much different filters and group-bys have in
+        common, and the groups per fragment if the model does not know them. Without a sample every filter and
+        group-by has a separate synopsis, and a fragment counts as one row (:attr:`SharingPlan.blind`).
     sharing
-        Names of queries that share a synopsis or have one of their own, to be kept as those of ``previous`` are
+        Names of queries that share a synopsis or have a separate one, kept as those of ``previous`` are
         (:attr:`optimizer.plan.definition.SharingPlan.synopses_by_name`).
 
     Raises
@@ -111,30 +111,39 @@ def build_plan(
 def _together(
     model: CostModel, workload: Workload, profiles: Mapping[str, Profile], known: Sequence[Sequence[str]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Which queries share a synopsis wherever they are in one tree, where queries pay by synopsis. Else what is known,
-    and every tree chooses."""
-    found: list[tuple[str, ...]] = []
+    """Names of the queries that share a synopsis whenever they are in one tree, if queries pay by synopsis.
+
+    Otherwise the groups that are known already; every tree chooses its own.
+    """
+    name_groups: list[tuple[str, ...]] = []
     for stream in workload.streams:
         queries = [query for query in workload.queries_of(stream.name) if pays_by_synopsis(model, query)]
-        found += choose(profiles.get(stream.name), queries, model.coefficients, known)
-    return tuple(found) if model.name == "measured" else tuple(names for names in map(tuple, known) if len(names) > 1)
+        name_groups += choose(profiles.get(stream.name), queries, model.coefficients, known)
+    return (
+        tuple(name_groups)
+        if model.name == "measured"
+        else tuple(names for names in map(tuple, known) if len(names) > 1)
+    )
 
 
 def _informed(
     model: CostModel, workload: Workload, profiles: Mapping[str, Profile], together: Iterable[Sequence[str]]
 ) -> CostModel:
     """The model, with the groups a fragment of streams of which it knows none as their samples have them."""
-    found = dict(model.groups_per_fragment)
+    known = dict(model.groups_per_fragment)
     for name, profile in profiles.items() if model.name == "measured" else ():
         queries = [query for query in workload.queries_of(name) if query.kind.shares_synopses]
-        if name not in found and queries and (groups := groups_per_fragment(profile, queries, together)) is not None:
-            found[name] = Fraction(round(groups, 3)).limit_denominator(1000)
-    return replace(model, groups_per_fragment=tuple(sorted(found.items())))
+        if name not in known and queries and (groups := groups_per_fragment(profile, queries, together)) is not None:
+            known[name] = Fraction(round(groups, 3)).limit_denominator(1000)
+    return replace(model, groups_per_fragment=tuple(sorted(known.items())))
 
 
 class _Planning(NamedTuple):
-    """What :func:`build_plan` was asked for; ``within``: the tolerance as a fraction; ``together``: names of queries
-    that share a synopsis; ``known``: those that did before, and each that had one of its own."""
+    """Arguments of :func:`build_plan`.
+
+    ``within``: the tolerance as a fraction. ``together``: names of queries that share a synopsis. ``known``: names
+    of queries that shared one before, and of each query that had a separate one.
+    """
 
     algorithm: str
     model: CostModel
@@ -154,8 +163,10 @@ class _Planning(NamedTuple):
 
 
 class _DomainPlan(NamedTuple):
-    """The plan of one domain: its trees, their costs, and what the search found for each part of its queries that pays
-    together; ``inexact``: what was bounded, not counted."""
+    """Plan of one domain: its trees, their costs, and a search result for each part of its queries that pays together.
+
+    ``inexact``: names of costs that are bounded, not counted.
+    """
 
     stream: str
     trees: tuple[ExecutionTree, ...]
@@ -205,13 +216,13 @@ def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate:
     together = [[piece] for piece in pieces] if planning.algorithm == "no-share" else _in_trees(pieces)
     order = sorted((sorted(i for piece in tree for i in piece.members), tree) for tree in together)
     for number, (members, tree) in enumerate(order, start=first):
-        found = _tree(planning, f"{stream}-{number}", tuple(queries[i] for i in members), rate)
+        execution_tree = _tree(planning, f"{stream}-{number}", tuple(queries[i] for i in members), rate)
         if len(tree) == 1:
             # what the search has counted is not counted again
-            found.__dict__["edge_bounds"] = tree[0].bounds
-        trees.append(found)
+            execution_tree.__dict__["edge_bounds"] = tree[0].bounds
+        trees.append(execution_tree)
         costs.append(sum((piece.cost for piece in tree), Fraction(0)))
-        inexact += [found.id] if any(low != high for piece in tree for low, high in [piece.bounds]) else []
+        inexact += [execution_tree.id] if any(low != high for piece in tree for low, high in [piece.bounds]) else []
     inexact += [name for result in results for name in result.inexact]
     return _DomainPlan(stream, tuple(trees), tuple(costs), results, tuple(inexact))
 
@@ -246,34 +257,36 @@ def _tree(planning: _Planning, name: str, queries: tuple[ACQ, ...], rate: Fracti
 
 def _domains(workload: Workload) -> list[tuple[Stream, list[ACQ]]]:
     """Queries that may share fragments: of one stream and one :attr:`ACQ.domain`."""
-    found: list[tuple[Stream, list[ACQ]]] = []
+    domains: list[tuple[Stream, list[ACQ]]] = []
     for stream in workload.streams:
         kinds: dict[object, list[ACQ]] = {}
         for query in workload.queries_of(stream.name):
             kinds.setdefault(query.domain, []).append(query)
-        found += [(stream, queries) for queries in kinds.values()]
-    return found
+        domains += [(stream, queries) for queries in kinds.values()]
+    return domains
 
 
 def _earlier_trees(previous: SharingPlan | None, stream: str, queries: Sequence[ACQ]) -> dict[int, str]:
     """The earlier tree of each query that had one and still has the same window."""
     if previous is None:
         return {}
-    held = {
+    earlier_trees = {
         query.name: (query.window, tree.id)
         for tree in previous.trees
         if tree.stream == stream
         for query in tree.queries
     }
     return {
-        number: held[query.name][1]
+        number: earlier_trees[query.name][1]
         for number, query in enumerate(queries)
-        if query.name in held and held[query.name][0] == query.window
+        if query.name in earlier_trees and earlier_trees[query.name][0] == query.window
     }
 
 
 def _rate(rates: Mapping[str, Fraction], stream: str) -> Fraction:
     if stream not in rates or rates[stream] < 0:
-        given = f"{rates[stream]} tuples/s" if stream in rates else "no rate"
-        raise HeddleError("HDL-450", f"stream {stream} has {given}: a plan needs a rate of at least 0", "give --rate")
+        rate_text = f"{rates[stream]} tuples/s" if stream in rates else "no rate"
+        raise HeddleError(
+            "HDL-450", f"stream {stream} has {rate_text}: a plan needs a rate of at least 0", "give --rate"
+        )
     return Fraction(rates[stream])

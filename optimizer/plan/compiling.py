@@ -57,7 +57,7 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
 
 
 def main() -> None:
-    """Compile all kernels, in two processes, and say how long it took."""
+    """Compile all kernels in two processes, and print how long it took."""
     print("compiling kernels (once, a minute or two) ...", end=" ", flush=True)
     begin = time.monotonic()
     # what these have in common is little

@@ -28,10 +28,10 @@ from optimizer.workload.window_kinds import WindowKind
 
 
 def decision(schedule: Schedule) -> object:
-    """What of a schedule is decided, as JSON data: neither costs nor rates, which wander."""
-    told = schedule.to_json()
+    """Decisions of a schedule as JSON data, without its costs and rates, which fluctuate."""
+    fields = schedule.to_json()
     groups = [[(each.period, each.queries) for each in group.subgroups] for group in schedule.groups]
-    return [told["step"], groups, told["cycles"]]
+    return [fields["step"], groups, fields["cycles"]]
 
 
 # composite slides and exact costs have as many digits as they have
@@ -111,7 +111,7 @@ class ExecutionTree:
 
     @cached_property
     def fragments(self) -> Fragments:
-        """Where the tree cuts time, or rows."""
+        """Cuts of the tree in time, or in rows."""
         return Fragments.of(self.windows)
 
     def of_synopsis(self, query: ACQ) -> ExecutionTree:
@@ -120,33 +120,33 @@ class ExecutionTree:
             return self
         family = query.filter, query.group_by
         with_it = [names for names in self.together if query.name in names]
-        mine = tuple(
+        queries = tuple(
             other
             for other in self.queries
             if (other.filter, other.group_by) == family or any(other.name in names for names in with_it)
         )
-        return self if mine == self.queries else replace(self, queries=mine, together=tuple(with_it))
+        return self if queries == self.queries else replace(self, queries=queries, together=tuple(with_it))
 
     def stored_synopses(self, stream: Stream) -> list[Synopsis]:
         """Every synopsis that may be stored for its queries: as it is now, as earlier versions stored it, and what
         numbers the rows of windows of rows."""
-        made = synopses_of(stream, self.queries, self.together)
+        synopses = synopses_of(stream, self.queries, self.together)
         counts = [counts_of(stream, self.per or ())] if self.kind.counts_rows else []
-        return [*made, *(former_of(synopsis, queries) for synopsis, queries in made.items()), *counts]
+        return [*synopses, *(former_of(synopsis, queries) for synopsis, queries in synopses.items()), *counts]
 
     @property
     def sequences(self) -> tuple[SequenceSharing, ...]:
-        """What its event sequences share in a run; empty if its queries match no patterns."""
+        """Sharing of its event sequences in a run; empty if its queries match no patterns."""
         return sequence_sharing(self.queries) if self.kind.matches_patterns else ()
 
     @property
     def per(self) -> tuple[str, ...] | None:
-        """How its rows are counted (:class:`optimizer.workload.values.Window`); None for windows of time."""
+        """Columns that count its rows (:class:`optimizer.workload.values.Window`); None for windows of time."""
         return self.queries[0].window.per
 
     @property
     def kind(self) -> WindowKind:
-        """What the windows of all of its queries are made of."""
+        """Kind of window that all of its queries have."""
         return self.queries[0].kind
 
 
@@ -171,21 +171,22 @@ class SharingPlan:
     tree_costs
         Cost of each of ``trees``.
     no_share, shared, weave_share
-        Costs of the baseline plans; ``weave_share`` is None where it was not computed.
+        Costs of the baseline plans; ``weave_share`` is None if it was not computed.
     optimal
-        Is it proven that no plan is cheaper?
+        Whether it is proven that no plan is cheaper.
     upper_bounds
-        Names of trees and baselines with more edges than can be counted exactly: their costs are certified upper
-        bounds, and no decision of the search relied on less.
+        Names of trees and baselines with more edges than can be counted exactly. Their costs are certified upper
+        bounds, and no decision of the search relied on anything weaker.
     distinct_edge_sets
         Summed over the streams.
     from_scratch
-        Cost of the plan from scratch, which is dearer to switch to where this one was kept (None: not known).
+        Cost of the plan from scratch, which is more expensive to switch to if this plan was kept (None: not known).
     schedules
-        When queries with a refresh bound are answered, by the steps of their streams (:mod:`optimizer.plan.schedules`).
+        Instants at which queries with a refresh bound are answered, by the steps of their streams
+        (:mod:`optimizer.plan.schedules`).
     lower_bound
-        What every plan of the workload costs at least (:mod:`optimizer.search.lower_bound`). None: not known, of
-        more distinct edge sets than it is computed for.
+        Least cost of any plan of the workload (:mod:`optimizer.search.lower_bound`). None: not known, because there
+        are more distinct edge sets than it is computed for.
     """
 
     trees: tuple[ExecutionTree, ...]
@@ -212,15 +213,15 @@ class SharingPlan:
     def synopses(self, stream: str | None = None) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
         """The synopses of every tree (of one stream), each with the queries that it answers, in the trees' order."""
         return [
-            found
+            pair
             for tree in self.trees
             if stream is None or tree.stream == stream
-            for found in synopses_of(self.workload.stream(tree.stream), tree.queries, tree.together).items()
+            for pair in synopses_of(self.workload.stream(tree.stream), tree.queries, tree.together).items()
         ]
 
     @property
     def cost(self) -> Fraction:
-        """Cost of the whole plan per second."""
+        """Cost of the plan per second."""
         return sum(self.tree_costs, Fraction(0))
 
     @property
@@ -229,10 +230,10 @@ class SharingPlan:
 
     @property
     def baselines(self) -> dict[str, Fraction | None]:
-        """What the same workload would cost otherwise, by the name of the way; None: not known."""
+        """Costs of other plans for the same workload, by the name of the baseline; None: not known."""
         known = {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
-        kept = self.from_scratch is not None and self.from_scratch != self.cost
-        return known | ({"from_scratch": self.from_scratch} if kept else {})
+        is_kept = self.from_scratch is not None and self.from_scratch != self.cost
+        return known | ({"from_scratch": self.from_scratch} if is_kept else {})
 
     @property
     def together(self) -> tuple[tuple[str, ...], ...]:
@@ -241,10 +242,10 @@ class SharingPlan:
 
     @property
     def synopses_by_name(self) -> tuple[tuple[str, ...], ...]:
-        """As :attr:`together`, and each query whose filter and group-by have a synopsis of their own."""
-        named = {name for names in self.together for name in names}
+        """Names as in :attr:`together`, and each query whose filter and group-by have a separate synopsis."""
+        shared_names = {name for names in self.together for name in names}
         alone = (query.name for tree in self.trees for query in tree.queries if query.kind.shares_synopses)
-        return (*self.together, *((name,) for name in alone if name not in named))
+        return (*self.together, *((name,) for name in alone if name not in shared_names))
 
     @property
     def blind(self) -> tuple[str, ...]:
@@ -291,8 +292,8 @@ class SharingPlan:
             for tree in self.trees
         ]
         streams = values.to_json(self.workload.streams)
-        told = [trees, streams, self.workload.fingerprint, self.algorithm, self.model.name]
-        return values.digest([*told, *([decision(one) for one in self.schedules],) * bool(self.schedules)])
+        fields = [trees, streams, self.workload.fingerprint, self.algorithm, self.model.name]
+        return values.digest([*fields, *([decision(schedule) for schedule in self.schedules],) * bool(self.schedules)])
 
 
 def check_partition(workload: Workload, trees: Iterable[ExecutionTree]) -> None:
@@ -313,10 +314,10 @@ def check_partition(workload: Workload, trees: Iterable[ExecutionTree]) -> None:
             if query.name in placed:
                 raise ValueError(f"query {query.name} is in two trees")
             placed[query.name] = query
-    wanted = {query.name: query for query in workload.queries}
-    if missing := wanted.keys() - placed.keys():
+    expected = {query.name: query for query in workload.queries}
+    if missing := expected.keys() - placed.keys():
         raise ValueError(f"queries in no tree: {sorted(missing)}")
-    if unknown := placed.keys() - wanted.keys():
+    if unknown := placed.keys() - expected.keys():
         raise ValueError(f"queries that the workload does not have: {sorted(unknown)}")
-    if changed := [name for name in sorted(wanted) if wanted[name] != placed[name]]:
+    if changed := [name for name in sorted(expected) if expected[name] != placed[name]]:
         raise ValueError(f"queries that differ from the workload's: {changed}")

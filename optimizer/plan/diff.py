@@ -1,4 +1,4 @@
-"""What changed from one plan to the next: queries, trees, costs, partials that stay valid."""
+"""Compare two plans: queries, trees, costs, partials that stay valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optimizer.workload.values import ACQ, Window
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """What a new plan changes, and what of the stored partial aggregates stays good for it.
+    """Changes from an old plan to a new one, and the stored partial aggregates that stay valid.
 
     Trees of both plans are matched by the queries that they have in common, since tree numbers shift when
     queries come and go.
@@ -26,11 +26,12 @@ class PlanDiff:
     Attributes
     ----------
     added, removed, changed
-        Names of queries; ``changed`` are those of another definition.
+        Names of queries; ``changed`` are those with another definition.
     what
-        What of each of ``changed`` is another, see :func:`what_changed`.
+        The parts of each of ``changed`` that differ, see :func:`what_changed`.
     streams
-        Streams that queries of both plans read and that are declared otherwise now, and what of them: "trades (path)".
+        Streams that queries of both plans read and whose declaration changed, with the changed parts: "trades
+        (path)".
     moved
         (query, old tree, new tree) of queries in both plans whose trees do not match.
     trees
@@ -38,18 +39,19 @@ class PlanDiff:
     cost
         Of the old plan and of the new one.
     reused, built
-        Synopses of the new plan that the old one has, too (what is stored of them stays valid), and those
-        that it has not, and for which events are read.
+        Number of synopses of the new plan that the old plan has too (their stored partials stay valid), and of
+        those that it lacks and for which events are read.
     derived
-        Synopses of the new plan that are made of stored rows of the old one's, without an event.
+        Number of synopses of the new plan that are made from stored rows of the old plan's, without reading an
+        event.
     rebuilt
         (query, reason, windows) of each query that a synopsis of the second kind answers: the next run reads
-        history again for it, back to the start of its earliest window. ``windows``: how many of its windows
-        overlap, ceil(range / slide); so many answers of a group cannot be had from stored partials.
+        its history again, back to the start of its earliest window. ``windows``: the number of its windows that
+        overlap, ceil(range / slide); stored partials cannot give this number of answers per group.
     sequences
-        What changes in what event sequences share, for each filter and group-by that has queries in both plans.
+        Changes in the sharing of event sequences, for each filter and group-by that has queries in both plans.
     refreshes
-        Which queries with a refresh bound are answered in another rhythm, in words.
+        Queries with a refresh bound whose rhythm changes, in words.
     """
 
     added: tuple[str, ...]
@@ -71,8 +73,8 @@ class PlanDiff:
     def is_empty(self) -> bool:
         """Same queries in the same trees (costs may differ: rates do)."""
         regrouped = any(not old or not new for old, new, _, _ in self.trees)
-        others = self.added or self.removed or self.changed or self.moved or self.refreshes or self.streams
-        return not (others or regrouped)
+        other_changes = self.added or self.removed or self.changed or self.moved or self.refreshes or self.streams
+        return not (other_changes or regrouped)
 
     def to_json(self) -> dict[str, Any]:
         """The change as ``heddle diff --json`` prints it."""
@@ -87,7 +89,7 @@ class PlanDiff:
                 for old, new, before, after in self.trees
             ],
             "cost": {"old": self.cost[0], "new": self.cost[1]},
-            **({"sequences": [asdict(one) for one in self.sequences]} if self.sequences else {}),
+            **({"sequences": [asdict(change) for change in self.sequences]} if self.sequences else {}),
             **({"refreshes": list(self.refreshes)} if self.refreshes else {}),
             **({"streams": list(self.streams)} if self.streams else {}),
             "synopses": {"reused": self.reused, "new": self.built}
@@ -101,37 +103,37 @@ class PlanDiff:
         """The changes as plain text, one per line."""
         if self.is_empty:
             return [f"same queries in the same trees; cost {_change(*self.cost)}"]
-        found = [f"~ stream {stream}" for stream in self.streams]
-        found += [f"+ query {name}" for name in self.added]
-        found += [f"- query {name}" for name in self.removed]
-        found += [f"~ query {name} ({what})" for name, what in zip(self.changed, self.what, strict=True)]
-        found += [f"> query {name}: {old} -> {new}" for name, old, new in self.moved]
+        text_lines = [f"~ stream {stream}" for stream in self.streams]
+        text_lines += [f"+ query {name}" for name in self.added]
+        text_lines += [f"- query {name}" for name in self.removed]
+        text_lines += [f"~ query {name} ({what})" for name, what in zip(self.changed, self.what, strict=True)]
+        text_lines += [f"> query {name}: {old} -> {new}" for name, old, new in self.moved]
         for old, new, before, after in self.trees:
             if not old:
-                found.append(f"+ tree {new}: cost {after:.6g}")
+                text_lines.append(f"+ tree {new}: cost {after:.6g}")
             elif not new:
-                found.append(f"- tree {old}: cost {before:.6g}")
+                text_lines.append(f"- tree {old}: cost {before:.6g}")
             elif before != after:
                 renamed = old if old == new else f"{old} (now {new})"
-                found.append(f"  tree {renamed}: cost {_change(before, after)}")
-        found.append(f"  plan: cost {_change(*self.cost)}")
-        found += [f"  sequences: {line}" for one in self.sequences for line in one.lines()]
-        found += [f"  refreshes: {line}" for line in self.refreshes]
+                text_lines.append(f"  tree {renamed}: cost {_change(before, after)}")
+        text_lines.append(f"  plan: cost {_change(*self.cost)}")
+        text_lines += [f"  sequences: {line}" for change in self.sequences for line in change.lines()]
+        text_lines += [f"  refreshes: {line}" for line in self.refreshes]
         if self.derived:
-            made = f"{count(self.derived, 'synopsis')} {_verb(self.derived)}"
-            found.append(f"  stored partials: {made} made of stored rows at the next run")
+            derived = f"{count(self.derived, 'synopsis')} {_verb(self.derived)}"
+            text_lines.append(f"  stored partials: {derived} made of stored rows at the next run")
         if self.rebuilt:
             windows = sum(windows for _, _, windows in self.rebuilt)
-            kept = f"{count(self.reused, 'synopsis')} {'stays' if self.reused == 1 else 'stay'} valid"
-            found.append(
-                f"  stored partials: {kept}, {self.built} {_verb(self.built)} computed from history at the next run, "
+            reused = f"{count(self.reused, 'synopsis')} {'stays' if self.reused == 1 else 'stay'} valid"
+            text_lines.append(
+                f"  stored partials: {reused}, {self.built} {_verb(self.built)} computed from history at the next run, "
                 f"for {count(len(self.rebuilt), 'query')} ({count(windows, 'open window')} a group)"
             )
             for reason in dict.fromkeys(reason for _, reason, _ in self.rebuilt):
                 names = [query for query, why, _ in self.rebuilt if why == reason]
                 more = f", … {len(names) - NAMED} more" if len(names) > NAMED else ""
-                found.append(f"    {reason}: {', '.join(names[:NAMED])}{more}")
-        return found
+                text_lines.append(f"    {reason}: {', '.join(names[:NAMED])}{more}")
+        return text_lines
 
 
 def _verb(number: int) -> str:
@@ -139,7 +141,7 @@ def _verb(number: int) -> str:
 
 
 def what_changed(was: ACQ, now: ACQ) -> str:
-    """What two queries of one name differ in, in words for people: "window, outputs"."""
+    """Differences between two queries of one name, in words: "window, outputs"."""
     parts = {
         "stream": ("stream",),
         "window": ("window",),
@@ -162,9 +164,9 @@ def what_changed(was: ACQ, now: ACQ) -> str:
 
 
 def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
-    """What changes from one plan to the next; ``old`` None is a plan without queries.
+    """Compare two plans; ``old`` None is a plan without queries.
 
-    Expected O(n) in the queries of both, besides their trees' edge sets.
+    Expected O(n) in the queries of both, in addition to their trees' edge sets.
     """
     before = {query.name: query for query in old.workload.queries} if old else {}
     after = {query.name: query for query in new.workload.queries}
@@ -181,11 +183,11 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
             if was is not None and stream_of[was] == tree.stream:
                 common[was, tree.id] = common.get((was, tree.id), 0) + 1
     match: dict[str, str] = {}
-    taken: set[str] = set()
+    matched: set[str] = set()
     for was, now in sorted(common, key=lambda pair: -common[pair]):
-        if now not in match and was not in taken:
+        if now not in match and was not in matched:
             match[now] = was
-            taken.add(was)
+            matched.add(was)
 
     moved = [
         (query.name, home[query.name], tree.id)
@@ -197,7 +199,7 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
         (match.get(now, ""), now, old_costs[match[now]] if now in match else 0.0, cost)
         for now, cost in new_costs.items()
     ]
-    trees += [(was, "", cost, 0.0) for was, cost in old_costs.items() if was not in taken]
+    trees += [(was, "", cost, 0.0) for was, cost in old_costs.items() if was not in matched]
     changed = tuple(name for name in after if name in before and before[name].fingerprint != after[name].fingerprint)
     reused, built, rebuilt, derived = _reuse(old, new, set(changed))
     return PlanDiff(
@@ -231,23 +233,25 @@ def _redeclared(old: SharingPlan | None, new: SharingPlan) -> tuple[str, ...]:
     }
     before = {stream.name: stream for stream in old.workload.streams} if old else {}
     used = {tree.stream for tree in (old.trees if old else ())}
-    found = []
+    redeclared = []
     for stream in new.workload.streams:
         was = before.get(stream.name)
         if was is not None and was != stream and stream.name in used:
             what = [name for name, part in parts.items() if part(was) != part(stream)]
-            found.append(f"{stream.name} ({', '.join(what)})")
-    return tuple(found)
+            redeclared.append(f"{stream.name} ({', '.join(what)})")
+    return tuple(redeclared)
 
 
 def _sequence_diffs(old: SharingPlan | None, new: SharingPlan) -> tuple[SequenceDiff, ...]:
-    before = {name: one for tree in (old.trees if old else ()) for one in tree.sequences for name in one.patterns}
-    found = []
+    before = {
+        name: sharing for tree in (old.trees if old else ()) for sharing in tree.sequences for name in sharing.patterns
+    }
+    diffs = []
     for tree in new.trees:
-        for one in tree.sequences:
-            was = next((before[name] for name in one.patterns if name in before), None)
-            found += [was.diff(one)] if was is not None else []
-    return tuple(found)
+        for sharing in tree.sequences:
+            was = next((before[name] for name in sharing.patterns if name in before), None)
+            diffs += [was.diff(sharing)] if was is not None else []
+    return tuple(diffs)
 
 
 def _reuse(
@@ -255,15 +259,15 @@ def _reuse(
 ) -> tuple[int, int, tuple[tuple[str, str, int], ...], int]:
     """Synopses of the new plan that the old one has, and those for which events are read; the queries of the latter;
     synopses that are made of stored rows alone."""
-    held = old.synopses() if old else []
-    stored = {synopsis.fingerprint: synopsis for synopsis, _ in held}
-    answered = {query.name: synopsis for synopsis, queries in held for query in queries}
-    wanted = new.synopses()
+    old_synopses = old.synopses() if old else []
+    stored = {synopsis.fingerprint: synopsis for synopsis, _ in old_synopses}
+    answered = {query.name: synopsis for synopsis, queries in old_synopses for query in queries}
+    new_synopses = new.synopses()
     # trees of one content share what is stored
     built: set[str] = set()
     derived: set[str] = set()
     rebuilt = []
-    for synopsis, queries in wanted:
+    for synopsis, queries in new_synopses:
         if synopsis.fingerprint in stored:
             continue
         sources = sources_of(stored.values(), synopsis)
@@ -275,7 +279,7 @@ def _reuse(
         for query in queries:
             why = _why(synopsis, answered.get(query.name), query.name in changed)
             rebuilt.append((query.name, why + added, _windows_back(query.window)))
-    reused = {synopsis.fingerprint for synopsis, _ in wanted} - built - derived
+    reused = {synopsis.fingerprint for synopsis, _ in new_synopses} - built - derived
     return len(reused), len(built), tuple(rebuilt), len(derived)
 
 

@@ -1,4 +1,4 @@
-"""Why a query is where it is: with whom it shares, what it would cost alone and elsewhere."""
+"""Explain the place of a query in a plan: its companions, its cost in a tree of its own and in other trees."""
 
 from __future__ import annotations
 
@@ -45,15 +45,28 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a query is in its tree. Costs are per second in the cost model's unit.
+    """Reasons why a query is in its tree. Costs are per second in the cost model's unit.
 
-    ``cost_alone``: of a tree of its own; ``cost_here``: what its tree would cost less without it;
-    ``saving``: what the plan would rise by if it left. ``alternatives``: the other trees of the stream,
-    nearest first. Edge rates are of the queries that pay for the same fragments (:mod:`optimizer.plan.prices`): by
-    measured costs, those of the query's synopsis. ``model_operations``: E * r/s, the combined fragments per second that
-    the model charges; ``true_operations``: as counted over the windows of a composite slide, in fragments of the
-    query's synopsis (None where that is longer than can be enumerated). ``sequence``: of an event sequence, in words,
-    which prefixes a run shares. ``refresh``: of a query with a refresh bound, in words, when and why it is answered.
+    cost_alone
+        Cost of a tree with only this query.
+    cost_here
+        Amount that its tree would cost less without it.
+    saving
+        Amount by which the plan's cost would rise if the query left its tree.
+    alternatives
+        The other trees of the stream, nearest first.
+    edge_rate_*
+        Rates of the queries that pay for the same fragments (:mod:`optimizer.plan.prices`): with measured costs,
+        those of the query's synopsis.
+    model_operations
+        E * r/s, the combined fragments per second that the model charges.
+    true_operations
+        As counted over the windows of a composite slide, in fragments of the query's synopsis. None if the
+        composite slide is too long to enumerate.
+    sequence
+        The prefixes of an event sequence that a run shares, in words.
+    refresh
+        When and why a query with a refresh bound is answered, in words.
     """
 
     query: str
@@ -79,38 +92,40 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """The explanation as plain text."""
-        found = [f"{self.query} is in tree {self.tree}" + ("" if self.companions else ", alone")]
+        text_lines = [f"{self.query} is in tree {self.tree}" + ("" if self.companions else ", alone")]
         if self.companions:
-            found.append("shares with (common edges / all edges):")
-            found += [f"  {other.query}  {other.weaveability:.2f}" for other in self.companions]
-        found.append(f"cost alone {self.cost_alone:.6g}, in this tree {self.cost_here:.6g}: saves {self.saving:.6g}")
-        found.append(f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}")
+            text_lines.append("shares with (common edges / all edges):")
+            text_lines += [f"  {other.query}  {other.weaveability:.2f}" for other in self.companions]
+        text_lines.append(
+            f"cost alone {self.cost_alone:.6g}, in this tree {self.cost_here:.6g}: saves {self.saving:.6g}"
+        )
+        text_lines.append(f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}")
         if self.edge_rate_tree_lower != self.edge_rate_tree:
-            found.append(
+            text_lines.append(
                 "  estimated: the tree has more edges than can be counted exactly, between "
                 f"{self.edge_rate_tree_lower:.6g} and {self.edge_rate_tree:.6g}; the upper bound decided"
             )
         if self.optimal:
-            found.append("the plan is proven optimal: no other grouping of the queries is cheaper")
+            text_lines.append("the plan is proven optimal: no other grouping of the queries is cheaper")
         if not self.alternatives:
-            found.append("there is no other tree on this stream")
+            text_lines.append("there is no other tree on this stream")
         for number, other in enumerate(self.alternatives[:NEAREST_SHOWN]):
             label = "nearest other tree" if number == 0 else "other tree"
             verdict = "dearer" if other.difference >= 0 else "cheaper (the search ended before it tried this move)"
-            found.append(
+            text_lines.append(
                 f"{label} {other.tree}: its edges per second {other.edge_rate:.6g} -> "
                 f"{other.edge_rate_with:.6g}; cost there {other.cost:.6g}, "
                 f"plan {abs(other.difference):.6g} {verdict}"
             )
         if (hidden := len(self.alternatives) - NEAREST_SHOWN) > 0:
-            found.append(f"and {hidden} trees further away")
+            text_lines.append(f"and {hidden} trees further away")
         true = "not enumerable" if self.true_operations is None else f"{self.true_operations:.6g}"
-        found.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
-        return [*found, *self.sequence, *self.refresh]
+        text_lines.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
+        return [*text_lines, *self.sequence, *self.refresh]
 
 
 def explain(plan: SharingPlan, query_name: str) -> Explanation:
-    """With whom a query shares and why, what it would cost alone, and why it is in no other tree.
+    """Explain which queries a query shares with and why, its cost alone, and why it is in no other tree.
 
     Raises
     ------
@@ -125,11 +140,11 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         return tree_cost(queries, rate, plan.model, plan.together) if queries else Fraction(0)
 
     paying = _paying(plan, tree, query)
-    rest = tuple(other for other in tree.queries if other.name != query_name)
+    other_queries = tuple(other for other in tree.queries if other.name != query_name)
     alone = cost([query])
-    here = cost(tree.queries) - cost(rest)
+    cost_here = cost(tree.queries) - cost(other_queries)
     edges = edge_set(query.window)
-    companions = (Companion(o.name, float(weaveability(edges, edge_set(o.window)))) for o in rest)
+    companions = (Companion(o.name, float(weaveability(edges, edge_set(o.window)))) for o in other_queries)
     own_rate = edges_per_second(edges) / tree.tick
     return Explanation(
         query_name,
@@ -137,22 +152,24 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         plan.cost_model,
         tuple(sorted(companions, key=lambda other: -other.weaveability)),
         float(alone),
-        float(here),
-        float(alone - here),
+        float(cost_here),
+        float(alone - cost_here),
         float(own_rate),
         float(paying.edge_rate),
         float(paying.edge_bounds[0]),
         plan.optimal,
-        _alternatives(plan, tree, query, here, cost),
+        _alternatives(plan, tree, query, cost_here, cost),
         float(paying.edge_rate * query.window.overlap_factor),
         _float(true_operations(tree.of_synopsis(query), query)),
-        tuple(line for one in tree.sequences if query_name in one.patterns for line in one.explain(query_name)),
+        tuple(
+            line for sharing in tree.sequences if query_name in sharing.patterns for line in sharing.explain(query_name)
+        ),
         explained(plan.schedules, query_name),
     )
 
 
 def _paying(plan: SharingPlan, tree: ExecutionTree, query: ACQ) -> ExecutionTree:
-    """Of a tree the queries with which one of them pays for the same fragments."""
+    """The part of a tree whose queries pay for the same fragments as one of them."""
     for part in payers(tree.queries, plan.model, plan.together):
         mates = tuple(tree.queries[number] for number in part)
         if query in mates and len(mates) < len(tree.queries):
@@ -167,19 +184,21 @@ def _alternatives(
     here: Fraction,
     cost: Callable[[Sequence[ACQ]], Fraction],
 ) -> tuple[Alternative, ...]:
-    found = []
+    alternatives = []
     for other in plan.trees:
         if other.stream != tree.stream or other.id == tree.id or other.queries[0].domain != query.domain:
             continue
         joined = ExecutionTree(other.id, other.stream, (*other.queries, query), other.tick)
-        there = cost(joined.queries) - cost(other.queries)
+        cost_there = cost(joined.queries) - cost(other.queries)
         paying = _paying(plan, joined, query)
         mates = tuple(mate for mate in paying.queries if mate is not query)
         before = other.edge_rate if len(mates) == len(other.queries) else Fraction(0)
         if mates and len(mates) < len(other.queries):
             before = replace(other, queries=mates).edge_rate
-        found.append(Alternative(other.id, float(there), float(there - here), float(before), float(paying.edge_rate)))
-    return tuple(sorted(found, key=lambda a: a.cost))
+        alternatives.append(
+            Alternative(other.id, float(cost_there), float(cost_there - here), float(before), float(paying.edge_rate))
+        )
+    return tuple(sorted(alternatives, key=lambda a: a.cost))
 
 
 def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
@@ -193,8 +212,8 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
     if not query.window.is_regular:
         return None
     slide = query.window.slide
-    whole, inner = divmod(query.window.range, slide)
-    found = whole * tree.edge_rate
+    full_slides, inner = divmod(query.window.range, slide)
+    operations = full_slides * tree.edge_rate
     if inner:
         unit = np.gcd.reduce(
             [number for edge in tree.fragments.edges for number in (*edge, slide, inner, query.window.ago)]
@@ -208,8 +227,8 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
         # a historical window starts `ago` before a multiple of the slide
         marks = np.roll(marks, query.window.ago // int(unit) % period)
         within = int(marks.reshape(-1, slide // int(unit))[:, : inner // int(unit)].sum())
-        found += Fraction(within * SECOND, tree.composite_slide * tree.tick)
-    return found * Fraction(slide, query.window.period)
+        operations += Fraction(within * SECOND, tree.composite_slide * tree.tick)
+    return operations * Fraction(slide, query.window.period)
 
 
 def _float(value: Fraction | None) -> float | None:

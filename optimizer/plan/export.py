@@ -38,15 +38,15 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
             | ({"together": [list(names) for names in tree.together]} if tree.together else {})
             | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
             | (_row_facts(tree) if tree.kind.counts_rows else {})
-            | ({"sequences": [one.to_json() for one in tree.sequences]} if tree.sequences else {})
+            | ({"sequences": [sharing.to_json() for sharing in tree.sequences]} if tree.sequences else {})
             for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
         ],
-        **({"schedules": [_schedule_facts(one) for one in plan.schedules]} if plan.schedules else {}),
+        **({"schedules": [_schedule_facts(schedule) for schedule in plan.schedules]} if plan.schedules else {}),
     }
 
 
 def _schedule_facts(schedule: Schedule) -> dict[str, Any]:
-    """Of a schedule, costs in CPU seconds a second, times in seconds."""
+    """Facts of a schedule for JSON; costs in CPU seconds a second, times in seconds."""
     step = _seconds(schedule.step)
     return {
         "step": step,
@@ -56,12 +56,12 @@ def _schedule_facts(schedule: Schedule) -> dict[str, Any]:
         "summary": summary(schedule),
         "queries": [
             {
-                "query": one.query,
-                "at_most": _seconds(one.bound),
-                "longest": _seconds(one.longest),
-                "average": float(one.average / SECOND),
+                "query": rhythm.query,
+                "at_most": _seconds(rhythm.bound),
+                "longest": _seconds(rhythm.longest),
+                "average": float(rhythm.average / SECOND),
             }
-            for one in rhythms(schedule)
+            for rhythm in rhythms(schedule)
         ],
     }
 
@@ -69,7 +69,7 @@ def _schedule_facts(schedule: Schedule) -> dict[str, Any]:
 def tree_facts(
     composite: int, bounds: tuple[Fraction, Fraction], overlap_factor: Fraction, cost: Fraction
 ) -> dict[str, Any]:
-    """One tree's numbers for JSON. ``composite`` in microseconds, ``bounds`` of its edges per second."""
+    """Numbers of one tree for JSON. ``composite`` in microseconds, ``bounds`` of its edges per second."""
     low, high = bounds
     return {
         "composite_slide": _seconds(composite),
@@ -82,7 +82,7 @@ def tree_facts(
 
 
 def _row_facts(tree: ExecutionTree) -> dict[str, Any]:
-    """What differs where the windows are rows: the composite slide is a number of them."""
+    """Facts that differ for windows of rows: the composite slide is a number of rows."""
     return {"rows_per": list(tree.per or ()), "composite_slide": tree.composite_slide, "edges": tree.edges}
 
 

@@ -1,4 +1,4 @@
-"""When queries with a refresh bound are due: the instants of a schedule, the next, the newest, the late ones."""
+"""Instants at which queries with a refresh bound are due: those of a schedule, the next, the newest, the late ones."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ def ticks(schedules: Sequence[Schedule], begin: int, end: int, refreshed: Mappin
 
     ``refreshed``: when queries were last answered, see :meth:`optimizer.schedule.definition.Schedule.ticks`.
     """
-    found: dict[int, tuple[str, ...]] = {}
+    queries_by_instant: dict[int, tuple[str, ...]] = {}
     for schedule in schedules:
         for instant, names in schedule.ticks(begin, end, refreshed or {}):
-            found[instant] = found.get(instant, ()) + names
-    return sorted(found.items())
+            queries_by_instant[instant] = queries_by_instant.get(instant, ()) + names
+    return sorted(queries_by_instant.items())
 
 
 def next_tick(schedules: Sequence[Schedule], after: int) -> int | None:
     """The first instant after another at which something is refreshed; None: all lifetimes are over."""
-    found = (schedule.next_tick(after) for schedule in schedules)
-    return min((instant for instant in found if instant is not None), default=None)
+    instants = (schedule.next_tick(after) for schedule in schedules)
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def newest(schedules: Sequence[Schedule], instant: int) -> int | None:
     """The last instant up to this one at which something is refreshed; None: all lifetimes had been over before."""
     longest = max(schedule.step * group.period for schedule in schedules for group in schedule.groups)
-    found = ticks(schedules, instant - longest, instant)
-    return found[-1][0] if found else None
+    refreshes = ticks(schedules, instant - longest, instant)
+    return refreshes[-1][0] if refreshes else None
 
 
 def late(schedules: Sequence[Schedule], begin: int, end: int, refreshed: Mapping[str, int]) -> Ticks:
-    """What a late run over (begin, end] answers, at its last instant alone: all that was to be refreshed within it, or
-    would be late soon, and whatever else costs it little more (late-pending sharing, Algorithm 3, with free riders)."""
-    found: dict[int, tuple[str, ...]] = {}
+    """Refreshes that a late run over (begin, end] answers, all at its last instant.
+
+    These are the queries that were due within the interval or would be late soon, and others that cost it little
+    more (late-pending sharing, Algorithm 3, with free riders).
+    """
+    queries_by_instant: dict[int, tuple[str, ...]] = {}
     for schedule in schedules:
         instant = end - end % schedule.step
         names = schedule.overdue(instant, refreshed)
         if names and instant > begin:
-            found[instant] = found.get(instant, ()) + names
-    return sorted(found.items())
+            queries_by_instant[instant] = queries_by_instant.get(instant, ()) + names
+    return sorted(queries_by_instant.items())

@@ -1,10 +1,10 @@
-"""What an execution tree costs: synopsis by synopsis, as it is executed.
+"""Cost of an execution tree: synopsis by synopsis, as it is executed.
 
-By the papers' costs every query of a tree pays for all of the tree's fragments. By measured ones, windows of time pay
-for those of their own *synopsis* (:mod:`optimizer.synopses.synopsis`): its rows are cut at the edges of the queries
-that it answers, and what else is in the tree costs them nothing. So a tree costs what its synopses cost, each of them
-as if it were a tree of its own, and the queries of every synopsis are searched by themselves. Windows of rows and
-event sequences are cut at the edges of their whole tree.
+With the papers' costs, every query of a tree pays for all of the tree's fragments. With measured costs, windows of
+time pay for those of their *synopsis* (:mod:`optimizer.synopses.synopsis`): its rows are cut at the edges of the
+queries that it answers, and the rest of the tree costs them nothing. So a tree costs the sum of its synopses, each
+of them as if it were a separate tree, and the queries of every synopsis are searched separately. Windows of rows
+and event sequences are cut at the edges of their entire tree.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def payers(queries: Sequence[ACQ], model: CostModel, together: Iterable[Sequence
         return [list(range(len(queries)))]
     sharing = choose(None, queries, Coefficients(), together)
     place = {name: number for number, names in enumerate(sharing) for name in names}
-    found: dict[object, list[int]] = {}
+    parts: dict[object, list[int]] = {}
     for number, query in enumerate(queries):
-        found.setdefault(place.get(query.name, (query.filter, query.group_by)), []).append(number)
-    return list(found.values())
+        parts.setdefault(place.get(query.name, (query.filter, query.group_by)), []).append(number)
+    return list(parts.values())
 
 
 def priced_problem(
     queries: Sequence[ACQ], rate: Fraction, model: CostModel, collapse: bool = True, counter: str = "auto"
 ) -> SearchProblem:
-    """What a search works on for queries that pay for the same fragments (:func:`payers`)."""
+    """Search problem of queries that pay for the same fragments (:func:`payers`)."""
     return SearchProblem.of(queries, rate, model, collapse, counter, pays_by_synopsis(model, queries[0]))
 
 

@@ -1,4 +1,4 @@
-"""Whether a plan holds without being searched again: the same queries, at about the same rates."""
+"""Decide whether a plan can be kept without a new search: the same queries, at about the same rates."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Searched:
 
     @classmethod
     def of(cls, plan: SharingPlan, model: CostModel, densities: Mapping[str, Fraction] | None = None) -> Searched:
-        """Of a search that has just ended with ``plan``."""
+        """Inputs and outcome of a search that has just ended with ``plan``."""
         scratch = plan.from_scratch if plan.from_scratch is not None else plan.cost
         excess = max(plan.cost / scratch, Fraction(1)) if scratch else Fraction(1)
         return cls(plan.algorithm, model, plan.rates, excess, tuple((densities or {}).items()))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data; :meth:`from_json` gives an equal value back."""
+        """Return it as JSON data; :meth:`from_json` returns an equal value."""
         return {
             "algorithm": self.algorithm,
             "model": self.model.to_json(),
@@ -113,8 +113,10 @@ def reused(
 
 
 def _spread(then: Mapping[str, Fraction], now: Mapping[str, Fraction]) -> Fraction | None:
-    """By how much costs that are proportional to some amounts can have moved against one another; None: without a
-    bound."""
+    """Largest factor by which costs that are proportional to some amounts can have moved against one another.
+
+    None: without a bound.
+    """
     if then.keys() != now.keys():
         return None
     most = least = Fraction(1)

@@ -1,14 +1,14 @@
-"""When queries with a refresh bound (``SLIDE AT MOST``) are answered: the schedules of a sharing plan.
+"""Schedule queries with a refresh bound (``SLIDE AT MOST``): the schedules of a sharing plan.
 
-Queries that are answered from one synopsis are a *group* of Golab et al., those of one bound a *sub-group*: a run that
-answers several of them scans the synopsis once, as far back as the longest window among them, and whatever it answers
-it pays for its session and its publication once. What is scheduled is therefore always costed in CPU seconds, under
-either cost model of the plan. Each step of a stream (``step`` in streams.yaml) is an update of its synopses: streams
-of one step have one schedule.
+Queries that are answered from one synopsis are a *group* of Golab et al., those of one bound a *sub-group*. A run
+that answers several of them scans the synopsis once, as far back as the longest window among them. It pays for its
+session and its publication once, whatever it answers. Schedules are therefore always costed in CPU seconds, under
+either cost model of the plan. Each step of a stream (``step`` in streams.yaml) is an update of its synopses:
+streams of one step have one schedule.
 
-A schedule is a function of data time alone, so retries, backfills and live runs of an interval answer the same
-instants. Only a run that came too late for some of them (*overload*) departs from it: it answers at its last instant
-alone what was to be answered within it, and what that scan has for nothing (late-pending sharing).
+A schedule is a function of data time only, so retries, backfills and live runs of an interval answer the same
+instants. Only a run that is too late for some of them (*overload*) departs from it: at its last instant it answers
+all queries that were due within it, and those that its scan covers at no cost (late-pending sharing).
 
 References
 ----------
@@ -48,13 +48,14 @@ def schedules_of(
     previous: Sequence[Schedule] = (),
     tolerance: Fraction = Fraction(0),
 ) -> tuple[Schedule, ...]:
-    """The cheapest schedules of the queries with a refresh bound, by their steps; none if there is no such query.
+    """The cheapest schedules of the queries with a refresh bound, by their steps; empty if there is no such query.
 
-    ``rates``: tuples per second by stream. A schedule of ``previous`` that has the same queries in the same groups is
-    kept while it costs at most ``1 + tolerance`` times the cheapest, so that rates that wander do not move refreshes.
+    ``rates``: tuples per second by stream. A schedule of ``previous`` that has the same queries in the same groups
+    is kept while it costs at most ``1 + tolerance`` times the cheapest, so that fluctuating rates do not move
+    refreshes.
     """
     coefficients = model.coefficients if model.name == "measured" else Coefficients()
-    found: dict[int, list[Group]] = {}
+    groups_by_step: dict[int, list[Group]] = {}
     for tree in trees:
         stream = workload.stream(tree.stream)
         for synopsis, queries in synopses_of(stream, tree.queries, tree.together).items():
@@ -63,10 +64,10 @@ def schedules_of(
                 groups = model.groups(tree.stream)
                 density = rates[tree.stream] if synopsis.kind.matches_patterns else _edge_rate(synopsis, tree) * groups
                 subgroups = _subgroups(bound, stream.step, density / SECOND, groups, coefficients)
-                found.setdefault(stream.step, []).append(Group(f"{tree.id} {bound[0].name}", subgroups))
+                groups_by_step.setdefault(stream.step, []).append(Group(f"{tree.id} {bound[0].name}", subgroups))
     return tuple(
         _kept(plan_schedule(step, groups, coefficients.per_run), previous, tolerance)
-        for step, groups in sorted(found.items())
+        for step, groups in sorted(groups_by_step.items())
     )
 
 
@@ -80,11 +81,11 @@ def _edge_rate(synopsis: Synopsis, tree: ExecutionTree) -> Fraction:
 def _subgroups(
     queries: Sequence[ACQ], step: int, density: Fraction, groups: Fraction, coefficients: Coefficients
 ) -> tuple[SubGroup, ...]:
-    """By their bounds; ``density``: partial rows a microsecond, ``groups``: answers a query."""
+    """Sub-groups of queries by their bounds; ``density``: partial rows a microsecond, ``groups``: answers a query."""
     periods: dict[int, list[ACQ]] = {}
     for query in queries:
         periods.setdefault(query.window.period // step, []).append(query)
-    found = []
+    subgroups = []
     for period, members in sorted(periods.items()):
         rows = [density * query.window.range for query in members]
         answers = len(members) * groups
@@ -93,8 +94,8 @@ def _subgroups(
         names = tuple(query.name for query in members)
         ends = [query.until for query in members if query.until is not None]
         until = max(ends) // step if len(ends) == len(members) else None
-        found.append(SubGroup(period, scan, names, post + len(members) * coefficients.per_refresh, until=until))
-    return tuple(found)
+        subgroups.append(SubGroup(period, scan, names, post + len(members) * coefficients.per_refresh, until=until))
+    return tuple(subgroups)
 
 
 def _kept(cheapest: Schedule, previous: Sequence[Schedule], tolerance: Fraction) -> Schedule:

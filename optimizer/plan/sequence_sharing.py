@@ -1,8 +1,8 @@
-"""What the event sequence queries of a tree share in a run.
+"""Sharing among the event sequence queries of a tree in a run.
 
 A run answers the queries of one filter, group-by and window in one pass over their stored events
-(:mod:`optimizer.sequences`). The pass counts a prefix that several patterns have in common once. Where the events make
-that cheaper, the run goes backwards in time and counts common suffixes once instead. No plan decides any of this: it
+(:mod:`optimizer.sequences`). The pass counts a prefix that several patterns have in common once. If the events make
+that cheaper, the run goes backwards in time and counts common suffixes once instead. No plan decides this: it
 follows from the queries and, at run time, from the events.
 """
 
@@ -34,12 +34,12 @@ class SequenceSharing:
     @cached_property
     def _queries_by_prefix(self) -> Mapping[tuple[Window, Types], tuple[str, ...]]:
         """Names of the queries that have each prefix, by window and prefix."""
-        found: dict[tuple[Window, Types], list[str]] = {}
+        names_by_prefix: dict[tuple[Window, Types], list[str]] = {}
         for query in self.queries:
             types = self.patterns[query.name]
             for length in range(1, len(types) + 1):
-                found.setdefault((query.window, types[:length]), []).append(query.name)
-        return {prefix: tuple(names) for prefix, names in found.items()}
+                names_by_prefix.setdefault((query.window, types[:length]), []).append(query.name)
+        return {prefix: tuple(names) for prefix, names in names_by_prefix.items()}
 
     @property
     def counted(self) -> int:
@@ -76,22 +76,22 @@ class SequenceSharing:
 
     def explain(self, name: str) -> list[str]:
         """Lines that name a query's shared prefixes and the queries that share them."""
-        found = [f"{name} counts {sequence(self.patterns[name])}"]
+        lines = [f"{name} counts {sequence(self.patterns[name])}"]
         for types, names in self.shared:
             if name in names:
-                others = ", ".join(other for other in names if other != name)
-                found.append(f"  {sequence(types)}: counted once, shared with {others}")
-        if len(found) == 1:
-            found.append("  no query of the same filter, group-by and window begins with the same two event types")
+                companions = ", ".join(other for other in names if other != name)
+                lines.append(f"  {sequence(types)}: counted once, shared with {companions}")
+        if len(lines) == 1:
+            lines.append("  no query of the same filter, group-by and window begins with the same two event types")
         else:
-            found.append("  a run shares suffixes instead where its events make that cheaper")
-        return found
+            lines.append("  a run shares suffixes instead where its events make that cheaper")
+        return lines
 
     def diff(self, other: SequenceSharing) -> SequenceDiff:
-        """What changes from these queries to others."""
+        """Changes from these queries to others."""
         before, after = self.patterns, other.patterns
         both = [name for name in after if name in before]
-        ours, theirs = (dict.fromkeys(types for types, _ in sharing.shared) for sharing in (self, other))
+        ours, new_prefixes = (dict.fromkeys(types for types, _ in sharing.shared) for sharing in (self, other))
         return SequenceDiff(
             tuple(name for name in after if name not in before),
             tuple(name for name in before if name not in after),
@@ -101,8 +101,8 @@ class SequenceSharing:
                 for name in both
                 if before[name] == after[name] and self.shared_length(name) != other.shared_length(name)
             ),
-            tuple(types for types in theirs if types not in ours),
-            tuple(types for types in ours if types not in theirs),
+            tuple(types for types in new_prefixes if types not in ours),
+            tuple(types for types in ours if types not in new_prefixes),
         )
 
 
@@ -118,14 +118,14 @@ def _segments(types: Types, shared: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class SequenceDiff:
-    """What changes in what event sequences share.
+    """Changes in the sharing of event sequences.
 
     Attributes
     ----------
     added, removed, changed
-        Names of queries; ``changed`` are those of another pattern.
+        Names of queries; ``changed`` are those with another pattern.
     cut
-        Names of queries of the same pattern that share a longer or a shorter prefix of it.
+        Names of queries with the same pattern that share a longer or a shorter prefix of it.
     shared, dissolved
         Prefixes that only the new queries share, and only the old ones.
     """
@@ -139,8 +139,8 @@ class SequenceDiff:
 
     def lines(self) -> list[str]:
         """The prefixes that are shared from now on or no longer, one per line."""
-        found = [f"+ shared {sequence(types)}" for types in self.shared]
-        return found + [f"- shared {sequence(types)}" for types in self.dissolved]
+        text_lines = [f"+ shared {sequence(types)}" for types in self.shared]
+        return text_lines + [f"- shared {sequence(types)}" for types in self.dissolved]
 
 
 def sequence(types: Types) -> str:
@@ -149,5 +149,5 @@ def sequence(types: Types) -> str:
 
 
 def sequence_sharing(queries: Iterable[ACQ]) -> tuple[SequenceSharing, ...]:
-    """What the queries of a tree of event sequences share: one value for each filter and group-by."""
+    """Sharing of the queries of a tree of event sequences: one value for each filter and group-by."""
     return tuple(SequenceSharing(members) for members in families_of(queries).values())

@@ -16,20 +16,22 @@ from optimizer.workload.declarations import all_columns, declaration_digest
 from optimizer.workload.values import ACQ, Stream, Workload
 
 DECLARATION = '"declaration": '
-"""In rows as JSON that say under which declaration digest a plan has its stream."""
+"""Key in JSON rows: the declaration digest under which a plan has its stream."""
 
 
 def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
     """The plan as rows of ``sharing_plans``: one per tree and query.
 
-    Numbers that may exceed a column type (counts, fractions) are strings, with floats beside the costs.
+    Numbers that may exceed a column type (counts, fractions) are strings; costs are also given as floats.
     A plan without queries has no rows.
     """
     streams = {stream.name: _text(values.to_json(stream)) for stream in plan.workload.streams}
-    declared = {one.name: declaration_digest(one, all_columns(one), in_order=True) for one in plan.workload.streams}
+    declared = {
+        stream.name: declaration_digest(stream, all_columns(stream), in_order=True) for stream in plan.workload.streams
+    }
     position = {query.name: number for number, query in enumerate(plan.workload.queries)}
-    schedules = _text([one.to_json() for one in plan.schedules]) if plan.schedules else None
-    whole = {
+    schedules = _text([schedule.to_json() for schedule in plan.schedules]) if plan.schedules else None
+    plan_columns = {
         "fingerprint": plan.fingerprint,
         "workload_fingerprint": plan.workload.fingerprint,
         "algorithm": plan.algorithm,
@@ -49,7 +51,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
         "lower_bound_exact": None if plan.lower_bound is None else str(plan.lower_bound),
     }
     return [
-        whole
+        plan_columns
         | {
             "stream": tree.stream,
             "stream_position": list(streams).index(tree.stream),
@@ -87,7 +89,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     Raises
     ------
     ValueError
-        No rows, or rows that are not one whole plan.
+        No rows, or rows that are not one complete plan.
     """
     ordered = sorted(rows, key=lambda row: row["query_position"])
     if not ordered:

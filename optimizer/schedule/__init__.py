@@ -1,1 +1,1 @@
-"""When queries with a refresh bound run."""
+"""Schedules of queries with a refresh bound."""

@@ -21,7 +21,7 @@ def _fill(periods, costs, longest, table, first):
     gaps = np.empty(longest + 1, np.int64)
     for level in range(1, len(periods)):
         period, cost = min(periods[level - 1], longest), costs[level - 1]
-        below, here = table[level - 1], table[level]
+        below, row = table[level - 1], table[level]
         # longer gaps are dearer: of those that cost the same below only the longest matter
         count = 0
         for gap in range(1, period + 1):
@@ -36,10 +36,10 @@ def _fill(periods, costs, longest, table, first):
                 gap = gaps[place]
                 if gap >= length:
                     break
-                value = below[gap] + cost + here[length - gap]
+                value = below[gap] + cost + row[length - gap]
                 if best < 0 or value < best:
                     best, chosen = value, gap
-            here[length] = best
+            row[length] = best
             first[level, length] = chosen
 
 
@@ -78,11 +78,11 @@ class Ladder:
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, Fraction]]) -> Ladder:
         """The ladder of (period, cost) pairs: those that cost more than every shorter period."""
-        kept: list[tuple[int, Fraction]] = []
+        rungs: list[tuple[int, Fraction]] = []
         for period, cost in sorted(pairs, key=lambda pair: (pair[0], -pair[1])):
-            if not kept or cost > kept[-1][1]:
-                kept.append((period, cost))
-        return cls(tuple(period for period, _ in kept), tuple(cost for _, cost in kept))
+            if not rungs or cost > rungs[-1][1]:
+                rungs.append((period, cost))
+        return cls(tuple(period for period, _ in rungs), tuple(cost for _, cost in rungs))
 
     @property
     def work(self) -> int:
@@ -90,7 +90,7 @@ class Ladder:
         return self.periods[-1] * (1 + sum(self.periods[:-1]))
 
     def rounded(self, unit: int, cap: int) -> Ladder:
-        """The same costs with periods in whole units, none beyond ``cap``."""
+        """The ladder with the same costs and its periods in multiples of ``unit``, none beyond ``cap`` units."""
         return self.of(
             [(min(period // unit, cap), cost) for period, cost in zip(self.periods, self.costs, strict=True)]
         )
@@ -127,17 +127,17 @@ def _coarsened(ladder: Ladder, work: int) -> tuple[Ladder, int, bool]:
         return candidate.work <= work and candidate.periods[-1] <= groups.LONGEST_CYCLE
 
     divisor = math.gcd(*ladder.periods)
-    whole = ladder.rounded(divisor, ladder.periods[-1])
-    if fits(whole):
-        return whole, divisor, True
-    ladder, unit = whole, 1
-    while not fits(ladder) and 2 * unit <= whole.periods[0] // 16:
+    exact_ladder = ladder.rounded(divisor, ladder.periods[-1])
+    if fits(exact_ladder):
+        return exact_ladder, divisor, True
+    ladder, unit = exact_ladder, 1
+    while not fits(ladder) and 2 * unit <= exact_ladder.periods[0] // 16:
         unit *= 2
-        ladder = whole.rounded(unit, whole.periods[-1])
+        ladder = exact_ladder.rounded(unit, exact_ladder.periods[-1])
     cap = ladder.periods[-1]
     while not fits(ladder) and cap > ladder.periods[0]:
         cap = max(ladder.periods[0], cap * 3 // 4)
-        ladder = whole.rounded(unit, cap)
+        ladder = exact_ladder.rounded(unit, cap)
     return ladder, unit * divisor, False
 
 

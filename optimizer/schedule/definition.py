@@ -16,10 +16,10 @@ from optimizer.schedule.groups import RIDING, Cycle, Group, SubGroup
 
 @dataclass(frozen=True)
 class Schedule:
-    """When the queries of some groups run: for each group a cycle, and what that costs.
+    """Runs of the queries of some groups: a cycle for each group, and its cost.
 
-    A schedule is a function of time: nothing has to be remembered to know what runs when. Only after a change of plan
-    may a query be further from its last execution than the new cycle knows; see :meth:`ticks`.
+    A schedule is a function of time and has no other state. Only after a change of plan may the last execution of a
+    query be further in the past than the new cycle assumes; see :meth:`ticks`.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class Schedule:
     algorithm
         One of :data:`ALGORITHMS`.
     cost
-        Per update. Exact, unless periods are so many that instants at which several coincide cannot be counted: then
+        Per update. Exact, unless there are too many periods to count the instants at which several coincide: then
         an upper bound.
     costs
-        By algorithm, for comparison: no-sharing, conservative, aggressive, hybrid (and optimal, if asked for).
+        By algorithm, for comparison: no-sharing, conservative, aggressive, hybrid (and optimal, if requested).
     bound
-        What no schedule that obeys the bounds can cost less than.
+        Lower bound of the cost of any schedule that obeys the bounds.
     """
 
     step: int
@@ -64,7 +64,7 @@ class Schedule:
 
     @property
     def proven(self) -> bool:
-        """Is no schedule cheaper?"""
+        """Whether no schedule is cheaper."""
         return self.cost == self.bound
 
     def ticks(
@@ -72,12 +72,14 @@ class Schedule:
     ) -> list[tuple[int, tuple[str, ...]]]:
         """The instants in (begin, end] at which something runs, and the names of the queries that run then.
 
-        Microseconds, multiples of the step. ``refreshed`` has the instants at which queries were last executed, as far
-        as they are known. What runs follows the cycles alone, except for a query that was executed at or before
-        ``begin`` and whose bound ends after it, but before the cycle's next run of it (which a change of plan may
-        bring about): it runs at the last update within its bound, with it its sub-group and all sub-groups that its
-        scan covers and that have no post costs, and the cycle goes on. A query whose bound is over at ``begin`` follows
-        the cycle (:meth:`overdue` tells of it), as does one that was never executed, or later than ``begin``.
+        Instants are in microseconds, multiples of the step. ``refreshed`` has the instants at which queries were
+        last executed, as far as they are known.
+
+        Runs follow the cycles, with one exception: a query that was executed at or before ``begin`` and whose bound
+        ends after ``begin``, but before the cycle's next run of it (a change of plan may cause this). It runs at
+        the last update within its bound, together with its sub-group and all sub-groups that its scan covers and
+        that have no post costs. The cycle then goes on. A query whose bound is over at ``begin`` follows the cycle
+        (:meth:`overdue` returns it), as does one that was never executed, or later than ``begin``.
 
         Split intervals give the same, if the executions of the first are in ``refreshed`` of the second.
         """
@@ -100,15 +102,15 @@ class Schedule:
         due: list[set[int]] = []
         stale: list[list[int]] = []
         for group, cycle in zip(self.groups, self.cycles, strict=True):
-            held = [
+            stale_numbers = [
                 number
                 for number, each in enumerate(group.subgroups)
                 if each.runs_at(update)
                 and any(refreshed.get(name, -math.inf) < update * self.step for name in each.queries)
             ]
             scheduled = cycle.at(update)
-            late = {number for number in held if number in scheduled}
-            for number in held:
+            late = {number for number in stale_numbers if number in scheduled}
+            for number in stale_numbers:
                 each, coming = group.subgroups[number], cycle.after(update, number)
                 if any(
                     name not in refreshed or self._deadline(refreshed[name], each.period) < coming
@@ -116,7 +118,7 @@ class Schedule:
                 ):
                     late.add(number)
             due.append(late)
-            stale.append(held)
+            stale.append(stale_numbers)
         if any(due):
             self._ride(due, stale)
         return tuple(
@@ -136,8 +138,8 @@ class Schedule:
         spare = RIDING * (self.fixed + sum(scans) + sum(posts))
         riders = [
             (max(each.scan - scans[place], Fraction(0)) + each.post, place, number)
-            for place, held in enumerate(stale)
-            for number in held
+            for place, stale_numbers in enumerate(stale)
+            for number in stale_numbers
             if number not in due[place]
             for each in (self.groups[place].subgroups[number],)
         ]
@@ -172,13 +174,13 @@ class Schedule:
     def _urgent(self, place: int, begin: int, refreshed: Mapping[str, int]) -> list[tuple[int, int]]:
         """(update, sub-group) of a group whose known queries would exceed their bounds if they followed the cycle."""
         group, cycle, first = self.groups[place], self.cycles[place], begin // self.step
-        found = set()
+        urgent = set()
         for number, each in enumerate(group.subgroups):
             known = [refreshed[name] for name in each.queries if refreshed.get(name, math.inf) <= begin]
             deadlines = [update for last in known if (update := self._deadline(last, each.period)) > first]
             if deadlines and min(deadlines) < cycle.after(first, number) and each.runs_at(min(deadlines)):
-                found.add((min(deadlines), number))
-        return sorted(found)
+                urgent.add((min(deadlines), number))
+        return sorted(urgent)
 
     def _walk_group(
         self, place: int, first: int, last: int | None, urgent: list[tuple[int, int]]
@@ -216,7 +218,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schedule:
-        """What :meth:`to_json` gave."""
+        """The schedule that :meth:`to_json` wrote."""
         return cls(
             data["step"],
             tuple(_group_from_json(group) for group in data["groups"]),

@@ -1,4 +1,4 @@
-"""What the paper compares: schedules in which each sub-group has a fixed period."""
+"""Schedules in which each sub-group has a fixed period: those that the paper compares."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def levels(group: Group) -> tuple[int, ...]:
     One dominates another if it runs at least as often and scans at least as far.
     """
     order = sorted(range(len(group.subgroups)), key=lambda number: _by_period(group.subgroups[number]))
-    kept: list[int] = []
+    dominant: list[int] = []
     for number in order:
-        if not kept or group.subgroups[number].scan > group.subgroups[kept[-1]].scan:
-            kept.append(number)
-    return tuple(kept)
+        if not dominant or group.subgroups[number].scan > group.subgroups[dominant[-1]].scan:
+            dominant.append(number)
+    return tuple(dominant)
 
 
 def _by_period(each: SubGroup) -> tuple[int, Fraction]:
@@ -53,11 +53,11 @@ def fixed_periods_cost(group: Group, periods: Sequence[int], fixed: Fraction | i
 def hybrid_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
     """The cheapest periods if every sub-group keeps its own or takes that of a shorter one (section 4.3).
 
-    The paper compares set partitions (five for its three sub-groups; the sixth choice, where the third takes the second
-    one's own period while that takes the first one's, never pays). Sub-groups are decided in the order of their scans,
-    the longest first; what one then pays depends on the *set* of periods that are used before it, so that only the
-    cheapest way to each set is kept, 2^k at most. Beyond :data:`HYBRID_EXACT` sub-groups only the
-    :data:`HYBRID_STATES` most promising sets are kept, and the result may not be the cheapest.
+    The paper compares set partitions (five for its three sub-groups). The sixth choice never pays: there the third
+    sub-group takes the second one's own period while the second takes the first one's. Sub-groups are decided in
+    the order of their scans, the longest first. What a sub-group then pays depends on the *set* of periods that are
+    used before it, so only the cheapest way to each set is kept, 2^k at most. Beyond :data:`HYBRID_EXACT`
+    sub-groups only the :data:`HYBRID_STATES` most promising sets are kept, and the result may not be the cheapest.
     """
     distinct = sorted({each.period for each in group.subgroups})
     limit = None if len(group.subgroups) <= HYBRID_EXACT else HYBRID_STATES
@@ -69,7 +69,7 @@ def hybrid_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
 def _chosen_periods(
     group: Group, fixed: Fraction | int, choices: Sequence[Sequence[int]], limit: int | None
 ) -> tuple[int, ...]:
-    """Of the choices of every sub-group the cheapest (see :func:`hybrid_periods`); a multiple of a used one is free."""
+    """The cheapest of the choices of every sub-group (see :func:`hybrid_periods`); a multiple of a used one is free."""
     subgroups = group.subgroups
     order = sorted(range(len(subgroups)), key=lambda number: (-subgroups[number].scan, subgroups[number].period))
     # the periods used -> (cost, what was chosen, in that order); costs in floats, the exact cost is taken at the end
@@ -78,7 +78,7 @@ def _chosen_periods(
     missed: dict[tuple[int, ...], dict[int, int]] = {start: {1: 1}}
     for number in order:
         scan, post = float(subgroups[number].scan + fixed), float(subgroups[number].post)
-        found: dict[tuple[int, ...], tuple[float, tuple[int, ...]]] = {}
+        next_states: dict[tuple[int, ...], tuple[float, tuple[int, ...]]] = {}
         for used, (cost, chosen) in states.items():
             free = [each for each in choices[number] if any(each % other == 0 for other in used)]
             options = [free[-1]] if free else []
@@ -92,12 +92,12 @@ def _chosen_periods(
                     if after not in missed:
                         missed[after] = _without(missed[used], period)
                 total = cost + post / period + (scan * (before - _missed_rate(missed[after])) if after != used else 0.0)
-                if after not in found or total < found[after][0] * (1 - 1e-12):
-                    found[after] = total, (*chosen, period)
-        if limit is not None and len(found) > limit:
-            best = heapq.nsmallest(limit, found, key=lambda used: found[used][0])
-            found = {used: found[used] for used in best}
-        states = found
+                if after not in next_states or total < next_states[after][0] * (1 - 1e-12):
+                    next_states[after] = total, (*chosen, period)
+        if limit is not None and len(next_states) > limit:
+            best = heapq.nsmallest(limit, next_states, key=lambda used: next_states[used][0])
+            next_states = {used: next_states[used] for used in best}
+        states = next_states
     _, chosen = min(states.values(), key=lambda state: state[0])
     by_number = dict(zip(order, chosen, strict=True))
     return tuple(by_number[number] for number in range(len(subgroups)))
@@ -105,11 +105,11 @@ def _chosen_periods(
 
 def _without(missed: Mapping[int, int], period: int) -> dict[int, int]:
     """Inclusion-exclusion: of the instants that some periods miss (sum of coefficient/lcm) those not hit by another."""
-    found = dict(missed)
+    coefficients = dict(missed)
     for multiple, coefficient in missed.items():
         common = math.lcm(multiple, period)
-        found[common] = found.get(common, 0) - coefficient
-    return {multiple: coefficient for multiple, coefficient in found.items() if coefficient}
+        coefficients[common] = coefficients.get(common, 0) - coefficient
+    return {multiple: coefficient for multiple, coefficient in coefficients.items() if coefficient}
 
 
 def _missed_rate(missed: Mapping[int, int]) -> float:
@@ -117,7 +117,7 @@ def _missed_rate(missed: Mapping[int, int]) -> float:
 
 
 def lower_bound(group: Group, fixed: Fraction | int = 0) -> Fraction:
-    """What no schedule can cost less than: level j runs at least every nj updates and adds cj - c(j-1) to the scan."""
+    """Lower bound of any schedule's cost: level j runs at least every nj updates and adds cj - c(j-1) to the scan."""
     total, before = Fraction(0), -Fraction(fixed)
     for number in levels(group):
         each = group.subgroups[number]

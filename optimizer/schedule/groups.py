@@ -1,34 +1,34 @@
-"""When queries run whose SLIDE is an upper bound: schedules that let queries of one synopsis run together.
+"""Schedule queries whose SLIDE is an upper bound, so that queries of one synopsis can run together.
 
 Queries that are answered from one synopsis form a *group*, those of one period a *sub-group*. A run of several
-sub-groups scans the synopsis once, as far as the longest window of theirs reaches: it costs the maximum of their scans.
-If SLIDE n says that *at most* n updates of the synopsis may lie between two executions, some sub-groups are better run
+sub-groups scans the synopsis once, as far as their longest window reaches: it costs the maximum of their scans.
+If SLIDE n means that *at most* n updates of the synopsis may lie between two executions, some sub-groups should run
 more often than they ask, whenever another one scans the synopsis anyway.
 
-*As published.* No sharing; aggressive (the whole group at its shortest period); conservative (each sub-group at its own
-period, together where periods coincide); hybrid (a sub-group may take the period of a shorter one).
+*As published.* No sharing; aggressive (the entire group at its shortest period); conservative (each sub-group at
+its own period, together where periods coincide); hybrid (a sub-group may take the period of a shorter one).
 
-*What beats it.* Runs need not be periodic. A sub-group that another one dominates (which runs at least as often and
-scans at least as far) rides along. Of the others, both periods n and costs c ascend; a run of level j runs all levels
-below it too, so what happens in the gap between two runs of levels above j depends on its length only:
+*Improvement.* Runs need not be periodic. A sub-group that another one dominates (which runs at least as often and
+scans at least as far) rides along. Of the others, both periods n and costs c ascend. A run of level j runs all
+levels below it too, so the cost of the gap between two runs of levels above j depends on its length only:
 
     F0(L) = 0;   Fj(L) = min over g <= min(nj, L) of  F(j-1)(g) + [g < L] * (cj + Fj(L - g))
     cheapest cycle = min over L <= nk of  (ck + F(k-1)(L)) / L
 
-The minimum is over all schedules, periodic or not. Where every run costs something besides (``fixed``), or executions
+The minimum is over all schedules, periodic or not. If every run has an additional cost (``fixed``), or executions
 cost something that is not shared (``post``), see :func:`plan_schedule`.
 
-Time is counted in *updates* of the synopses: update u is the instant ``u * step`` microseconds since the epoch, for all
-groups. All costs are fractions of any one unit.
+Time is counted in *updates* of the synopses: update u is the instant ``u * step`` microseconds since the epoch, for
+all groups. All costs are fractions of any one unit.
 
 References
 ----------
-Golab, Bijay & Ozsu, "Multi-query optimization of sliding window aggregates by schedule synchronization", University of
-Waterloo CS-2006-26, 2006: sections 3 and 4, Figure 4. Deviations:
+Golab, Bijay & Ozsu, "Multi-query optimization of sliding window aggregates by schedule synchronization", University
+of Waterloo CS-2006-26, 2006: sections 3 and 4, Figure 4. Deviations:
 
-- The paper's choice of periods is among set partitions of the sub-groups (section 4.3 counts five for three) and is
-  said to be polynomial by dynamic programming over subsets; the best periods of a subset are no part of the best
-  periods of the whole. :func:`hybrid_periods` finds the cheapest of all by a search over sets of periods.
+- The paper's choice of periods is among set partitions of the sub-groups (section 4.3 counts five for three). The
+  paper calls it polynomial by dynamic programming over subsets, but the best periods of a subset are no part of the
+  best periods of the full set. :func:`hybrid_periods` finds the cheapest of all by a search over sets of periods.
 - Conservative scheduling of the paper's example costs 358/30, printed 11.63.
 - The schedules here are functions of time. The schedulers of Algorithms 1-3, which react to load, are in
   :mod:`optimizer.papers.reference.local_schedulers`.
@@ -68,7 +68,7 @@ COMMON_INSTANTS = 96
 """Most instants of a common cycle among which a group's cheapest subset is looked for."""
 
 RIDING = Fraction(1, 10)
-"""How much dearer a late run may become by what it executes before it is due (:meth:`Schedule.overdue`)."""
+"""Largest relative cost that a late run may add by executing queries before they are due (:meth:`Schedule.overdue`)."""
 
 COMMON_PERIOD = 1 << 20
 """Longest common period of the cycles of several groups whose instants are marked one by one."""
@@ -91,10 +91,10 @@ INT64 = 1 << 62
 
 def as_fraction(value: Fraction | int, what: str) -> Fraction:
     """A quantity that is not negative, exactly. Raises ValueError if it is negative."""
-    found = Fraction(value)
-    if found < 0:
+    fraction = Fraction(value)
+    if fraction < 0:
         raise ValueError(f"{what} {value} is negative")
-    return found
+    return fraction
 
 
 @dataclass(frozen=True, init=False)
@@ -141,7 +141,7 @@ class SubGroup:
             object.__setattr__(self, name, value)
 
     def runs_at(self, update: int) -> bool:
-        """Is its lifetime not over at this update?"""
+        """Return whether its lifetime includes this update."""
         return self.until is None or update <= self.until
 
 
@@ -185,7 +185,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Cycle:
-    """When the sub-groups of one group run, repeated for ever, anchored at update 0.
+    """Runs of the sub-groups of one group, repeated for ever, anchored at update 0.
 
     Attributes
     ----------
@@ -194,8 +194,8 @@ class Cycle:
     runs
         (offset in [0, length), numbers of the sub-groups that run jointly then), offsets ascending.
     periods
-        Instead of runs: every sub-group runs at the multiples of its own. ``length`` is their least common multiple,
-        which may be astronomical.
+        Instead of runs: every sub-group runs at the multiples of its period. ``length`` is their least common
+        multiple, which may be astronomical.
     """
 
     length: int
@@ -208,7 +208,7 @@ class Cycle:
             raise ValueError("a cycle has either runs or periods")
         if self.periods and (min(self.periods) < 1 or self.length != math.lcm(*self.periods)):
             raise ValueError("the length of a cycle is the least common multiple of its periods, at least 1 each")
-        if any(one >= other for one, other in pairwise(offsets)) or any(
+        if any(offset >= other for offset, other in pairwise(offsets)) or any(
             not 0 <= each < self.length for each in offsets
         ):
             raise ValueError(f"the offsets of a cycle of {self.length} updates are not ascending within it: {offsets}")
@@ -224,11 +224,11 @@ class Cycle:
 
     @cached_property
     def _offsets_of(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        offsets_by_subgroup: dict[int, list[int]] = {}
         for offset, numbers in self.runs:
             for number in numbers:
-                found.setdefault(number, []).append(offset)
-        return found
+                offsets_by_subgroup.setdefault(number, []).append(offset)
+        return offsets_by_subgroup
 
     @property
     def progressions(self) -> list[Progression]:
@@ -266,7 +266,7 @@ class Cycle:
         if self.periods:
             return self.periods[number]
         offsets = self._offsets_of[number]
-        return max(other - one for one, other in pairwise([*offsets, offsets[0] + self.length]))
+        return max(other - offset for offset, other in pairwise([*offsets, offsets[0] + self.length]))
 
     def obeys(self, group: Group) -> bool:
         """Does every sub-group of the group run within its bound?"""
@@ -289,7 +289,10 @@ class Cycle:
 
 
 def periodic_cost(group: Group, periods: Sequence[int]) -> tuple[Fraction, Fraction]:
-    """From below and above: the instants that scan at least as far as a sub-group pay what it scans beyond the next."""
+    """Lower and upper bound of the cost of periodic runs.
+
+    The instants that scan at least as far as a sub-group pay for the part of its scan beyond the next one's.
+    """
     post = sum((each.post / period for each, period in zip(group.subgroups, periods, strict=True)), Fraction(0))
     low = high = post
     by_scan = sorted(zip((each.scan for each in group.subgroups), periods, strict=True), key=lambda pair: -pair[0])

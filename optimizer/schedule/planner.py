@@ -34,50 +34,50 @@ NESTED_LEVELS = 48
 
 
 def _scan_ladders(group: Group, fixed: Fraction) -> list[Ladder]:
-    """What a run of a level may be taken to cost: its scan alone; with its own post costs; with all that it covers."""
+    """Possible costs of a run of a level: only its scan; with its own post costs; with those of all that it covers."""
     each = group.subgroups
-    found = [Ladder.of([(one.period, one.scan + fixed) for one in each])]
-    if any(one.post for one in each):
-        kept = levels(group)
+    ladders = [Ladder.of([(subgroup.period, subgroup.scan + fixed) for subgroup in each])]
+    if any(subgroup.post for subgroup in each):
+        numbers = levels(group)
         own = [
-            (each[number].period, fixed + each[number].scan + sum(each[other].post for other in kept[: place + 1]))
-            for place, number in enumerate(kept)
+            (each[number].period, fixed + each[number].scan + sum(each[other].post for other in numbers[: place + 1]))
+            for place, number in enumerate(numbers)
         ]
         covering = [
             (each[number].period, fixed + each[number].scan + sum(o.post for o in each if o.scan <= each[number].scan))
-            for number in kept
+            for number in numbers
         ]
-        found += [Ladder.of(own), Ladder.of(covering)]
-    return found
+        ladders += [Ladder.of(own), Ladder.of(covering)]
+    return ladders
 
 
 def _cycle(group: Group, runs: Sequence[tuple[int, int]], length: int) -> Cycle:
-    """The runs of a cycle, given how far each may scan: executions that no bound needs are left out where they cost.
+    """Make the cycle of some runs, given how far each may scan; omit executions that cost and that no bound needs.
 
     ``runs``: (offset, rank of its scan) ascending, the first at 0 with the longest scan. Every sub-group takes the
-    fewest of the runs that scan far enough, beginning with that at 0; a run then scans as far as those that take it,
-    and whatever else that covers and costs nothing besides rides along. A sub-group with post costs may need less than
-    one execution in a cycle, so the cycle is repeated.
+    fewest of the runs that scan far enough, beginning with that at 0. A run then scans as far as the sub-groups
+    that take it. Other sub-groups that this covers at no further cost ride along. A sub-group with post costs may
+    need less than one execution in a cycle, so the cycle is repeated.
     """
-    times = max([1, *(one.period // length for one in group.subgroups if one.post)])
+    times = max([1, *(subgroup.period // length for subgroup in group.subgroups if subgroup.post)])
     times = max(1, min(times, groups.LONGEST_CYCLE // (4 * len(runs))))
     runs = [(turn * length + offset, rank) for turn in range(times) for offset, rank in runs]
     length *= times
-    taken: dict[int, set[int]] = {offset: set() for offset, _ in runs}
+    takers: dict[int, set[int]] = {offset: set() for offset, _ in runs}
     far_enough = [[offset for offset, rank in runs if rank >= least] for least in range(len(group.scans))]
-    for number, one in enumerate(group.subgroups):
+    for number, subgroup in enumerate(group.subgroups):
         offsets = far_enough[group.ranks[number]]
         at = 0
-        taken[at].add(number)
-        while length - at > one.period:
-            at, before = offsets[bisect_right(offsets, at + one.period) - 1], at
+        takers[at].add(number)
+        while length - at > subgroup.period:
+            at, before = offsets[bisect_right(offsets, at + subgroup.period) - 1], at
             if at == before:
-                raise ValueError(f"the runs of group {group.name} are further apart than the period {one.period}")
-            taken[at].add(number)
-    found = [
-        (offset, tuple(sorted(numbers.union(group.riders(numbers))))) for offset, numbers in taken.items() if numbers
+                raise ValueError(f"the runs of group {group.name} are further apart than the period {subgroup.period}")
+            takers[at].add(number)
+    cycle_runs = [
+        (offset, tuple(sorted(numbers.union(group.riders(numbers))))) for offset, numbers in takers.items() if numbers
     ]
-    return Cycle(length, tuple(found))
+    return Cycle(length, tuple(cycle_runs))
 
 
 def _group_cycle(group: Group, optimum: CycleOptimum, ladder: Ladder) -> Cycle:
@@ -86,13 +86,13 @@ def _group_cycle(group: Group, optimum: CycleOptimum, ladder: Ladder) -> Cycle:
 
 
 def _ranks(group: Group, ladder: Ladder) -> list[int]:
-    """How far a run of each level scans: as far as any sub-group that has to run at least as often."""
-    found = [_rank_within(group, period) for period in ladder.periods]
-    return [rank for rank in found if rank is not None]
+    """Scan ranks of a run of each level: as far as any sub-group that has to run at least as often."""
+    ranks = [_rank_within(group, period) for period in ladder.periods]
+    return [rank for rank in ranks if rank is not None]
 
 
 def _rank_within(group: Group, period: int) -> int | None:
-    """How far the sub-groups of up to a period scan; None without any."""
+    """Highest scan rank of the sub-groups of up to a period; None without any."""
     ranks = (rank for rank, each in zip(group.ranks, group.subgroups, strict=True) if each.period <= period)
     return max(ranks, default=None)
 
@@ -138,13 +138,13 @@ def _cheapest_cycle(
 ) -> tuple[Cycle, Fraction | None]:
     """A group's best cycle by itself, and a lower bound of its cost (None where costs or periods had to be rounded)."""
     bound: Fraction | None = None
-    found: list[Cycle] = []
+    cycles: list[Cycle] = []
     for number, ladder in enumerate(_scan_ladders(group, fixed)):
         optimum = best_cycle(ladder, work)
         if number == 0 and optimum.exact:
-            bound = optimum.cost + sum(one.post / one.period for one in group.subgroups)
-        found.append(_group_cycle(group, optimum, ladder))
-    best = _cheapest(_costed([group], [cycle], fixed) for cycle in [*found, *others])
+            bound = optimum.cost + sum(subgroup.post / subgroup.period for subgroup in group.subgroups)
+        cycles.append(_group_cycle(group, optimum, ladder))
+    best = _cheapest(_costed([group], [cycle], fixed) for cycle in [*cycles, *others])
     return best.cycles[0], bound
 
 
@@ -154,15 +154,19 @@ def optimum(group: Group, fixed: Fraction | int = 0) -> tuple[Fraction, Cycle]:
     ``fixed``: cost of any run of the group.
     """
     fixed = as_fraction(fixed, "fixed")
-    others = [Cycle.periodic(own_periods(group)), Cycle.periodic(hybrid_periods(group, fixed))]
-    cycle, _ = _cheapest_cycle(group, fixed, GROUP_WORK[1], others)
+    periodic_cycles = [Cycle.periodic(own_periods(group)), Cycle.periodic(hybrid_periods(group, fixed))]
+    cycle, _ = _cheapest_cycle(group, fixed, GROUP_WORK[1], periodic_cycles)
     return _costed([group], [cycle], fixed).cost, cycle
 
 
 def _on_grid(group: Group, grid: int, work: int, fixed: Fraction = Fraction(0)) -> Cycle:
     """A group's best cycle whose instants are multiples of a grid no wider than its shortest period."""
     coarse = Group(
-        group.name, tuple(SubGroup(one.period // grid, one.scan, one.queries, one.post) for one in group.subgroups)
+        group.name,
+        tuple(
+            SubGroup(subgroup.period // grid, subgroup.scan, subgroup.queries, subgroup.post)
+            for subgroup in group.subgroups
+        ),
     )
     cycle, _ = _cheapest_cycle(coarse, fixed, work)
     return Cycle(cycle.length * grid, tuple((offset * grid, numbers) for offset, numbers in cycle.runs))
@@ -172,12 +176,12 @@ def _grids(shortest: int) -> list[int]:
     """Grids to try: divisors of the shortest period by small numbers, and some between its half and itself."""
     if shortest <= 8:
         return list(range(2, shortest + 1))
-    found = {shortest // parts for parts in range(1, 6)} | {shortest - shortest * part // 8 for part in range(1, 4)}
-    return sorted(grid for grid in found if grid > 1)
+    grids = {shortest // parts for parts in range(1, 6)} | {shortest - shortest * part // 8 for part in range(1, 4)}
+    return sorted(grid for grid in grids if grid > 1)
 
 
 def _nested(groups: Sequence[Group], fixed: Fraction, work: int) -> list[list[Cycle]]:
-    """One schedule for all groups, and each group's cheapest runs at its instants."""
+    """One cycle for all groups, and each group's cheapest runs at its instants."""
     periods = sorted({each.period for group in groups for each in group.subgroups})
     if len(periods) > NESTED_LEVELS:
         places = np.unique(np.geomspace(1, len(periods), NESTED_LEVELS).round().astype(int) - 1)
@@ -203,40 +207,41 @@ def _nested(groups: Sequence[Group], fixed: Fraction, work: int) -> list[list[Cy
 
 
 def _chosen_among(group: Group, offsets: Sequence[int], length: int, otherwise: Cycle) -> Cycle:
-    found = [otherwise]
+    cycles = [otherwise]
     for ladder in _scan_ladders(group, Fraction(0)):
         runs = cheapest_among(ladder, offsets, length)
         if runs is not None:
             ranks = _ranks(group, ladder)
-            found.append(_cycle(group, [(offset, ranks[level]) for offset, level in runs], length))
-    return min(found, key=lambda cycle: cycle.cost(group))
+            cycles.append(_cycle(group, [(offset, ranks[level]) for offset, level in runs], length))
+    return min(cycles, key=lambda cycle: cycle.cost(group))
 
 
 def plan_schedule(
     step: int, groups: Sequence[Group], fixed: Fraction | int = 0, algorithm: str = "optimal"
 ) -> Schedule:
-    """When the queries of some groups run, as cheaply as possible within their bounds.
+    """Schedule the queries of some groups as cheaply as possible within their bounds.
 
     ``optimal`` takes the cheapest of these, costed exactly:
 
     - every group's cheapest cycle by itself, with and without the fixed cost;
-    - one nested schedule for all groups, by the same dynamic program over all their periods, and for its instants each
-      group's cheapest subset (a dynamic program over pairs of instants);
+    - one nested schedule for all groups, by the same dynamic program over all their periods, and for its instants
+      each group's cheapest subset (a dynamic program over pairs of instants);
     - every group's cheapest cycle on a common grid, for some grids up to the shortest period;
-    - what the other algorithms find.
+    - the schedules that the other algorithms find.
 
-    For one group without post costs, and for several without fixed costs either, that is the cheapest of all schedules.
-    Otherwise it need not be: several groups' common instants are chosen from the above; executions that cost ``post``
-    and that no bound needs are left out of cycles that were chosen before. (On random instances small enough for an
-    exhaustive search nine of ten are the cheapest, the others are up to 8 % above.) :attr:`Schedule.proven` says
-    whether the cost is as low as a lower bound. Lifetimes (``until``) do not enter the costs.
+    For one group without post costs, and for several without fixed costs either, that is the cheapest of all
+    schedules. Otherwise it need not be: several groups' common instants are chosen from the above, and executions
+    that cost ``post`` and that no bound needs are removed only from cycles that are already chosen. (On random
+    instances small enough for an exhaustive search nine of ten are the cheapest, the others are up to 8 % above.)
+    :attr:`Schedule.proven` is true if the cost is as low as a lower bound. Lifetimes (``until``) do not enter the
+    costs.
 
     Parameters
     ----------
     step
         Microseconds of one synopsis update (> 0).
     groups
-        Of different names, as are all queries.
+        Groups and queries have different names.
     fixed
         Cost of any run at all (a session, publishing), paid once for all groups that run at the same update.
     algorithm
@@ -247,8 +252,8 @@ def plan_schedule(
     ValueError
         Unknown algorithm, a name that is used twice, a cost that is negative, a step that is not positive.
 
-    Complexity: O(n * (n1 + ... + nk)) per group of longest period n, up to :data:`PLAN_WORK`; periods beyond that are
-    rounded down (:func:`_coarsened`), as are all but :data:`NESTED_LEVELS` in the nested schedule.
+    Complexity: O(n * (n1 + ... + nk)) per group of longest period n, up to :data:`PLAN_WORK`; periods beyond that
+    are rounded down (:func:`_coarsened`), as are all but :data:`NESTED_LEVELS` in the nested schedule.
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {algorithm!r}: one of {', '.join(ALGORITHMS)}")
@@ -281,21 +286,21 @@ def plan_schedule(
 def _optimal(
     groups: Sequence[Group], fixed: Fraction, published: Mapping[str, _Candidate], bound: Fraction
 ) -> tuple[_Candidate, Fraction]:
-    """The cheapest schedule that is found, and the highest lower bound."""
+    """The cheapest schedule that the search finds, and the highest lower bound."""
     if not groups:
         return published["hybrid"], bound
     work = min(max(PLAN_WORK // len(groups), GROUP_WORK[0]), GROUP_WORK[1])
-    others = [[candidate.cycles[place] for candidate in published.values()] for place in range(len(groups))]
+    published_cycles = [[candidate.cycles[place] for candidate in published.values()] for place in range(len(groups))]
     alone = fixed if len(groups) == 1 else Fraction(0)
-    own = [_cheapest_cycle(group, alone, work, more) for group, more in zip(groups, others, strict=True)]
-    bounds = [found for _, found in own if found is not None]
+    own = [_cheapest_cycle(group, alone, work, more) for group, more in zip(groups, published_cycles, strict=True)]
+    bounds = [cost_bound for _, cost_bound in own if cost_bound is not None]
     if len(bounds) == len(groups):
         shortest = min(group.period for group in groups)
         bound = max(bound, sum(bounds, (fixed - alone) / shortest))
-    found = [*published.values(), _costed(groups, [cycle for cycle, _ in own], fixed)]
+    candidates = [*published.values(), _costed(groups, [cycle for cycle, _ in own], fixed)]
     if fixed and len(groups) > 1:
-        found.append(_costed(groups, [_cheapest_cycle(group, fixed, work)[0] for group in groups], fixed))
-        found += [_costed(groups, cycles, fixed) for cycles in _nested(groups, fixed, work)]
+        candidates.append(_costed(groups, [_cheapest_cycle(group, fixed, work)[0] for group in groups], fixed))
+        candidates += [_costed(groups, cycles, fixed) for cycles in _nested(groups, fixed, work)]
         for grid in _grids(min(group.period for group in groups)):
-            found.append(_costed(groups, [_on_grid(group, grid, work) for group in groups], fixed))
-    return _cheapest(found), bound
+            candidates.append(_costed(groups, [_on_grid(group, grid, work) for group in groups], fixed))
+    return _cheapest(candidates), bound

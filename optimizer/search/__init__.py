@@ -1,1 +1,1 @@
-"""Which queries share: costs, and every search for a plan."""
+"""Searches for a plan: which queries share, and at what cost."""

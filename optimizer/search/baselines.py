@@ -1,8 +1,8 @@
-"""What Weave Share is compared with: the paper's alternatives, and windows computed from other windows.
+"""Baselines of Weave Share: the paper's alternatives, and windows computed from other windows.
 
 No Share, Random, Insert-then-Weave and Local Search are defined on single queries: give them a problem whose items
-are queries (``SearchProblem.of(..., collapse=False)``). On a collapsed problem they work on sets of queries with one
-edge set, which is not what the paper calls by these names (No Share's cost is then ``problem.unshared``).
+are queries (``SearchProblem.of(..., collapse=False)``). On a collapsed problem they work on sets of queries with
+one edge set, which is not what the paper calls by these names (No Share's cost is then ``problem.unshared``).
 
 References
 ----------
@@ -49,7 +49,7 @@ INSERTING = 5_000
 
 
 def no_share(problem: SearchProblem) -> Partition:
-    """Each item in a tree of its own (section 4.1)."""
+    """Put each item in a separate tree (section 4.1)."""
     return [[item] for item in range(len(problem))]
 
 
@@ -61,8 +61,8 @@ def shared(problem: SearchProblem) -> Partition:
 def random(problem: SearchProblem, seed: int = 0) -> Partition:
     """An arbitrary grouping (section 6, Random).
 
-    The paper does not say how it draws: here a number of trees from 1 to the number of items, then a tree for each
-    item, all equally likely; trees that stay empty are left out. One seed, one plan.
+    The paper does not define the draw. Here: a number of trees from 1 to the number of items, then a tree for each
+    item, all equally likely; trees that stay empty are dropped. One seed, one plan.
     """
     draw = np.random.default_rng(seed)
     tree_of = draw.integers(draw.integers(1, len(problem) + 1), size=len(problem))
@@ -72,11 +72,12 @@ def random(problem: SearchProblem, seed: int = 0) -> Partition:
 def insert_then_weave(problem: SearchProblem) -> Partition:
     """Insert items one at a time into the tree that each weaves best with, then merge trees (section 6).
 
-    "Weaves best": the largest reduction of cost against a tree of its own; where no tree gives one, it gets its own.
-    Items come in their given order ("arbitrary"); of equal trees the oldest is taken. The merging is Weave Share's.
+    "Weaves best": the largest reduction of cost compared with a separate tree. If no tree reduces the cost, the
+    item gets a separate tree. Items come in their given order ("arbitrary"); of equal trees the oldest is taken.
+    The merging is Weave Share's.
 
-    Complexity: O(m + K) per item for m trees and K edge sets, and few counts, which for a thousand windows with
-    arbitrary fragments are the most of it (half a minute; a second or two with template slides). O(n*K) memory.
+    Complexity: O(m + K) per item for m trees and K edge sets, and few counts. For a thousand windows with
+    arbitrary fragments the counts dominate (half a minute; a second or two with template slides). O(n*K) memory.
     """
     return merge_trees(problem, _inserted(problem))
 
@@ -100,20 +101,20 @@ def _inserted(problem: SearchProblem) -> Partition:
 
 
 def local_search(problem: SearchProblem, start: str = "no-share", iterations: int | None = None) -> Partition:
-    """Move the one item whose move saves most, to another tree or to a new one, again and again (section 6).
+    """Repeatedly move the one item whose move saves most, to another tree or to a new one (section 6).
 
     Parameters
     ----------
     start
         ``"no-share"`` (LS-NS, the paper's best) or ``"random"``.
     iterations
-        Most moves; left out, ten times the number of merges that Weave Share makes (LS-NS-10x).
+        Most moves. Default: ten times the number of merges that Weave Share makes (LS-NS-10x).
 
     Returns
     -------
     Partition
-        No dearer than the start where edges can be counted, and a local optimum if the bound on moves was not reached.
-        Of equal moves that of the first item is made, to its oldest tree.
+        No more expensive than the start if edges can be counted, and a local optimum if the bound on moves was not
+        reached. Of equal moves that of the first item is made, to its oldest tree.
 
     Complexity: O(n) per move for n items and few counts (a move is first judged by bounds); O(n^2) memory.
     """
@@ -168,7 +169,7 @@ class _Trees:
         return sorted(sorted(members) for members in self.members if members)
 
     def fill(self, tree: int, members: Iterable[int]) -> None:
-        """Make a tree of these items anew, whatever it was."""
+        """Replace the contents of a tree with these items."""
         self.members[tree] = list(members)
         kinds = np.unique(self.kind_of[self.members[tree]])
         self.edges[tree] = absorb(edge for kind in kinds for edge in self.kinds[kind])
@@ -191,18 +192,18 @@ class _Trees:
     def remove(self, item: int, tree: int) -> None:
         """Take an item out of a tree that holds others, too."""
         kind, gain = self.kind_of[item], self.gain[tree].copy()
-        left = [other for other in self.members[tree] if other != item]
-        if (self.kind_of[left] == kind).any():
-            self.members[tree] = left
+        remaining = [other for other in self.members[tree] if other != item]
+        if (self.kind_of[remaining] == kind).any():
+            self.members[tree] = remaining
             self._charge(tree)
             return
         still = self.known[tree] & (self.common[kind] == 0.0)
-        self.fill(tree, left)
+        self.fill(tree, remaining)
         if not self.known[tree].all():
             self._bound(tree, np.maximum(self.gain[tree], gain), np.where(still, gain, np.nan))
 
     def raised(self, tree: int | Indices, item: int | Indices) -> Floats:
-        """By how much items would raise the costs of trees: from below, exact where the gain is known."""
+        """Amounts by which items would raise the costs of trees: lower bounds, exact if the gain is known."""
         gain, pattern = self.gain[tree, self.kind_of[item]], self.pattern_of[item]
         charge = self.weight[item] + self.new_base[tree, pattern]
         return np.asarray(self.new_fixed[tree, pattern] + gain * self.charge[tree] + (self.rate[tree] + gain) * charge)
@@ -215,7 +216,7 @@ class _Trees:
         self.gain[tree, kind] = (low + high) / 2 if self.known[tree, kind] else max(self.gain[tree, kind], low)
 
     def savings(self, tree: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """What taking each member out saves: from above, and whether exact. In the order of ``members``."""
+        """Upper bounds of the saving from removing each of ``members``, in their order, and whether they are exact."""
         members = np.array(self.members[tree])
         if len(members) == 1:
             return self.alone[members], np.array([True])
@@ -230,19 +231,19 @@ class _Trees:
         return self._saved(tree, members, only[place]), exact[place]
 
     def saving(self, tree: int, item: int) -> float:
-        """What taking out the last item of its kind saves, counted."""
-        rest = np.unique(self.kind_of[[other for other in self.members[tree] if other != item]])
-        edges = absorb(edge for kind in rest for edge in self.kinds[kind])
+        """Counted saving from removing the last item of its kind."""
+        other_kinds = np.unique(self.kind_of[[other for other in self.members[tree] if other != item]])
+        edges = absorb(edge for kind in other_kinds for edge in self.kinds[kind])
         only = sum(self._rise(edges, self.kind_of[item], self.counter)) / 2
         return float(self._saved(tree, np.array([item]), np.array([only]))[0])
 
     def _saved(self, tree: int, items: Indices, only: Floats) -> Floats:
-        held = Counter(self.pattern_of[self.members[tree]].tolist())
+        pattern_counts = Counter(self.pattern_of[self.members[tree]].tolist())
         fixed, base = np.zeros(len(self.patterns)), np.zeros(len(self.patterns))
-        for pattern, number in held.items():
+        for pattern, number in pattern_counts.items():
             if number == 1:
-                others = self._union(other for other in held if other != pattern)
-                fixed[pattern], base[pattern] = self.of_families(self.patterns[pattern] & ~others)
+                other_families = self._union(other for other in pattern_counts if other != pattern)
+                fixed[pattern], base[pattern] = self.of_families(self.patterns[pattern] & ~other_families)
         pattern = self.pattern_of[items]
         charge = self.weight[items] + base[pattern]
         return np.asarray(fixed[pattern] + only * (self.charge[tree] - charge) + self.rate[tree] * charge)
@@ -270,14 +271,14 @@ class _Trees:
         members = self.members[tree]
         families = self._union(set(self.pattern_of[members].tolist()))
         self.charge[tree] = self.weight[members].sum() + self.of_families(families)[1]
-        for pattern, held in enumerate(self.patterns):
-            self.new_fixed[tree, pattern], self.new_base[tree, pattern] = self.of_families(held & ~families)
+        for pattern, bits in enumerate(self.patterns):
+            self.new_fixed[tree, pattern], self.new_base[tree, pattern] = self.of_families(bits & ~families)
 
     def _union(self, patterns: Iterable[int]) -> int:
-        found = 0
+        families = 0
         for pattern in patterns:
-            found |= self.patterns[pattern]
-        return found
+            families |= self.patterns[pattern]
+        return families
 
     def _of_families(self, families: int) -> tuple[float, float]:
         """Cost per second and per fragment of some families in a tree."""
@@ -291,22 +292,22 @@ def _common_rates(kinds: Sequence[EdgeSet]) -> Floats:
     are compatible and 0 if not (F1 Eq. 4).
     """
     slides = np.array([edges[0][0] for edges in kinds], dtype=np.int64)
-    shifts, there = shifts_of(kinds)
-    found = np.empty((len(kinds), len(kinds)))
+    shifts, valid = shifts_of(kinds)
+    rates = np.empty((len(kinds), len(kinds)))
     for row, edges in enumerate(kinds):
         divisor = np.gcd(slides[row], slides)
         matches = np.zeros(len(kinds))
         for _, shift in edges:
-            matches += (there & ((shifts - shift) % divisor == 0)).sum(axis=0)
-        found[row] = matches * divisor / (float(slides[row]) * slides)
-    return found
+            matches += (valid & ((shifts - shift) % divisor == 0)).sum(axis=0)
+        rates[row] = matches * divisor / (float(slides[row]) * slides)
+    return rates
 
 
 class _LocalSearch:
-    """One run of Local Search: the cheapest tree to go to is remembered for every item.
+    """One run of Local Search, which remembers the cheapest target tree of every item.
 
-    ``cheapest`` bounds from below by how much an item raises the costs of any tree but its own, ``target`` is that
-    tree, -1 when the bound is from before the tree changed.
+    ``cheapest``: lower bound of the amount by which an item raises the costs of any tree but its own. ``target``:
+    that tree, -1 if the bound is from before the tree changed.
     """
 
     def __init__(self, problem: SearchProblem, partition: Partition) -> None:
@@ -357,7 +358,7 @@ class _LocalSearch:
                 return item, target
 
     def _look(self, item: int) -> None:
-        """Find an item's cheapest tree anew; a new tree is number n."""
+        """Find an item's cheapest tree again; a new tree is number n."""
         row = self.raised[item]
         tree = int(row.argmin())
         new = self.trees.alone[item] < row[tree]
@@ -365,7 +366,7 @@ class _LocalSearch:
         self.target[item] = len(row) if new else tree
 
     def _see(self, items: Indices, tree: int) -> None:
-        """By how much these items raise the cost of a tree that has changed."""
+        """Update by how much these items raise the cost of a tree that has changed."""
         raised = self.trees.raised(tree, items)
         self.raised[items, tree] = raised
         better = raised < self.cheapest[items]
@@ -410,7 +411,7 @@ class FactorPlan:
     parents
         For each window the number of the one that it is combined from, None: from raw tuples.
     inserted
-        How many of the last windows nobody asked for.
+        Number of the last windows that are inserted factor windows.
     cost
         Operations per second.
     """
@@ -426,12 +427,12 @@ def factor_windows(
 ) -> FactorPlan:
     """Compute each window from its cheapest parent window, in the style of Factor Windows (Wu et al., ICDE 2022).
 
-    A window (r1, s1) is *partitioned by* a tumbling one (f, f) if f divides r1 and s1: it is a disjoint union of r1/f
-    of them, which serves any aggregate. It is *covered by* (r2, s2), r1 > r2 >= s2, if s2 divides s1 and r1 - r2: the
-    union of 1 + (r1 - r2)/s2 overlapping ones, which serves ``idempotent`` aggregates only (min, max). That number is
-    the covering multiplier. Choices do not interfere, so each window takes its cheapest parent. Then tumbling *factor
-    windows* that nobody asked for are inserted, greedily, while one lowers the total. Candidates are the gcds of range
-    and slide over one window or two: the coarsest that partition them.
+    A window (r1, s1) is *partitioned by* a tumbling one (f, f) if f divides r1 and s1: it is a disjoint union of
+    r1/f of them, which serves any aggregate. It is *covered by* (r2, s2), r1 > r2 >= s2, if s2 divides s1 and
+    r1 - r2: the union of 1 + (r1 - r2)/s2 overlapping ones, which serves ``idempotent`` aggregates only (min, max).
+    That number is the covering multiplier. Choices do not interfere, so each window takes its cheapest parent. Then
+    additional tumbling *factor windows* are inserted, greedily, while one lowers the total. Candidates are the gcds
+    of range and slide over one window or two: the coarsest that partition them.
 
     Parameters
     ----------
@@ -443,16 +444,16 @@ def factor_windows(
     Returns
     -------
     FactorPlan
-        Its cost is made comparable with Weave Share's Eq. 1. A window fed with raw tuples costs what it costs there as
-        a tree of its own, rate + E*r/s: its tuples go into paired fragments, which are combined (Wu et al. charge each
-        tuple once per window, rate*r/s). Any other costs its multiplier per answer, so multiplier/s; one with a
-        parent of equal range and smaller slide takes over that parent's answers (multiplier 1). Equal windows after
-        the first are free here and not in Eq. 1: compare on distinct windows.
+        Its cost is made comparable with Weave Share's Eq. 1. A window fed with raw tuples costs the same as in a
+        separate Weave Share tree, rate + E*r/s: its tuples go into paired fragments, which are combined (Wu et al.
+        charge each tuple once per window, rate*r/s). Any other costs its multiplier per answer, so multiplier/s. A
+        window whose parent has an equal range and a smaller slide takes over that parent's answers (multiplier 1).
+        Equal windows after the first are free here and not in Eq. 1: compare on distinct windows.
 
     Complexity: O(n^2) time and memory for n distinct windows, and O(n^2) per factor window inserted.
     """
-    asked = list(dict.fromkeys((int(size), int(slide)) for size, slide in zip(ranges, slides, strict=True)))
-    windows = np.array(asked, dtype=np.int64).reshape(-1, 2)
+    distinct_windows = list(dict.fromkeys((int(size), int(slide)) for size, slide in zip(ranges, slides, strict=True)))
+    windows = np.array(distinct_windows, dtype=np.int64).reshape(-1, 2)
     inserted = _factor_sizes(windows, float(rate), idempotent)
     windows = np.concatenate([windows, np.array([(size, size) for size in inserted], dtype=np.int64).reshape(-1, 2)])
     parents: list[int | None] = []
@@ -476,10 +477,10 @@ def _raw_combines(size: int, slide: int) -> Fraction:
 def _multipliers(windows: NDArray[np.int64], parents: NDArray[np.int64], idempotent: bool) -> Floats:
     """Answers of each parent that make one answer of each window, infinite where they cannot."""
     size, slide = windows[:, :1], windows[:, 1:]
-    whole, step = parents[:, 0], parents[:, 1]
-    pieces = (size > whole) & ((size - whole) % step == 0) & ((whole >= step) if idempotent else (whole == step))
-    same = (size == whole) & (slide != step)
-    return np.where((slide % step == 0) & (pieces | same), 1.0 + (size - whole) // step, np.inf)
+    parent, step = parents[:, 0], parents[:, 1]
+    pieces = (size > parent) & ((size - parent) % step == 0) & ((parent >= step) if idempotent else (parent == step))
+    same = (size == parent) & (slide != step)
+    return np.where((slide % step == 0) & (pieces | same), 1.0 + (size - parent) // step, np.inf)
 
 
 def _factor_sizes(windows: NDArray[np.int64], rate: float, idempotent: bool) -> list[int]:

@@ -1,20 +1,21 @@
-"""What a tree costs: two models of one form, so that one search serves both.
+"""Cost of a tree: two models of one form, so that one search serves both.
 
 The cost of a tree per second of stream is ``fixed + E * (sum of weights) + sum of constants``, and for every
-*family* in it (queries with one filter and one group-by: they share partial rows) ``family.fixed + E * family.base``.
-E is the tree's edge rate (fragments per second); ``fixed`` is paid once per tree, a query's weight per fragment
-of the tree that it is in, a query's constant wherever it is. Sharing saves ``fixed`` and, within a family,
-its scan and partial rows; it raises the edge rate that every query and every family of the tree pays. So queries
-with different filters or group-bys have less to gain from one tree, and not sharing across them is a decision, too.
+*family* in it (queries with one filter and one group-by: they share partial rows)
+``family.fixed + E * family.base``. E is the tree's edge rate (fragments per second). ``fixed`` is paid once per
+tree, a query's weight per fragment of its tree, a query's constant in any tree. Sharing saves ``fixed`` and, within
+a family, its scan and partial rows; it raises the edge rate that every query and every family of the tree pays. So
+queries with different filters or group-bys have less to gain from one tree, and not sharing across them is a
+decision, too.
 
 ``paper``
     Operations per second, C = m*lambda + sum of E_i*Omega_i: ``fixed`` is the rate lambda in tuples/s, a
     query's weight its overlap factor r/s. Exact fractions, so that the papers' figures can be reproduced to
     the last digit.
 ``measured``
-    Seconds of CPU per second of stream, from :class:`Coefficients` fitted to what runs measured.
+    Seconds of CPU per second of stream, from :class:`Coefficients` fitted to measurements of runs.
 
-E*Omega is a model: it equals the real number of combined fragments only when each slide divides its range
+E*Omega is a model: it equals the real number of combined fragments only if each slide divides its range
 (:func:`optimizer.plan.explain` gives both).
 
 References
@@ -110,7 +111,7 @@ class CostModel:
     groups_per_fragment: tuple[tuple[str, Fraction], ...] = ()
 
     def groups(self, stream: str) -> Fraction:
-        """How many groups a fragment of a stream has, 1 where it is not known."""
+        """Number of groups per fragment of a stream; 1 if it is not known."""
         return dict(self.groups_per_fragment).get(stream, Fraction(1))
 
     def fixed(self, rate: Fraction) -> Fraction:
@@ -223,10 +224,10 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """What a plan search works on: *items*, in order of their first query.
+    """Problem of a plan search: *items*, in order of their first query.
 
-    An item is all queries with one edge set: putting them together saves ``fixed`` and raises no edge rate, so
-    no search has to consider them apart (``collapse=False`` makes every query an item of its own, as the papers'
+    An item is all queries with one edge set. Putting them together saves ``fixed`` and raises no edge rate, so
+    no search has to consider them apart (``collapse=False`` makes every query a separate item, as the papers'
     alternatives have it).
 
     Attributes
@@ -242,10 +243,10 @@ class SearchProblem:
     fixed
         Cost per second of every tree.
     unshared
-        Cost per second of every query in a tree of its own (No Share).
+        Total cost per second if every query has a separate tree (No Share).
     counter
-        Edge counter of the search: ``"auto"`` or one of :data:`optimizer.windows.edge_counting.COUNTERS`. What was
-        found is costed by ``"auto"``, whatever the search counted with.
+        Edge counter of the search: ``"auto"`` or one of :data:`optimizer.windows.edge_counting.COUNTERS`. The
+        resulting plan is costed by ``"auto"``, whatever the search counted with.
     """
 
     edges: tuple[EdgeSet, ...]
@@ -268,9 +269,12 @@ class SearchProblem:
         counter: str = "auto",
         one_family: bool = False,
     ) -> SearchProblem:
-        """The queries (at least one, all of one stream, and all in time or all in the same rows) at ``rate`` tuples/s
-        under a cost model. Windows of rows are taken as windows of the time that so many rows take. ``one_family``:
-        they pay together whatever their filters and group-bys are, as those of one synopsis do."""
+        """Make the problem of queries at ``rate`` tuples/s under a cost model.
+
+        The queries (at least one) are all of one stream, and all in time or all in the same rows. Windows of rows
+        are taken as windows of the time that this number of rows takes. ``one_family``: the queries pay together
+        whatever their filters and group-bys are, as those of one synopsis do.
+        """
         stream, tick = queries[0].stream, tick_of(queries[0].window, rate)
         kinds: dict[Any, int] = {}
         family_of = [
@@ -303,13 +307,14 @@ class SearchProblem:
         agos: NDArray[np.int64] | None = None,
         edges_of: Mapping[int, EdgeSet] | None = None,
     ) -> SearchProblem:
-        """Windows in microseconds, of one stream. ``family_of``: family of each (0 when left out); ``agos``: how far
-        back each is shifted. Shapes (n,). ``edges_of``: the edges of windows, by number, that do not follow from their
-        ranges, which are averages.
+        """Make the problem of windows in microseconds, of one stream. Arrays have shape (n,).
+
+        ``family_of``: family of each (default: 0). ``agos``: how far back each is shifted. ``edges_of``: by number,
+        the edges of windows whose ranges are averages, so that the edges do not follow from them.
 
         O(n log n), in arrays: a million windows take a fraction of a second.
         """
-        whole, inner = np.divmod(ranges, slides)
+        full_slides, inner = np.divmod(ranges, slides)
         step = np.where(2 * inner == slides, inner, slides)
         shift = np.where(2 * inner == slides, 0, inner)
         first_edge, second_edge = np.zeros(len(ranges), dtype=np.int64), shift
@@ -317,12 +322,16 @@ class SearchProblem:
             shifted = -agos % step, (shift - agos) % step
             first_edge, second_edge = np.minimum(*shifted), np.maximum(*shifted)
         several: dict[EdgeSet, int] = {}
-        for number, found in (edges_of or {}).items():
-            step[number], first_edge[number], second_edge[number] = found[0][0], found[0][1], found[-1][1]
-            if len(found) > 2:
+        for number, progressions in (edges_of or {}).items():
+            step[number], first_edge[number], second_edge[number] = (
+                progressions[0][0],
+                progressions[0][1],
+                progressions[-1][1],
+            )
+            if len(progressions) > 2:
                 # no slide is negative
-                step[number] = ~several.setdefault(found, len(several))
-        given = list(several)
+                step[number] = ~several.setdefault(progressions, len(several))
+        irregular = list(several)
         count = len(ranges)
         family_of = np.zeros(count, dtype=np.int64) if family_of is None else family_of
         if collapse:
@@ -330,15 +339,15 @@ class SearchProblem:
         else:
             item_of = first = np.arange(count, dtype=np.int64)
         edges = tuple(
-            given[~s] if s < 0 else ((s, a), (s, b)) if a < b else ((s, a),)
+            irregular[~s] if s < 0 else ((s, a), (s, b)) if a < b else ((s, a),)
             for s, a, b in zip(*(column[first].tolist() for column in (step, first_edge, second_edge)), strict=True)
         )
         # an overlap factor r/s is whole + inner/slide; equal (item, slide, inner, family) are added as integers
         part_of, part_first = _numbered(item_of, slides, inner, family_of)
-        wholes = np.bincount(part_of, weights=whole.astype(np.float64))
+        wholes = np.bincount(part_of, weights=full_slides.astype(np.float64))
         # sums of whole slides are exact integers while they fit in a double, else they are added one by one
         exact = wholes.max(initial=0.0) < 2.0**53
-        totals = wholes.astype(np.int64).tolist() if exact else _added(part_of, whole, len(part_first))
+        totals = wholes.astype(np.int64).tolist() if exact else _added(part_of, full_slides, len(part_first))
         counts = np.bincount(part_of).tolist()
         weights, constants = [Fraction(0)] * len(edges), [Fraction(0)] * len(edges)
         families = [0] * len(edges)
@@ -347,7 +356,7 @@ class SearchProblem:
         family = (Family(model.family_fixed(rate), model.base(stream)),) * (int(family_of.max(initial=0)) + 1)
         fixed = model.fixed(rate)
         unshared = count * (fixed + family[0].fixed)
-        rates = [sum(Fraction(SECOND, slide) for slide, _ in found) for found in edges]
+        rates = [sum(Fraction(SECOND, slide) for slide, _ in progressions) for progressions in edges]
         for part, at in enumerate(part_first.tolist()):
             item, slide = int(item_of[at]), int(slides[at])
             number = counts[part]
@@ -422,10 +431,10 @@ class SearchProblem:
 
     def families_of(self, items: Iterable[int]) -> int:
         """Families of a tree, as bits."""
-        found = 0
+        bits = 0
         for item in items:
-            found |= self.families[item]
-        return found
+            bits |= self.families[item]
+        return bits
 
     def fixed_of(self, families: int) -> Fraction:
         """Cost per second of a tree that holds these families, without its fragments."""
@@ -439,8 +448,8 @@ class SearchProblem:
         fixed, base = Fraction(0), Fraction(0)
         while families:
             lowest = families & -families
-            held = self.family[lowest.bit_length() - 1]
-            fixed, base = fixed + held.fixed, base + held.base
+            family = self.family[lowest.bit_length() - 1]
+            fixed, base = fixed + family.fixed, base + family.base
             families ^= lowest
         return fixed, base
 
@@ -449,7 +458,7 @@ class SearchProblem:
         return self.base_of(self.families_of(items)) + sum((self.weights[i] for i in items), Fraction(0))
 
     def tree_cost(self, items: Sequence[int], edges_per_second: Fraction | None = None) -> Fraction:
-        """Cost per second of a tree of these items: at the given edge rate, else at the upper bound of its own."""
+        """Cost per second of a tree of these items, at the given edge rate; default: its upper bound."""
         if edges_per_second is None:
             key = tuple(items)
             if key not in self._costed:
@@ -460,11 +469,11 @@ class SearchProblem:
 
     @cached_property
     def is_cheapest_in_one_tree(self) -> bool:
-        """Is it certain that no plan is cheaper than one tree of everything, because every merge saves?
+        """Return whether it is certain that no plan is cheaper than one tree of everything, because every merge saves.
 
-        A merge saves ``fixed`` (and what a family costs, where all are of one) and raises the edge rate of each item
-        from at least its own to at most that of all: it saves at least ``fixed`` less the sum, over the items, of
-        their weights times that difference. Edges are counted only where that can be positive. False where it is not
+        A merge saves ``fixed`` (and the cost of a family, if all are of one). It raises the edge rate of each item
+        from at least its own to at most that of all. So it saves at least ``fixed`` less the sum, over the items,
+        of their weights times that difference. Edges are counted only if that can be positive. False if it is not
         known.
         """
         costs = {(family.fixed, family.base) for family in self.family}
@@ -493,14 +502,14 @@ def _numbered(*keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     new[:1] = True
     for key in keys:
         new[1:] |= key[order][1:] != key[order][:-1]
-    found = np.empty(len(order), dtype=np.int64)
-    found[order] = np.cumsum(new) - 1
+    run_of = np.empty(len(order), dtype=np.int64)
+    run_of[order] = np.cumsum(new) - 1
     # lexsort is stable: the first row of each run of equal keys is the earliest
     first = order[new]
     rank = np.empty(len(first), dtype=np.int64)
     by_first = np.argsort(first)
     rank[by_first] = np.arange(len(first))
-    return rank[found], first[by_first]
+    return rank[run_of], first[by_first]
 
 
 def _numbered_directly(key: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -514,7 +523,7 @@ def _numbered_directly(key: NDArray[np.int64], size: int) -> tuple[NDArray[np.in
 
 
 def _in_steps(key: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers from 0 up in their common step, of which some tell enough: microseconds are often whole seconds."""
+    """Numbers from 0 up in their common step, which a sample reveals: microseconds are often whole seconds."""
     key = key - key.min()
     step = int(np.gcd.reduce(key[:: max(1, len(key) // 100)]))
     return key // step if step > 1 and not (key % step).any() else key
@@ -522,18 +531,18 @@ def _in_steps(key: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _joined(keys: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], ...]:
     """Columns with the same distinct rows, as few as fit into 64 bits: each costs a sort."""
-    found: list[NDArray[np.int64]] = []
+    joined: list[NDArray[np.int64]] = []
     sizes: list[int] = []
     for key in keys:
         key = _in_steps(key)
         size = int(key.max()) + 1
-        if found and sizes[-1] * size < 1 << 62:
-            found[-1] = found[-1] * size + key
+        if joined and sizes[-1] * size < 1 << 62:
+            joined[-1] = joined[-1] * size + key
             sizes[-1] *= size
         else:
-            found.append(key)
+            joined.append(key)
             sizes.append(size)
-    return tuple(found)
+    return tuple(joined)
 
 
 def _added(part_of: NDArray[np.int64], values: NDArray[np.int64], parts: int) -> list[int]:

@@ -21,19 +21,19 @@ def evolve(problem: SearchProblem, previous: Partition) -> Partition:
     ``previous``: trees of items as they were, of those items that are still there (some may be missing: new). New
     items become trees, and trees merge as long as that saves; no tree is split.
     """
-    held = {item for tree in previous for item in tree}
-    start = [sorted(tree) for tree in previous if tree] + [[i] for i in range(len(problem)) if i not in held]
+    placed = {item for tree in previous for item in tree}
+    start = [sorted(tree) for tree in previous if tree] + [[i] for i in range(len(problem)) if i not in placed]
     return merge_trees(problem, start)
 
 
 def homes(problem: SearchProblem, tree_of: Mapping[int, Any]) -> Partition:
     """Trees of items from trees of queries: ``tree_of`` some queries; an item is where most of its queries are."""
-    found: dict[Any, list[int]] = {}
+    items_by_tree: dict[Any, list[int]] = {}
     for item, members in enumerate(problem.members):
         votes: dict[Any, int] = {}
         for member in members.tolist():
             if member in tree_of:
                 votes[tree_of[member]] = votes.get(tree_of[member], 0) + 1
         if votes:
-            found.setdefault(max(votes, key=lambda tree: votes[tree]), []).append(item)
-    return sorted(found.values())
+            items_by_tree.setdefault(max(votes, key=lambda tree: votes[tree]), []).append(item)
+    return sorted(items_by_tree.values())

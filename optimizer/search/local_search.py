@@ -1,17 +1,18 @@
-"""What beats Weave Share: moves, merges and regrouping of a plan's queries after the greedy.
+"""Local search after Weave Share: moves, merges and regrouping of a plan's queries.
 
-Weave Share only merges whole trees: a query that was merged early stays where later merges made it dear. Here single
-items move to the tree where they cost least (or to one of their own), trees merge, and in between some trees are
-merged, split, dissolved or dealt anew, kept only if the whole plan got cheaper (iterated local search). Without the
-dealing, which goes uphill first, workloads of a dozen items end in plans up to 3 % dearer than the cheapest.
+Weave Share only merges entire trees: a query that was merged early stays even if later merges make it expensive.
+Here single items move to the tree where they cost least (or to a separate one), and trees merge. In between some
+trees are merged, split, dissolved or redistributed; the change is kept only if the total plan got cheaper (iterated
+local search). Without the redistribution, which goes uphill first, workloads of a dozen items end in plans up to
+3 % more expensive than the cheapest.
 
-Millions of such steps each need edge rates of trees that never existed before, so they are not counted but looked
-up on *probes*: the edges of all items in one composite slide (then every rate is exact) or, where that has too many,
+Millions of such steps each need edge rates of new trees. These are not counted but looked
+up on *probes*: the edges of all items in one composite slide (then every rate is exact) or, if that has too many,
 in a few windows at random offsets. A tree is a bitmap of the probes that it covers, a union is an OR, an edge rate
-a population count. Nothing is decided by probes: of the plan that comes out only those changes are kept that are
+a population count. Probes decide nothing: only those changes of the resulting plan are kept that are
 cheaper when its edges are counted.
 
-The search stops after a number of steps' work, not after a time, or sooner when nothing was gained for long: equal
+The search stops after a number of steps' work, not after a time, or sooner after a long time without gain: equal
 input gives equal plans.
 
 References
@@ -41,7 +42,7 @@ PROBES = 1 << 24
 """Probes times items: few items are looked at more closely."""
 
 MEMORY = 1 << 28
-"""Most bytes of bitmaps, about (twice as many where the probes are a whole composite slide)."""
+"""Approximate limit of the bitmaps in bytes (twice as many if the probes are a complete composite slide)."""
 
 WINDOWS = 4
 """Random windows that the probes are taken from."""
@@ -51,7 +52,7 @@ WORK_PER_SECOND = 3e9
 
 
 def improve(problem: SearchProblem, partition: Partition, seconds: float) -> Partition:
-    """A plan that is no dearer than the given one and probably cheaper, found in about ``seconds`` of CPU.
+    """Search about ``seconds`` of CPU for a cheaper plan; the returned plan is no more expensive than the given one.
 
     Deterministic.
     """
@@ -61,9 +62,9 @@ def improve(problem: SearchProblem, partition: Partition, seconds: float) -> Par
 
 
 def _certain(problem: SearchProblem, start: Partition, better: Partition) -> Partition:
-    """The plan that was found, but where it is not certain that it is cheaper: there as it was at the start.
+    """The improved plan, restored to the start wherever it is not certain that it is cheaper.
 
-    What can be decided apart is the trees that exchanged items, directly or through others.
+    Trees that exchanged items, directly or through others, are decided together; all others separately.
     """
     trees = [*start, *better]
     group = list(range(len(trees)))
@@ -73,13 +74,13 @@ def _certain(problem: SearchProblem, start: Partition, better: Partition) -> Par
             group[tree] = tree = group[group[tree]]
         return tree
 
-    home = {item: tree for tree, held in enumerate(start) for item in held}
-    for tree, held in enumerate(better, start=len(start)):
-        for item in held:
+    home = {item: tree for tree, items in enumerate(start) for item in items}
+    for tree, items in enumerate(better, start=len(start)):
+        for item in items:
             group[of(home[item])] = of(tree)
     groups: dict[int, tuple[Partition, Partition]] = {}
-    for tree, held in enumerate(trees):
-        groups.setdefault(of(tree), ([], []))[tree >= len(start)].append(held)
+    for tree, items in enumerate(trees):
+        groups.setdefault(of(tree), ([], []))[tree >= len(start)].append(items)
     certain = [
         before if before == after or problem.cost(before) <= problem.cost(after) else after
         for before, after in groups.values()
@@ -93,23 +94,23 @@ class Probes:
     Attributes
     ----------
     hits
-        Which probes each item's edges hit, as bits. Shape (items, words).
+        The probes that each item's edges hit, as bits. Shape (items, words).
     per_hit
         Edges per second that one probe stands for.
     fewest
-        Fewest probes that an item or a tree has to hit to be judged by them; 0 where every rate is exact.
+        Fewest probes that an item or a tree has to hit to be judged by them; 0 if every rate is exact.
     rare
-        Items that hit fewer. Shape (items,).
+        Whether an item hits fewer. Shape (items,).
     """
 
     def __init__(self, edges: Sequence[EdgeSet], seed: int = 0) -> None:
-        unit = math.gcd(*(number for found in edges for edge in found for number in edge))
-        ticks = [[(s // unit, h // unit) for s, h in found] for found in edges]
-        density = sum(1 / slide for found in ticks for slide, _ in found)
-        period = math.lcm(*(found[0][0] for found in ticks))
+        unit = math.gcd(*(number for progressions in edges for edge in progressions for number in edge))
+        ticks = [[(s // unit, h // unit) for s, h in progressions] for progressions in edges]
+        density = sum(1 / slide for progressions in ticks for slide, _ in progressions)
+        period = math.lcm(*(progressions[0][0] for progressions in ticks))
         # of items, and two of as many trees
-        wanted = min(max(FEWEST_PROBES, PROBES // len(edges)), MOST_PROBES)
-        words = min(wanted // 64, max(MEMORY // 8 // (3 * len(edges)), 16))
+        probe_count = min(max(FEWEST_PROBES, PROBES // len(edges)), MOST_PROBES)
+        words = min(probe_count // 64, max(MEMORY // 8 // (3 * len(edges)), 16))
         length = max(int(64 * words / min(density, 1.0)), 64)
         if period <= 2 * length:
             windows = [(0, period)]
@@ -122,15 +123,15 @@ class Probes:
         start = 0
         for begin, span in windows:
             marks = [
-                np.concatenate([np.arange((h - begin) % s, span, s, dtype=np.int64) for s, h in found])
-                for found in ticks
+                np.concatenate([np.arange((h - begin) % s, span, s, dtype=np.int64) for s, h in progressions])
+                for progressions in ticks
             ]
             distinct = np.unique(np.concatenate(marks))
             for item, mark in enumerate(marks):
                 found_at[item].append(start + np.searchsorted(distinct, mark))
             instants.append(distinct)
             start += len(distinct)
-        count = sum(len(found) for found in instants)
+        count = sum(len(window_instants) for window_instants in instants)
         self.hits: Bits = np.zeros((len(edges), -(-count // 64)), dtype=np.uint64)
         row = np.zeros(self.hits.shape[1] * 64, dtype=np.uint8)
         for item, marks in enumerate(found_at):
@@ -164,7 +165,7 @@ class _LocalSearch:
         base = np.array([float(family.base) for family in problem.family])
         # families that cost nothing decide nothing, and there may be as many as queries
         paying = sum(1 << number for number in np.flatnonzero((fixed > 0) | (base > 0)).tolist())
-        families = [_bits_of(held & paying) for held in problem.families]
+        families = [_bits_of(bits & paying) for bits in problem.families]
         count = len(problem.family) if paying else 0
         self.items = kernels.MoveItems(
             self.probes.hits,
@@ -172,7 +173,7 @@ class _LocalSearch:
             weights,
             self.probes.rare,
             np.cumsum([0, *map(len, families)]),
-            np.array([family for held in families for family in held], dtype=np.int64),
+            np.array([family for item_families in families for family in item_families], dtype=np.int64),
             fixed[:count],
             base[:count],
             float(problem.fixed),
@@ -180,8 +181,8 @@ class _LocalSearch:
             (self.probes.fewest - 0.5) * self.probes.per_hit,
         )
         tree_of = np.empty(size, dtype=np.int64)
-        for tree, held in enumerate(partition):
-            tree_of[held] = tree
+        for tree, members in enumerate(partition):
+            tree_of[members] = tree
         # as many as items, one that an item could have for itself, and the end of lists
         number = size + 2
         tables: list[Any] = [
@@ -203,7 +204,7 @@ class _LocalSearch:
         self.trees = kernels.MoveTrees(*tables)
 
     def run(self) -> Partition:
-        """The cheapest plan that is found."""
+        """Search, and return the cheapest plan."""
         return _trees_of(self.kernels.search(self.items, self.trees))
 
     @property
@@ -214,11 +215,11 @@ class _LocalSearch:
 
 def _bits_of(number: int) -> list[int]:
     """The places of the ones of a number."""
-    found = []
+    places = []
     while number:
-        found.append((number & -number).bit_length() - 1)
+        places.append((number & -number).bit_length() - 1)
         number &= number - 1
-    return found
+    return places
 
 
 def _trees_of(tree_of: NDArray[np.int64]) -> Partition:

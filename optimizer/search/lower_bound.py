@@ -1,4 +1,4 @@
-"""What every plan costs at least, where the optimum is out of reach.
+"""Lower bound of the cost of every plan, for problems whose optimum is out of reach.
 
 Let F be the cost of a tree per second, B its cost per fragment, w(i) the weight of an item, e(i) its own edge rate,
 E(S) the edge rate of a tree of the items S, and X(S) the sum of e(i) over S. The tree costs F + E(S) * (B + sum of
@@ -7,20 +7,21 @@ least the sum, over all items, of the least that an item can bear in any tree:
 
     least over S with i in S of  (F + E(S) * B) * e(i) / X(S) + E(S) * w(i)
 
-The parts go by edge rates so that windows with few edges, which raise no edge rate, take little of F off those with
-many. With c(i, j) the common edges of two items, c(i, i) = e(i), E(S) is bounded by X(S) (de Caen):
+The parts are proportional to edge rates, so that windows with few edges, which raise no edge rate, take little of F
+off those with many. With c(i, j) the common edges of two items, c(i, i) = e(i), E(S) is bounded by X(S) (de Caen):
 
     E(S) >= sum over i in S of  e(i)^2 / (sum over j in S of c(i, j))
 
-The inner sum is at most what i has in common with itself and with those that have most in common with it, relative to
-their own edge rates, until these come to X(S). A term of the outer sum, so bounded, is what an item adds: E(S) is at
-least what i adds and what those add that add least, relative to their own edge rates, until these come to X(S). Both
-are knapsacks of parts of items. E(S) is also at least that of i and any other item. X(S) is looked at in intervals.
+The inner sum has an upper bound: the edges that i has in common with itself and with the items that have most in
+common with it, relative to their own edge rates, until these come to X(S). A term of the outer sum, so bounded, is
+the amount that an item adds. E(S) is at least the amount of i plus those of the items that add least, relative to
+their own edge rates, until these come to X(S). Both are knapsacks of parts of items. E(S) is also at least that of
+i and any other item. X(S) is divided into intervals.
 
 References
 ----------
-de Caen, "A lower bound on the probability of a union", Discrete Mathematics 169, 1997. Guirguis et al., Weave Share,
-CIKM 2011: Eq. 3 (cost).
+de Caen, "A lower bound on the probability of a union", Discrete Mathematics 169, 1997. Guirguis et al., Weave
+Share, CIKM 2011: Eq. 3 (cost).
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ LOWER_BOUND_LIMIT = 1_500
 """Most items that a bound is computed for (some 0.5 s): a table of their pairs is sorted."""
 
 STEP = 1.1
-"""By how much the sum of edge rates grows from one interval to the next."""
+"""Factor by which the sum of edge rates grows from one interval to the next."""
 
 ROUNDING = 1e-9
-"""How much is taken off for the rounding of floats, relatively; far above it."""
+"""Relative amount that is taken off for the rounding of floats; far above it."""
 
 
 def least_cost(problem: SearchProblem) -> Fraction | None:
@@ -61,11 +62,11 @@ def least_cost(problem: SearchProblem) -> Fraction | None:
         # each family is paid for in one tree at least, at the edges of one of its items
         fixed, base, once = float(problem.fixed), 0.0, 0.0
         for number, family in enumerate(problem.family):
-            rates = [trees.rates[item] for item, held in enumerate(problem.families) if held >> number & 1]
+            rates = [trees.rates[item] for item, bits in enumerate(problem.families) if bits >> number & 1]
             once += float(family.fixed) + float(family.base) * min(rates) if rates else 0.0
     unions = (compiled_pair_rates if len(problem) >= COMPILED_FROM else pair_rates)(trees)
-    found = _borne(unions, trees.rates, problem.floats, fixed, base) + once
-    return Fraction(found * (1 - ROUNDING)) + sum(problem.constants)
+    bound = _borne(unions, trees.rates, problem.floats, fixed, base) + once
+    return Fraction(bound * (1 - ROUNDING)) + sum(problem.constants)
 
 
 def _borne(unions: Floats, own: Floats, weights: Floats, fixed: float, base: float) -> float:
@@ -97,7 +98,7 @@ def _shared(common: Floats, own: Floats, sums: Floats) -> Floats:
     relative = common / own
     np.fill_diagonal(relative, np.inf)
     order = np.argsort(-relative, axis=1)
-    found = np.empty((len(sums), len(own)))
+    common_rates = np.empty((len(sums), len(own)))
     for item, row in enumerate(order):
-        found[:, item] = np.interp(sums, np.cumsum(own[row]), np.cumsum(common[item, row]))
-    return found
+        common_rates[:, item] = np.interp(sums, np.cumsum(own[row]), np.cumsum(common[item, row]))
+    return common_rates

@@ -1,7 +1,7 @@
 """Compiled steps of the local search (:mod:`optimizer.search.local_search`): items and trees as bitmaps of probes.
 
-Trees are rows of tables, as many as items and a spare one; the first ``count[0]`` numbers of ``live`` are those with
-items, the others are free. The items of a tree are a list that begins with ``first[tree]``.
+Trees are rows of tables, as many as items and a spare one. The first ``count[0]`` numbers of ``live`` are those
+with items, the others are free. The items of a tree are a list that begins with ``first[tree]``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP = 200
 """Work of one step besides its words, in words."""
 
 FRUITLESS = 200
-"""Times the number of items: after so many shakes that gained nothing the search ends."""
+"""Shakes without gain after which the search ends, times the number of items."""
 
 PATIENCE = 0.25
 """Or after this part of its work that gained nothing."""
@@ -36,7 +36,7 @@ OWN, NOWHERE = -1, -2
 """Instead of the number of a tree: a new one, and none."""
 
 MERGE, SPLIT, DEAL, KINDS = 0, 1, 4, 6
-"""Kinds of shakes: from :data:`DEAL` on items are dealt, below it those of whole trees go where they cost least."""
+"""Kinds of shakes: from :data:`DEAL` on, items are dealt; below it, those of entire trees go where they cost least."""
 
 
 _step = njit(cache=True, _nrt=False, no_cfunc_wrapper=True)
@@ -48,10 +48,16 @@ _part = njit(cache=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=T
 
 
 class MoveItems(NamedTuple):
-    """What stays. ``hits``: (items, words); ``alone``: edges per second, ``weights``: cost per fragment, ``rare``: left
-    where they are, (items,); the families of item i are ``families[family_at[i] : family_at[i + 1]]``, and their costs
-    ``family_fixed`` and ``family_base``; ``fixed``: cost per second of a tree; ``per_hit``: edges per second of a
-    probe; ``fewest``: trees of at most so many a second are not merged."""
+    """Constants of the items.
+
+    - ``hits``: bitmaps of probes, (items, words).
+    - ``alone``: edges per second, (items,); ``weights``: cost per fragment, (items,); ``rare``: never moved,
+      (items,).
+    - The families of item i are ``families[family_at[i] : family_at[i + 1]]``; their costs are ``family_fixed`` and
+      ``family_base``.
+    - ``fixed``: cost per second of a tree; ``per_hit``: edges per second of a probe.
+    - ``fewest``: trees of at most this number of edges a second are not merged.
+    """
 
     hits: Bits
     alone: Floats
@@ -67,13 +73,18 @@ class MoveItems(NamedTuple):
 
 
 class MoveTrees(NamedTuple):
-    """What changes. Of trees: ``once``, ``twice``: the probes that one item at least hits, and two, (trees, words);
-    ``rates``: edges per second; ``sums``, ``bases``: cost per fragment of items and families; ``fixeds``: cost per
-    second of families; ``of_family``: items by family, (trees, families); ``changed``: when; ``place``: in ``live``;
-    ``newer``, ``older``: live trees in the order in which they changed, with the last number for both ends. Of items:
-    ``tree_of``; ``following``, ``before``: in the list of their tree; ``seen``: when they were moved or stayed.
-    ``clock``, ``left`` (work), ``least`` (a gain below it is rounding), ``random`` and ``alive`` (live trees): one
-    number each."""
+    """Mutable state of the trees and items.
+
+    - Of trees: ``once``, ``twice``: the probes that at least one item hits, and at least two, (trees, words);
+      ``rates``: edges per second; ``sums``, ``bases``: cost per fragment of items and families; ``fixeds``: cost
+      per second of families; ``of_family``: items by family, (trees, families); ``changed``: when; ``place``: in
+      ``live``; ``newer``, ``older``: live trees in the order in which they changed, with the last number for both
+      ends.
+    - Of items: ``tree_of``; ``following``, ``before``: in the list of their tree; ``seen``: when they were moved or
+      stayed.
+    - One number each: ``clock``, ``left`` (work), ``least`` (a gain below it is rounding), ``random``, ``alive``
+      (live trees).
+    """
 
     once: Bits
     twice: Bits
@@ -111,28 +122,28 @@ def _ones(typing_context: Any, number: Any) -> Any:
 
 @_part
 def _count(row: Bits) -> np.int64:
-    found: Any = np.uint64(0)
+    ones: Any = np.uint64(0)
     for word in row:
-        found += _ones(word)
-    return np.int64(found)
+        ones += _ones(word)
+    return np.int64(ones)
 
 
 @_part
 def _count_new(hits: Bits, once: Bits) -> np.int64:
     """Probes of an item that a tree has not."""
-    found: Any = np.uint64(0)
+    ones: Any = np.uint64(0)
     for at in range(len(hits)):
-        found += _ones(hits[at] & ~once[at])
-    return np.int64(found)
+        ones += _ones(hits[at] & ~once[at])
+    return np.int64(ones)
 
 
 @_part
 def _count_lone(hits: Bits, once: Bits, twice: Bits) -> np.int64:
     """Probes of an item of a tree that no other item of it has."""
-    found: Any = np.uint64(0)
+    ones: Any = np.uint64(0)
     for at in range(len(hits)):
-        found += _ones(hits[at] & once[at] & ~twice[at])
-    return np.int64(found)
+        ones += _ones(hits[at] & once[at] & ~twice[at])
+    return np.int64(ones)
 
 
 # ---------------------------------------------------------------------------------------------------- bookkeeping
@@ -240,7 +251,7 @@ def _place(items: MoveItems, trees: MoveTrees, item: int, tree: int) -> None:
 
 @_step
 def start(items: MoveItems, trees: MoveTrees) -> None:
-    """Set up the trees that ``tree_of`` says."""
+    """Set up the trees as in ``tree_of``."""
     for item in range(len(trees.tree_of)):
         _link(trees, item, trees.tree_of[item])
     for tree in range(len(trees.first)):
@@ -252,10 +263,10 @@ def start(items: MoveItems, trees: MoveTrees) -> None:
 @_step
 def total(items: MoveItems, trees: MoveTrees) -> float:
     """Cost of the plan without constants."""
-    found = 0.0
+    cost = 0.0
     for tree in trees.live[: trees.alive[0]]:
-        found += _cost(items, trees, tree)
-    return found
+        cost += _cost(items, trees, tree)
+    return cost
 
 
 @_part
@@ -266,7 +277,7 @@ def _cost(items: MoveItems, trees: MoveTrees, tree: int) -> float:
 # ---------------------------------------------------------------------------------------------------------- moves
 @_part
 def _own(items: MoveItems, item: int) -> float:
-    """Cost of an item in a tree of its own."""
+    """Cost of an item in a separate tree."""
     fixed, charge = items.fixed, items.weights[item]
     for at in range(items.family_at[item], items.family_at[item + 1]):
         fixed += items.family_fixed[items.families[at]]
@@ -276,7 +287,7 @@ def _own(items: MoveItems, item: int) -> float:
 
 @_part
 def _released(items: MoveItems, trees: MoveTrees, item: int) -> float:
-    """What the plan costs less without an item."""
+    """Saving of the plan without an item."""
     tree = trees.tree_of[item]
     if trees.sizes[tree] == 1:
         return _cost(items, trees, tree)
@@ -293,7 +304,7 @@ def _released(items: MoveItems, trees: MoveTrees, item: int) -> float:
 
 @_part
 def _added(items: MoveItems, trees: MoveTrees, item: int, tree: int, below: float) -> float:
-    """What the plan costs more with an item in a tree; infinite if that is certainly not below a bound."""
+    """Additional cost of the plan with an item in a tree; infinite if that is certainly not below a bound."""
     fixed, before = 0.0, trees.sums[tree] + trees.bases[tree]
     after, rate = before + items.weights[item], trees.rates[tree]
     for at in range(items.family_at[item], items.family_at[item + 1]):
@@ -311,7 +322,7 @@ def _added(items: MoveItems, trees: MoveTrees, item: int, tree: int, below: floa
 
 @_part
 def _move(items: MoveItems, trees: MoveTrees, item: int) -> bool:
-    """Move an item to where the plan gets cheapest; trees unchanged since its last turn are left out."""
+    """Move an item to where the plan gets cheapest, and skip trees unchanged since its last turn."""
     since, home = trees.seen[item], trees.tree_of[item]
     if items.rare[item] or since == trees.clock[0]:
         return False
@@ -361,7 +372,7 @@ def _merge(items: MoveItems, trees: MoveTrees, x: int, y: int) -> None:
 
 @_part
 def _gain(items: MoveItems, trees: MoveTrees, x: int, y: int, above: float) -> float:
-    """What merging two trees saves; minus infinity if that is certainly not above a bound."""
+    """Saving from merging two trees; minus infinity if that is certainly not above a bound."""
     saved, charge = items.fixed, trees.sums[x] + trees.bases[x] + trees.sums[y] + trees.bases[y]
     apart = trees.rates[x] * (trees.sums[x] + trees.bases[x]) + trees.rates[y] * (trees.sums[y] + trees.bases[y])
     for family in range(len(items.family_fixed)):
@@ -382,15 +393,15 @@ def merge(items: MoveItems, trees: MoveTrees) -> None:
     while trees.left[0] > 0:
         best, x, y = trees.least[0], -1, -1
         count = trees.alive[0]
-        for one in range(count):
+        for place in range(count):
             # a tree that is hardly seen would seem to cost others nothing
-            if trees.rates[trees.live[one]] <= items.fewest:
+            if trees.rates[trees.live[place]] <= items.fewest:
                 continue
-            for other in range(one + 1, count):
+            for other in range(place + 1, count):
                 if trees.rates[trees.live[other]] > items.fewest:
-                    gain = _gain(items, trees, trees.live[one], trees.live[other], best)
+                    gain = _gain(items, trees, trees.live[place], trees.live[other], best)
                     if gain > best:
-                        best, x, y = gain, trees.live[one], trees.live[other]
+                        best, x, y = gain, trees.live[place], trees.live[other]
             if trees.left[0] <= 0:
                 return
         if x < 0:
@@ -425,31 +436,31 @@ def shake(items: MoveItems, trees: MoveTrees) -> None:
         if other != tree:
             _merge(items, trees, tree, other)
         return
-    taken, chosen = np.empty(len(trees.tree_of), dtype=np.int64), np.empty(len(live) + 1, dtype=np.int64)
-    count, chosen[0], size = _take(items, trees, tree, taken, 0), tree, 1
+    taken_items, chosen = np.empty(len(trees.tree_of), dtype=np.int64), np.empty(len(live) + 1, dtype=np.int64)
+    count, chosen[0], size = _take(items, trees, tree, taken_items, 0), tree, 1
     while kind != SPLIT and size < len(live) and ((kind >= DEAL and size == 1) or _draw(trees, 2)):
         other = live[_draw(trees, len(live))]
         if (chosen[:size] == other).any():
             break
-        count, chosen[size], size = _take(items, trees, other, taken, count), other, size + 1
+        count, chosen[size], size = _take(items, trees, other, taken_items, count), other, size + 1
     for at in range(count - 1, 0, -1):
         other = _draw(trees, at + 1)
-        taken[at], taken[other] = taken[other], taken[at]
+        taken_items[at], taken_items[other] = taken_items[other], taken_items[at]
     if kind == SPLIT:
         chosen[1], size = trees.live[trees.alive[0]], 2
         leaving = _draw(trees, count + 1)
         for at in range(count):
-            _link(trees, taken[at], chosen[int(at < leaving)])
+            _link(trees, taken_items[at], chosen[int(at < leaving)])
     elif kind >= DEAL:
         if _draw(trees, 2):
             chosen[size], size = trees.live[trees.alive[0]], size + 1
-        for item in taken[:count]:
+        for item in taken_items[:count]:
             _link(trees, item, chosen[_draw(trees, size)])
     for tree in chosen[:size]:
         recount(items, trees, tree)
     if kind == SPLIT or kind >= DEAL:
         return
-    for item in taken[:count]:
+    for item in taken_items[:count]:
         below, target = _own(items, item), OWN
         for tree in trees.live[: trees.alive[0]]:
             cost = _added(items, trees, item, tree, below)
@@ -475,7 +486,7 @@ def restore(items: MoveItems, trees: MoveTrees, wanted: Integers) -> None:
 
 @njit(cache=True)
 def search(items: MoveItems, trees: MoveTrees) -> Integers:
-    """The tree of every item in the cheapest plan found until work ends, or nothing was gained for long."""
+    """The tree of every item in the cheapest plan. The search ends with its work, or after a long time without gain."""
     work = trees.left[0]
     start(items, trees)
     descend(items, trees)
@@ -486,10 +497,10 @@ def search(items: MoveItems, trees: MoveTrees) -> Integers:
     while trees.left[0] > 0 and fruitless < FRUITLESS * len(best) and last - trees.left[0] < PATIENCE * work:
         shake(items, trees)
         descend(items, trees)
-        found = total(items, trees)
+        shaken_cost = total(items, trees)
         fruitless += 1
-        if found < cost - trees.least[0]:
-            cost, fruitless, last = found, 0, trees.left[0]
+        if shaken_cost < cost - trees.least[0]:
+            cost, fruitless, last = shaken_cost, 0, trees.left[0]
             best[:] = trees.tree_of
         else:
             restore(items, trees, best)

@@ -37,7 +37,7 @@ OPTIMUM_LIMIT = 18
 """Most items: 3^17 / 2 ways to split a subset in two, 2^18 unions."""
 
 EXACT_LIMIT = 12
-"""Up to so many items decisions compare integers, in plain Python."""
+"""Largest number of items for which decisions compare integers, in plain Python."""
 
 TIE = 1e-12
 """Above :data:`EXACT_LIMIT` items, costs closer than this, relatively, are equal."""
@@ -60,17 +60,17 @@ Edges = tuple[int, tuple[int, ...]]
 def optimum(problem: SearchProblem) -> Partition:
     """The cheapest plan of at most :data:`OPTIMUM_LIMIT` items.
 
-    Ties: of the items left, all in one tree if nothing is strictly cheaper, else the first split found, beginning with
-    the first item alone. Up to :data:`EXACT_LIMIT` items costs are compared exactly, above with a relative tolerance
-    of :data:`TIE`, so that the plan is the cheapest but for that. Unions are counted here, whatever the problem's
-    counter is; constants are the same in every plan.
+    Ties: the remaining items stay in one tree if nothing is strictly cheaper, else the first split wins, beginning
+    with only the first item. Up to :data:`EXACT_LIMIT` items costs are compared exactly, above with a relative
+    tolerance of :data:`TIE`, so the plan is the cheapest within that tolerance. Unions are counted here, whatever
+    the problem's counter is; constants are the same in every plan.
 
     Complexity: O(3^K) time and O(2^K) memory for K items, about a second for 18.
 
     Raises
     ------
     HeddleError
-        HDL-351 above :data:`OPTIMUM_LIMIT` items, or where the edges of their unions cannot be counted.
+        HDL-351 above :data:`OPTIMUM_LIMIT` items, or if the edges of their unions cannot be counted.
     """
     if len(problem) > OPTIMUM_LIMIT:
         raise HeddleError(
@@ -80,10 +80,10 @@ def optimum(problem: SearchProblem) -> Partition:
         )
     few = len(problem) <= EXACT_LIMIT
     choice = _choices(_integer_costs(problem)) if few else _fast_choices(_float_costs(problem))
-    trees, left = [], len(choice) - 1
-    while left:
-        trees.append([item for item in range(len(problem)) if choice[left] >> item & 1])
-        left ^= choice[left]
+    trees, remaining = [], len(choice) - 1
+    while remaining:
+        trees.append([item for item in range(len(problem)) if choice[remaining] >> item & 1])
+        remaining ^= choice[remaining]
     return sorted(trees)
 
 
@@ -101,8 +101,8 @@ def _integer_costs(problem: SearchProblem) -> list[int]:
     fixed, charges = _fixed(problem), _charges(problem)
     scale = math.lcm(*(value.denominator for value in (problem.fixed, *fixed.values(), *charges.values())))
     hits, period, tick = _unions(problem, exact=True)
-    whole = {mask: int(value * scale) for mask, value in charges.items()}
-    per_fragment = _meeting(whole, len(problem), object)
+    scaled = {mask: int(value * scale) for mask, value in charges.items()}
+    per_fragment = _meeting(scaled, len(problem), object)
     per_tree = _meeting({mask: int(value * scale) for mask, value in fixed.items()}, len(problem), object)
     costs = (int(problem.fixed * scale) + per_tree) * (period * tick) + hits.astype(object) * per_fragment * SECOND
     return costs.tolist()
@@ -114,21 +114,21 @@ def _float_costs(problem: SearchProblem) -> NDArray[np.float64]:
 
 
 def _fixed(problem: SearchProblem) -> dict[int, Fraction]:
-    """What a tree pays per second for each set of items of which it holds some."""
-    found: dict[int, Fraction] = defaultdict(Fraction)
+    """Cost per second of a tree for each set of items of which it contains some."""
+    fixed_costs: dict[int, Fraction] = defaultdict(Fraction)
     for family, mask in enumerate(_holders(problem)):
-        found[mask] += problem.family[family].fixed
-    return found
+        fixed_costs[mask] += problem.family[family].fixed
+    return fixed_costs
 
 
 def _charges(problem: SearchProblem) -> dict[int, Fraction]:
-    """What a tree pays per fragment for each set of items of which it holds some."""
-    found: dict[int, Fraction] = defaultdict(Fraction)
+    """Cost per fragment of a tree for each set of items of which it contains some."""
+    charges: dict[int, Fraction] = defaultdict(Fraction)
     for item, weight in enumerate(problem.weights):
-        found[1 << item] += weight
+        charges[1 << item] += weight
     for family, mask in enumerate(_holders(problem)):
-        found[mask] += problem.family[family].base
-    return found
+        charges[mask] += problem.family[family].base
+    return charges
 
 
 def _holders(problem: SearchProblem) -> list[int]:
@@ -142,11 +142,11 @@ def _holders(problem: SearchProblem) -> list[int]:
 def _meeting(values: Mapping[int, Any], items: int, dtype: Any) -> Array:
     """For every subset, the sum of the values of the sets that it meets. Shape (2^items,)."""
     subsets = np.arange(1 << items)
-    found = np.zeros(1 << items, dtype=dtype)
+    sums = np.zeros(1 << items, dtype=dtype)
     for mask, value in values.items():
         if value:
-            found[subsets & mask != 0] += value if dtype is object else float(value)
-    return found
+            sums[subsets & mask != 0] += value if dtype is object else float(value)
+    return sums
 
 
 def _choices(cost: list[int]) -> list[int]:
@@ -154,13 +154,13 @@ def _choices(cost: list[int]) -> list[int]:
     best, choice = [0] * len(cost), [0] * len(cost)
     # what is left after the first tree never holds the first item again: only the whole set is odd
     for subset in [*range(2, len(cost), 2), len(cost) - 1]:
-        rest = subset & (subset - 1)
-        cheapest, chosen, others = cost[subset], subset, rest
-        while others:
-            value = cost[subset ^ others] + best[others]
+        later_items = subset & (subset - 1)
+        cheapest, chosen, remaining = cost[subset], subset, later_items
+        while remaining:
+            value = cost[subset ^ remaining] + best[remaining]
             if value < cheapest:
-                cheapest, chosen = value, subset ^ others
-            others = (others - 1) & rest
+                cheapest, chosen = value, subset ^ remaining
+            remaining = (remaining - 1) & later_items
         best[subset], choice[subset] = cheapest, chosen
     return choice
 
@@ -183,14 +183,14 @@ def _search(cost: NDArray[np.float64], closer: float) -> NDArray[np.int64]:
     best, choice = np.zeros(size), np.zeros(size, dtype=np.int64)
     for half in range(1, size // 2 + 1):
         subset = 2 * half if 2 * half < size else size - 1
-        rest = subset & (subset - 1)
-        cheapest, chosen, others = cost[subset], subset, rest
+        later_items = subset & (subset - 1)
+        cheapest, chosen, remaining = cost[subset], subset, later_items
         limit = cheapest * closer
-        while others:
-            value = cost[subset ^ others] + best[others]
+        while remaining:
+            value = cost[subset ^ remaining] + best[remaining]
             if value < limit:
-                cheapest, chosen, limit = value, subset ^ others, value * closer
-            others = (others - 1) & rest
+                cheapest, chosen, limit = value, subset ^ remaining, value * closer
+            remaining = (remaining - 1) & later_items
         best[subset], choice[subset] = cheapest, chosen
     return choice
 
@@ -247,8 +247,8 @@ class _Counting:
                 "use algorithm weave-share, or give the queries slides with common factors",
             )
         if len(items) < 2:
-            found = [0, *(len(shifts) * (period // slide) for slide, shifts in items.values())]
-            return self._shaped(np.array(found), items, period), period
+            counts = [0, *(len(shifts) * (period // slide) for slide, shifts in items.values())]
+            return self._shaped(np.array(counts), items, period), period
         if period <= marked:
             return self._marked(items, period), period
         return self._split(items, period), period
@@ -286,10 +286,10 @@ class _Counting:
             if power == 1:
                 free[item] = (slide, shifts)
                 continue
-            rest = slide // power
+            reduced_slide = slide // power
             for residue in {shift % power for shift in shifts}:
-                inside = tuple(sorted({shift % rest for shift in shifts if shift % power == residue}))
-                members.setdefault((power, residue), {})[item] = (rest, inside)
+                inside = tuple(sorted({shift % reduced_slide for shift in shifts if shift % power == residue}))
+                members.setdefault((power, residue), {})[item] = (reduced_slide, inside)
         top = max(power for power, _ in members)
         # coarse classes first: each takes its residues from the finest class so far that contains it
         own: dict[tuple[int, int], int] = {}
@@ -305,9 +305,9 @@ class _Counting:
                 own[parent] -= top // power
             chain[power, residue] = (chain[parent] if parent else free) | members[power, residue]
         total: Any = 0
-        for where, residues in own.items():
-            if residues and chain[where]:
-                hits, inner = self.hits(chain[where])
+        for residue_class, residues in own.items():
+            if residues and chain[residue_class]:
+                hits, inner = self.hits(chain[residue_class])
                 total = total + hits * (residues * (period // top // inner) if self.exact else residues / top)
         return total
 
@@ -316,27 +316,27 @@ class _Counting:
         groups: list[tuple[set[int], dict[int, Edges]]] = []
         for item, edges in items.items():
             factors = {factor for factor, _ in self.factors_of(edges[0])}
-            held = {item: edges}
+            members = {item: edges}
             apart = []
             for group in groups:
                 if group[0] & factors:
                     factors |= group[0]
-                    held |= group[1]
+                    members |= group[1]
                 else:
                     apart.append(group)
-            groups = [*apart, (factors, held)]
-        return sorted((held for _, held in groups), key=len)
+            groups = [*apart, (factors, members)]
+        return sorted((members for _, members in groups), key=len)
 
     def _factors_of(self, slide: int) -> tuple[tuple[int, int], ...]:
         """(factor, its highest power) of a slide."""
-        found = []
+        powers = []
         for factor in self.factors:
             power = 1
             while slide % (power * factor) == 0:
                 power *= factor
             if power > 1:
-                found.append((factor, power))
-        return tuple(found)
+                powers.append((factor, power))
+        return tuple(powers)
 
 
 def _coprime_base(numbers: Iterable[int]) -> list[int]:

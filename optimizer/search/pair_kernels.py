@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 
 
 class PairCosts(NamedTuple):
-    """What every merge saves a second and a fragment, and the fixed cost of a tree."""
+    """Savings of every merge a second and a fragment, and the fixed cost of a tree."""
 
     saved: float
     base: float
@@ -43,7 +43,7 @@ def _trailing_zeros(typing_context: Any, number: Any) -> Any:
 
 @njit(cache=True)
 def _gcd(a: int, b: int) -> int:
-    """Of two positive numbers, without a division."""
+    """Greatest common divisor of two positive numbers, without a division."""
     shift = _trailing_zeros(a | b)
     a >>= _trailing_zeros(a)
     while b:
@@ -58,24 +58,24 @@ def _gcd(a: int, b: int) -> int:
 def _divisors(number: int) -> Integers:
     """Ascending."""
     small = large = 0
-    found, step = np.empty(2 * int(math.sqrt(number)) + 2, dtype=np.int64), 1
+    divisors, step = np.empty(2 * int(math.sqrt(number)) + 2, dtype=np.int64), 1
     while step * step <= number:
         if number % step == 0:
-            found[small] = step
+            divisors[small] = step
             small += 1
             if step * step < number:
                 large += 1
-                found[len(found) - large] = number // step
+                divisors[len(divisors) - large] = number // step
         step += 1
-    found[small : small + large] = found[len(found) - large :]
-    return found[: small + large]
+    divisors[small : small + large] = divisors[len(divisors) - large :]
+    return divisors[: small + large]
 
 
 @njit(cache=True)
 def _residue(number: int, divisor: int, inverse: float) -> int:
     """A number below 2^52 modulo another one whose reciprocal is known: a fraction of a division."""
-    rest = number - int(number * inverse) * divisor
-    return rest + divisor if rest < 0 else (rest - divisor if rest >= divisor else rest)
+    remainder = number - int(number * inverse) * divisor
+    return remainder + divisor if remainder < 0 else (remainder - divisor if remainder >= divisor else remainder)
 
 
 @njit(cache=True, error_model="numpy")
@@ -94,14 +94,15 @@ def fill_pair_rates(
     Parameters
     ----------
     slides
-        The distinct slides of trees whose progressions have one slide, in ticks; 0 stands for those of others, whose
-        unions are bounded from below.
+        The distinct slides of trees whose progressions have one slide, in ticks; 0 stands for those of others,
+        whose unions are bounded from below.
     kinds
-        Which of these each tree has. Shape (K,).
+        Index into ``slides`` of each tree. Shape (K,).
     first, shifts
         The shifts of tree x are ``shifts[first[x] : first[x + 1]]``.
     tabled
-        Up to such slides their greatest common divisors are found for a whole row at once, else one by one.
+        Largest slide up to which greatest common divisors are computed for an entire row at once; above, one by
+        one.
     """
     count, largest = len(kinds), slides.max()
     gcds = np.ones(largest + 1 if largest <= tabled else 0, dtype=np.int64)
@@ -116,7 +117,7 @@ def fill_pair_rates(
                 row[y] = max(rate, rates[y])
             continue
         _set_divisors(slide, slides[kinds[x] if sorted_kinds else 0 :], gcds, divisor_of)
-        here, size = shifts[first[x] : first[x + 1]], float(slide)
+        own_shifts, size = shifts[first[x] : first[x + 1]], float(slide)
         begin = kinds[x] if sorted_kinds else 0
         for kind in range(begin, len(slides)):
             divisor = float(divisor_of[kind - begin])
@@ -134,10 +135,10 @@ def fill_pair_rates(
                 continue
             divisor, met = divisor_of[kind - begin], 0
             if divisor == 1:
-                met = len(here) * (end - start)
+                met = len(own_shifts) * (end - start)
             else:
                 for place in range(start, end):
-                    for shift in here:
+                    for shift in own_shifts:
                         apart = abs(shift - shifts[place])
                         met += apart == 0 or _residue(apart, divisor, inverse_of[kind]) == 0
             row[y] = rate + rates[y] - met * share_of[kind]
@@ -165,10 +166,10 @@ def _set_divisors(slide: int, slides: Integers, gcds: Integers, out: Integers) -
 
 @njit(cache=True)
 def pair_benefit(x: int, y: int, union: float, rates: Floats, charges: Floats, costs: PairCosts) -> float:
-    """At most what a merge of two trees saves if their union has so many edges a second (Eq. 5)."""
-    here, there = charges[x], charges[y]
-    raised = (union - rates[x]) * here + (union - rates[y]) * there
-    size = costs.fixed + union * (here + there)
+    """Upper bound of the saving from merging two trees whose union has ``union`` edges a second (Eq. 5)."""
+    charge_x, charge_y = charges[x], charges[y]
+    raised = (union - rates[x]) * charge_x + (union - rates[y]) * charge_y
+    size = costs.fixed + union * (charge_x + charge_y)
     return costs.saved + union * costs.base - raised + SLACK * size
 
 
@@ -199,19 +200,21 @@ def best_partners(
 def at_least(
     x: int, later: Integers, floor: float, bounds: Floats, rates: Floats, charges: Floats, costs: PairCosts
 ) -> Integers:
-    """Those of some trees with which a tree's benefit is at least ``floor``."""
-    found, count = np.empty_like(later), 0
+    """The trees among ``later`` with which a tree's benefit is at least ``floor``."""
+    partners, count = np.empty_like(later), 0
     for y in later:
         if pair_benefit(x, y, bounds[x, y], rates, charges, costs) >= floor:
-            found[count] = y
+            partners[count] = y
             count += 1
-    return found[:count]
+    return partners[:count]
 
 
 @njit(cache=True)
 def bound_unions(bounds: Floats, x: int, y: int, others: Integers, rates: Floats, union: float) -> None:
-    """Bounds of the unions of x and y, whose union has at least so many edges a second, with others: into row and
-    column x."""
+    """Bound the unions of x and y with other trees, in row and column x.
+
+    ``union``: lower bound of the edges a second of the union of x and y.
+    """
     for other in others:
         with_x, with_y = bounds[x, other], bounds[y, other]
         diminishing = union - rates[x] - rates[y] - rates[other] + with_x + with_y
@@ -250,7 +253,7 @@ def top(
 ) -> tuple[int, int]:
     """The pair of the highest benefit among living trees, and the first of those; (-1, -1) if it is at most ``tie``.
 
-    Rows that remember a pair that is gone, or more than it is worth, are looked through again when they reach the top.
+    A row whose remembered pair is gone or overestimated is searched again when it reaches the top.
     """
     living = np.zeros(len(best), dtype=np.bool_)
     living[alive] = True
@@ -270,11 +273,11 @@ def top(
 
 @njit(cache=True)
 def cheapest_cuts(weights: Floats, per_edge: float, saved: float, base: float) -> Integers:
-    """Where the cheapest partition of edge sets into consecutive trees begins each tree that ends before a set.
+    """For each end, the begin of the last tree in the cheapest partition of edge sets into consecutive trees.
 
-    ``weights``: descending, of sets that have one progression in common and one each of their own, all of one slide; so
-    k of them have k + 1 times ``per_edge`` edges per second. Of two trees the heavier sets belong in the one with fewer
-    (else exchanging two would save), so trees are runs. O(n^2).
+    ``weights``: descending, of sets that have one progression in common and one more each, all of one slide. So k
+    of them have k + 1 times ``per_edge`` edges per second. Of two trees the heavier sets belong in the one with
+    fewer (else exchanging two would save), so trees are runs. O(n^2).
     """
     count = len(weights)
     sums, best, cuts = np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)

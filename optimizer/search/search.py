@@ -53,13 +53,13 @@ PER_QUERY = frozenset({"no-share", "random", "insert-then-weave", "local-search"
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The plan that a search ended with, and what it costs.
+    """Plan of a search, and its costs.
 
-    ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
-    ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
-    not computed; ``shared``: cost of one tree of everything; ``inexact``: which of these two are upper bounds.
-    ``scratch``: cost of the plan from scratch where :func:`keep` kept an earlier one. ``lower_bound``: no plan costs
-    less (None: not known, of too many items).
+    ``bounds``: lower and upper bound of the edges per second of each tree. ``costs``: per tree, at the upper bound.
+    ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it
+    was not computed; ``shared``: cost of one tree of everything; ``inexact``: which of these two are upper bounds.
+    ``scratch``: cost of the plan from scratch if :func:`keep` kept an earlier one. ``lower_bound``: no plan costs
+    less (None: not known, because there are too many items).
     """
 
     problem: SearchProblem
@@ -120,10 +120,10 @@ def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fr
 def keep(
     results: Sequence[SearchResult], trees_of: Sequence[Mapping[int, Any]], tolerance: Fraction
 ) -> list[SearchResult]:
-    """Rather the plans that earlier ones become for the changed workload (:mod:`optimizer.search.incremental`), if
-    they cost at most ``1 + tolerance`` times what was found from scratch: fewer queries change trees.
+    """Prefer the plans that earlier ones become for the changed workload (:mod:`optimizer.search.incremental`).
 
-    ``results``: of the parts of one plan, which are kept together or not at all. ``trees_of``: of each part, the
+    They are kept if they cost at most ``1 + tolerance`` times the plans from scratch: fewer queries change trees.
+    ``results``: of the parts of one plan, which are kept together or not at all. ``trees_of``: for each part, the
     earlier tree of each query that had one.
     """
     evolved = []
@@ -137,14 +137,14 @@ def keep(
         evolved.append(
             replace(result, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=result.cost)
         )
-    kept = sum(one.cost for one in evolved) <= (1 + tolerance) * sum(result.cost for result in results)
-    return evolved if kept else list(results)
+    keeps_earlier = sum(result.cost for result in evolved) <= (1 + tolerance) * sum(result.cost for result in results)
+    return evolved if keeps_earlier else list(results)
 
 
 def find(
     problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS, most: int = OPTIMUM_LIMIT
 ) -> SearchResult:
-    """Run one search and cost what it found.
+    """Run one search and cost its plan.
 
     Parameters
     ----------
@@ -155,12 +155,12 @@ def find(
     seconds
         CPU seconds that ``best`` may spend on improving.
     most
-        Most distinct edge sets whose optimum ``best`` looks for.
+        Largest number of distinct edge sets for which ``best`` looks for the optimum.
 
     Raises
     ------
     HeddleError
-        HDL-350 where the counter that was asked for reaches its limit, HDL-351 for an optimum of too many edge sets.
+        HDL-350 if the requested counter reaches its limit, HDL-351 for an optimum of too many edge sets.
     ValueError
         Unknown algorithm or counter.
     """
@@ -201,7 +201,7 @@ def find(
 def _least(
     problem: SearchProblem, search: _Search, bounds: Sequence[tuple[Fraction, Fraction]], costs: Sequence[Fraction]
 ) -> Fraction | None:
-    """What every plan costs at least; where no plan is cheaper than the one found, what that costs at least."""
+    """Least cost of every plan; if the plan is proven optimal, the lower bound of its own cost."""
     if search.optimal:
         lowest = [problem.tree_cost(tree, low) for tree, (low, _) in zip(search.partition, bounds, strict=True)]
         return sum(lowest, Fraction(0))

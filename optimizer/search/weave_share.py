@@ -1,27 +1,27 @@
 """Weave Share: merge the two trees that save most, until no merge saves anything.
 
-The search is the published greedy and ends in the same plan; what differs is what it looks at.
+The search is the published greedy and ends in the same plan, but it looks at fewer pairs:
 
 - Queries with the same edge set are one starting tree (:class:`optimizer.search.cost.SearchProblem`).
-- The published Cost Lookup table holds the exact benefit of every pair and recounts a whole row per merge. Here
+- The published Cost Lookup table has the exact benefit of every pair and recounts an entire row per merge. Here
   a pair's benefit is first *optimistic*: from a lower bound of the union's edge rate. Edges are a coverage
   function, so a merged tree's bounds follow from its parts' without counting (it grows, and increments
   diminish). Only a pair that reaches the top is counted, and merged if it stays there.
-- Where it is certain that every merge saves, nothing is looked at: all ends in one tree.
-- A row's best pair is remembered; a row whose best pair is gone keeps its value as a bound and is looked through
+- If it is certain that every merge saves, nothing is looked at: all ends in one tree.
+- A row's best pair is remembered. A row whose best pair is gone keeps its value as a bound and is searched
   again only if that bound reaches the top.
 
-Ties: benefits within 1e-12 of ``fixed`` (the rate lambda) are equal, and of equal merges the one with the
-smallest pair of first queries is taken. Benefits are computed in floats; where their rounding could decide
-a tie, exact fractions do. Where a union's edges cannot be counted exactly in the counter's budget, its upper bound
-counts, so a merge is made only if it certainly saves (and bounds that follow from it are then no longer certain to be
-optimistic: a merge that would save may be missed). A search whose counts have cost :data:`PATIENCE` in all estimates
-the rest on probes (:class:`optimizer.search.local_search.Probes`). What was merged by estimates is costed by certified
-bounds in the end: a tree of which it is not certain that it is cheaper than what it was made of is taken apart again.
+Ties: benefits within 1e-12 of ``fixed`` (the rate lambda) are equal, and of equal merges the one with the smallest
+pair of first queries is taken. Benefits are computed in floats; if their rounding could decide a tie, exact
+fractions do. If a union's edges cannot be counted exactly in the counter's budget, its upper bound counts, so a
+merge is made only if it certainly saves. (Bounds that follow from it are then no longer certain to be optimistic: a
+merge that would save may be missed.) A search whose counts have cost :data:`PATIENCE` in all estimates the rest on
+probes (:class:`optimizer.search.local_search.Probes`). Merges by estimates are costed by certified bounds in the
+end: a tree that is not certainly cheaper than its parts is taken apart again.
 
-Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: windows of one slide with fragments are put into
-the cheapest trees that they can be put into among themselves, then blocks of neighbouring slides are woven, then their
-trees. That is no longer the published order of merges; each merge saves all the same.
+Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit. Then windows of one slide with fragments are
+put into the cheapest trees that they can form among themselves, then blocks of neighbouring slides are woven, then
+their trees. That is no longer the published order of merges; each merge saves all the same.
 
 References
 ----------
@@ -59,7 +59,7 @@ COMPILED_FROM = 300
 """Trees whose pairs are looked through by compiled loops: fewer do not pay for loading them."""
 
 DENSE_LIMIT = 12_000
-"""Most trees whose pairs are all held in a table (8 bytes a pair: 1.2 GB)."""
+"""Largest number of trees whose pairs are all in one table (8 bytes a pair: 1.2 GB)."""
 
 TABLED = 16
 """Times the number of trees: up to such slides, in ticks, the greatest common divisors of a row of pairs are sieved."""
@@ -132,7 +132,7 @@ class Trees:
         for number, family in enumerate(problem.family):
             costs = float(family.fixed), float(family.base)
             alike[costs] = alike.get(costs, 0) | 1 << number
-        self.alike = [(_words(which, words), *costs) for costs, which in alike.items() if any(costs)]
+        self.alike = [(_words(bits, words), *costs) for costs, bits in alike.items() if any(costs)]
 
     def _edges(self, tree: list[int]) -> Edges:
         return self.ticks[tree[0]] if len(tree) == 1 else absorb(e for item in tree for e in self.ticks[item])
@@ -158,14 +158,14 @@ class Trees:
     def saved(self, x: int, others: NDArray[np.intp]) -> tuple[Floats | float, Floats | float]:
         """(per second, per fragment): what the families that x has in common with others cost only once."""
         saved, base = self.fixed, 0.0
-        for which, fixed, per_fragment in self.alike:
-            common = np.bitwise_count(self.holds[others] & (self.holds[x] & which)).sum(axis=1)
+        for bits, fixed, per_fragment in self.alike:
+            common = np.bitwise_count(self.holds[others] & (self.holds[x] & bits)).sum(axis=1)
             saved, base = saved + common * fixed, base + common * per_fragment
         return saved, base
 
     def family_fixed(self, x: int) -> float:
         """Cost per second of the families of a tree."""
-        return sum((fixed * int(np.bitwise_count(self.holds[x] & which).sum()) for which, fixed, _ in self.alike), 0.0)
+        return sum((fixed * int(np.bitwise_count(self.holds[x] & bits).sum()) for bits, fixed, _ in self.alike), 0.0)
 
     @cached_property
     def common(self) -> tuple[float, float]:
@@ -178,13 +178,13 @@ class Trees:
         """Benefit of merging x with each of the others at the given edge rates of the unions (Eq. 5), and the
         size of the costs that it is the difference of (its rounding error is a few 1e-16 of that)."""
         saved, base = self.saved(x, others)
-        mine, theirs = self.charges[x], self.charges[others]
-        raised = (unions - self.rates[x]) * mine + (unions - self.rates[others]) * theirs
-        return saved + unions * base - raised, self.fixed + unions * (mine + theirs)
+        charge, charges = self.charges[x], self.charges[others]
+        raised = (unions - self.rates[x]) * charge + (unions - self.rates[others]) * charges
+        return saved + unions * base - raised, self.fixed + unions * (charge + charges)
 
     @property
     def is_estimating(self) -> bool:
-        """Is the counter's work spent?"""
+        """Whether the counter's work is spent."""
         return self.counter.work > PATIENCE
 
     @cached_property
@@ -293,11 +293,11 @@ class Weaver:
             self._look_through(x)
 
     def _at_least(self, x: int, later: NDArray[np.intp], floor: float) -> NDArray[np.intp]:
-        """Those of some others with which the optimistic benefit of x is at least ``floor``."""
+        """The trees among ``later`` with which the optimistic benefit of x is at least ``floor``."""
         return later[self._row(x, later) >= floor]
 
     def _bound_unions(self, x: int, y: int, others: NDArray[np.intp], union: float) -> None:
-        """Bound the unions of x and y, of at least so many edges a second, with others, in row and column x."""
+        """Bound the unions of x and y, of at least ``union`` edges a second, with others, in row and column x."""
         rates = self.trees.rates
         with_x, with_y = self.bounds[x, others], self.bounds[y, others]
         # common(x+y, k) <= common(x, k) + common(y, k), rewritten with the rates of unions
@@ -320,7 +320,7 @@ class Weaver:
         return np.asarray(benefits + SLACK * size)
 
     def _look_through(self, x: int) -> None:
-        """Find the best pair of row x anew."""
+        """Find the best pair of row x again."""
         later = self.alive[np.searchsorted(self.alive, x, side="right") :]
         if len(later) == 0:
             self.best[x], self.partner[x] = -np.inf, -1
@@ -349,7 +349,7 @@ class Weaver:
         return float(benefit[0]), float(size[0])
 
     def _smallest_tie(self, x: int, y: int, best: float, size: float) -> tuple[int, int]:
-        """Of the pairs whose benefit equals the best one, the smallest."""
+        """The smallest of the pairs whose benefit equals the best one."""
         near: list[tuple[int, int]] = []
         doubt = 2 * SLACK * size
         floor = best - self.tie - doubt
@@ -375,7 +375,7 @@ class Weaver:
         return self._settled(near if (x, y) in near else [*near, (x, y)])
 
     def _settled(self, near: list[tuple[int, int]]) -> tuple[int, int]:
-        """The smallest of the best among pairs that floats cannot tell apart: by exact benefits where they exist."""
+        """The smallest best pair among those that floats cannot distinguish: by exact benefits if they exist."""
         if len(near) == 1:
             return near[0]
         exact = {}
@@ -388,7 +388,7 @@ class Weaver:
         return min(pair for pair in near if exact[pair] >= best - self.problem.fixed * TIE)
 
     def _certain_gain(self) -> tuple[int, int] | None:
-        """Of the pairs that floats see at about nothing, one that certainly saves more than a tie."""
+        """A pair that certainly saves more than a tie, among those whose benefit is about zero in floats."""
         rows = [int(x) for x in self.alive[self.best[self.alive] > self.tie]]
         for x in rows[:EXACT_TIES]:
             later = self.alive[np.searchsorted(self.alive, x, side="right") :]
@@ -427,16 +427,16 @@ class Weaver:
         # what holds for the unions with others has to come from below
         union = counted[0] * self.trees.per_second
         self.alive = self.alive[self.alive != y]
-        others = self.alive[self.alive != x]
-        self._bound_unions(x, y, others, union)
+        other_trees = self.alive[self.alive != x]
+        self._bound_unions(x, y, other_trees, union)
         self.trees.merge(x, y, counted)
         self.singles[x] = False
-        for gone in (x, y):
-            for other in self.unions.pop(gone, ()):
-                self.unions.get(other, {}).pop(gone, None)
+        for merged in (x, y):
+            for other in self.unions.pop(merged, ()):
+                self.unions.get(other, {}).pop(merged, None)
 
         # rows before x see one changed column; a row whose best pair is gone keeps its value as a bound
-        before = others[: np.searchsorted(others, x)]
+        before = other_trees[: np.searchsorted(other_trees, x)]
         if len(before):
             self._offer(x, before)
         self._look_through(x)
@@ -444,15 +444,15 @@ class Weaver:
             self._compact()
 
     def _compact(self) -> None:
-        """Drop the rows of trees that are gone: what is left is looked through faster."""
-        kept = self.alive
-        new = {int(old): number for number, old in enumerate(kept)}
-        self.bounds = self.bounds[np.ix_(kept, kept)]
-        self.best, self.singles = self.best[kept], self.singles[kept]
-        self.partner = np.array([new.get(int(old), -1) for old in self.partner[kept]], dtype=np.intp)
+        """Drop the rows of trees that are gone: the remaining rows are searched faster."""
+        living = self.alive
+        new = {int(old): number for number, old in enumerate(living)}
+        self.bounds = self.bounds[np.ix_(living, living)]
+        self.best, self.singles = self.best[living], self.singles[living]
+        self.partner = np.array([new.get(int(old), -1) for old in self.partner[living]], dtype=np.intp)
         self.unions = {new[x]: {new[y]: rate for y, rate in row.items()} for x, row in self.unions.items()}
-        self.trees.keep(kept)
-        self.alive = np.arange(len(kept))
+        self.trees.keep(living)
+        self.alive = np.arange(len(living))
 
 
 class _CompiledWeaver(Weaver):
@@ -499,10 +499,10 @@ class _CompiledWeaver(Weaver):
 def _woven_by_slide(problem: SearchProblem, partition: Partition) -> Partition:
     """Trees of one item each that have a progression in common, put into the cheapest trees of such items alone."""
     groups: dict[Progression, list[int]] = {}
-    found: Partition = []
+    trees: Partition = []
     for tree in partition:
         if len(tree) > 1 or len(problem.edges[tree[0]]) != 2:
-            found.append(tree)
+            trees.append(tree)
         else:
             groups.setdefault(problem.edges[tree[0]][0], []).append(tree[0])
     if not groups or not is_alike(problem):
@@ -516,15 +516,15 @@ def _woven_by_slide(problem: SearchProblem, partition: Partition) -> Partition:
         cuts = cheapest_cuts(problem.floats[items], SECOND / slide, saved, base)
         end = len(items)
         while end:
-            found.append(sorted(items[cuts[end] : end]))
+            trees.append(sorted(items[cuts[end] : end]))
             end = int(cuts[end])
-    return sorted(found)
+    return sorted(trees)
 
 
 def is_alike(problem: SearchProblem) -> bool:
     """Do all trees hold the same of the families that cost something? Then a merge of any two saves the same."""
     paying = sum(1 << number for number, family in enumerate(problem.family) if family.fixed or family.base)
-    return len({held & paying for held in problem.families}) == 1
+    return len({bits & paying for bits in problem.families}) == 1
 
 
 def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Partition:
@@ -534,10 +534,10 @@ def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Pa
 
 def shifts_of(edges: Sequence[Edges]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The shifts of some edge sets, and which of them there are: both of shape (most progressions of a set, sets)."""
-    most = max((len(found) for found in edges), default=0)
-    shifts = [[shift for _, shift in found] + [0] * (most - len(found)) for found in edges]
-    there = np.arange(most)[:, None] < np.array([len(found) for found in edges])
-    return np.ascontiguousarray(np.array(shifts, dtype=np.int64).T), there
+    most = max((len(progressions) for progressions in edges), default=0)
+    shifts = [[shift for _, shift in progressions] + [0] * (most - len(progressions)) for progressions in edges]
+    valid = np.arange(most)[:, None] < np.array([len(progressions) for progressions in edges])
+    return np.ascontiguousarray(np.array(shifts, dtype=np.int64).T), valid
 
 
 def pair_rates(trees: Trees) -> Floats:
@@ -549,21 +549,21 @@ def pair_rates(trees: Trees) -> Floats:
     count = len(trees.edges)
     single = np.array([len(tree) == 1 for tree in trees.members])
     slide = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
-    shifts, there = shifts_of([edges if alone else edges[:1] for edges, alone in zip(trees.edges, single, strict=True)])
-    found = np.empty((count, count))
+    shifts, valid = shifts_of([edges if alone else edges[:1] for edges, alone in zip(trees.edges, single, strict=True)])
+    rates = np.empty((count, count))
     for x in range(count):
         if not single[x]:
-            found[x] = np.maximum(trees.rates[x], trees.rates)
+            rates[x] = np.maximum(trees.rates[x], trees.rates)
             continue
         divisor = np.gcd(slide[x], slide)
         common = np.zeros(count)
-        for own in shifts[there[:, x], x].tolist():
-            for others, has in zip(shifts, there, strict=True):
-                common += has & ((own - others) % divisor == 0)
+        for own in shifts[valid[:, x], x].tolist():
+            for other_shifts, has in zip(shifts, valid, strict=True):
+                common += has & ((own - other_shifts) % divisor == 0)
         common *= divisor / (float(slide[x]) * slide) * trees.per_second
         common[~single] = np.minimum(trees.rates[x], trees.rates)[~single]
-        found[x] = trees.rates[x] + trees.rates - common
-    return np.maximum(found, found.T) if not single.all() else found
+        rates[x] = trees.rates[x] + trees.rates - common
+    return np.maximum(rates, rates.T) if not single.all() else rates
 
 
 def compiled_pair_rates(trees: Trees) -> Floats:
@@ -574,7 +574,7 @@ def compiled_pair_rates(trees: Trees) -> Floats:
     shifts = [[shift for _, shift in edges] if slide else [] for edges, slide in zip(trees.edges, slides, strict=True)]
     first = np.cumsum([0, *map(len, shifts)])
     flat = np.array([shift for of_tree in shifts for shift in of_tree], dtype=np.int64)
-    found = np.empty((len(slides), len(slides)))
+    rates = np.empty((len(slides), len(slides)))
     distinct, kinds = np.unique(slides, return_inverse=True)
-    fill_pair_rates(distinct, kinds, first, flat, trees.rates, trees.per_second, TABLED * len(slides), found)
-    return found
+    fill_pair_rates(distinct, kinds, first, flat, trees.rates, trees.per_second, TABLED * len(slides), rates)
+    return rates

@@ -1,1 +1,1 @@
-"""What a tree stores, and what its filters and group-bys share."""
+"""Synopses of a tree: stored partials, and what different filters and group-bys share."""

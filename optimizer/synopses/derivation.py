@@ -1,14 +1,15 @@
-"""What one synopsis can give another: a changed workload then pays for what it adds alone.
+"""Derive one synopsis from another: a changed workload then pays only for its additions.
 
-A stored row says the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows of
-one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states), without
-an event being read; and where the other one has states or filters that the rows lack, those alone are lifted. A tuple
-then stands in one shard by some of its filters and in another by the others: whoever answers combines the shards that
-have the bit of one filter. Of event sequences rows hold the events themselves: they give those of the event types that
-both have, if they have all that the other keeps of such events, and the events of other types are lifted beside them.
+A stored row means the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows
+of one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states),
+without reading an event. If the other one has states or filters that the rows lack, only those are lifted. A tuple
+then is in one shard by some of its filters and in another by the others: an answer combines the shards that have
+the bit of one filter. For event sequences, rows are the events themselves. They give those of the event types that
+both have, if they have all columns that the other keeps of such events. The events of other types are lifted in
+addition.
 
 References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a cell combine one by one
-(:mod:`optimizer.aggregates.states`), so those of one cell may come from rows apart.
+(:mod:`optimizer.aggregates.states`), so those of one cell may come from separate rows.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
 
 
 def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
-    """What rows of a stored synopsis give of another over the same events: the latter, of the filters and states that
-    they have; of event sequences, of the event types.
+    """Part of another synopsis over the same events that rows of a stored one give: filters and states of both.
 
-    None if they give nothing that is worth it: other events or keys (of rows: other numbers), fragments that they do
-    not cut, no filter (of rows: not all), no state but the number of tuples where others are wanted; of event
-    sequences, another filter or column of types, no event type of which they have all attributes.
+    For event sequences, its event types. None if they give nothing useful:
+
+    - other events or keys (of rows: other numbers), or fragments that they do not cut;
+    - no filter (of rows: not all), or no state but the number of tuples where others are needed;
+    - for event sequences, another filter or column of types, or no event type of which they have all attributes.
     """
     alike = (stored.stream, stored.time, stored.kind, stored.per)
     if alike != (wanted.stream, wanted.time, wanted.kind, wanted.per):
@@ -55,9 +57,9 @@ def _cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
 
 
 def _numbered_cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
-    given = _cells_given(stored, wanted)
+    synopsis = _cells_given(stored, wanted)
     # all rows are numbered for a filter: that is most of what lifting costs
-    return given if given is not None and given.predicates == wanted.predicates else None
+    return synopsis if synopsis is not None and synopsis.predicates == wanted.predicates else None
 
 
 def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -81,7 +83,7 @@ def _of_types(synopsis: Synopsis, types: tuple[str, ...]) -> Synopsis:
 
 
 def amount_of(given: Synopsis) -> int:
-    """How much of a synopsis is given: states, once for each filter, or event types."""
+    """Amount that is given of a synopsis: states, once for each filter, or event types."""
     return DERIVED_BY_KIND[given.kind].amount(given)
 
 
@@ -102,26 +104,28 @@ class SynopsisPart(NamedTuple):
 
 
 def _events_lacking(part: SynopsisPart, given: Synopsis) -> list[SynopsisPart]:
-    """What a part lacks if some of its event types are given."""
-    wanted = part.synopsis
-    assert wanted.sequenced is not None and given.sequenced is not None
-    types = tuple(type_ for type_ in wanted.sequenced.types if type_ not in given.sequenced.types)
-    return [SynopsisPart(_of_types(wanted, types))] if types else []
+    """Parts that a part lacks if some of its event types are given."""
+    synopsis = part.synopsis
+    assert synopsis.sequenced is not None and given.sequenced is not None
+    types = tuple(type_ for type_ in synopsis.sequenced.types if type_ not in given.sequenced.types)
+    return [SynopsisPart(_of_types(synopsis, types))] if types else []
 
 
 def _cells_lacking(part: SynopsisPart, given: Synopsis) -> list[SynopsisPart]:
-    """What a part lacks if something of it is given: all states of the filters that are not, and of the others the
-    states that are not."""
-    wanted = part.synopsis
-    predicates = tuple(predicate for predicate in wanted.predicates if predicate not in given.predicates)
-    states = tuple(state for state in wanted.states if state not in given.states)
-    left = [part._replace(synopsis=replace(wanted, predicates=predicates))] if predicates else []
-    return left + ([SynopsisPart(replace(given, states=(ROWS, *states)), is_counted=True)] if states else [])
+    """Parts that a part lacks if something of it is given: all states of missing filters, other missing states."""
+    synopsis = part.synopsis
+    predicates = tuple(predicate for predicate in synopsis.predicates if predicate not in given.predicates)
+    states = tuple(state for state in synopsis.states if state not in given.states)
+    lacking = [part._replace(synopsis=replace(synopsis, predicates=predicates))] if predicates else []
+    return lacking + ([SynopsisPart(replace(given, states=(ROWS, *states)), is_counted=True)] if states else [])
 
 
 class DerivedOfKind(NamedTuple):
-    """What stored rows of one kind of window give: ``given`` as :func:`given_by`, of two synopses over the same events
-    and columns; the ``amount`` of it; what a part is ``lacking`` once it is given."""
+    """Derivation from stored rows of one kind of window.
+
+    ``given``: as :func:`given_by`, of two synopses over the same events and columns. ``amount``: amount of what is
+    given. ``lacking``: parts that a part lacks once it is given.
+    """
 
     given: Callable[[Synopsis, Synopsis], Synopsis | None]
     amount: Callable[[Synopsis], int]
@@ -133,48 +137,48 @@ DERIVED_BY_KIND: dict[WindowKind, DerivedOfKind] = {
     ROW_WINDOWS: DerivedOfKind(_numbered_cells_given, _number_of_cells, _cells_lacking),
     SEQUENCE: DerivedOfKind(_events_given, _number_of_types, _events_lacking),
 }
-"""What rows of each kind of window give to others."""
+"""Derivations from stored rows, by kind of window."""
 
 
 def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[list[SynopsisPart]], list[SynopsisPart]]:
-    """What of a synopsis each of some stored ones gives, a state of a filter (an event type) once, by the first that
-    has it; and what has to be lifted from events beside.
+    """Parts of a synopsis that each of some stored ones gives, and the parts that have to be lifted from events.
 
+    The first stored synopsis that has a state of a filter (an event type) gives it, once.
     Raises ValueError if one of them gives nothing.
     """
     shares: list[list[SynopsisPart]] = []
-    rest = [SynopsisPart(wanted)]
-    for one in stored:
-        share, left = [], []
-        for part in rest:
-            given = given_by(one, part.synopsis)
-            share += [] if given is None else [part._replace(synopsis=given)]
-            left += [part] if given is None else DERIVED_BY_KIND[given.kind].lacking(part, given)
+    missing = [SynopsisPart(wanted)]
+    for source in stored:
+        share, still_missing = [], []
+        for part in missing:
+            available = given_by(source, part.synopsis)
+            share += [] if available is None else [part._replace(synopsis=available)]
+            still_missing += [part] if available is None else DERIVED_BY_KIND[available.kind].lacking(part, available)
         if not share:
-            raise ValueError(f"synopsis {one.fingerprint} gives nothing of {wanted.fingerprint}")
+            raise ValueError(f"synopsis {source.fingerprint} gives nothing of {wanted.fingerprint}")
         shares.append(share)
-        rest = left
-    return shares, rest
+        missing = still_missing
+    return shares, missing
 
 
 def best_of(stored: Iterable[Synopsis], rest: Iterable[Synopsis]) -> Synopsis | None:
-    """Of some stored synopses the one that gives most of some parts of another, None if none gives anything."""
+    """The stored synopsis that gives most of some parts of another, None if none gives anything."""
     parts = list(rest)
     best, most = None, 0
-    for one in stored:
-        amount = sum(amount_of(given) for part in parts if (given := given_by(one, part)) is not None)
+    for source in stored:
+        amount = sum(amount_of(available) for part in parts if (available := given_by(source, part)) is not None)
         if amount > most:
-            best, most = one, amount
+            best, most = source, amount
     return best
 
 
 def sources_of(stored: Iterable[Synopsis], wanted: Synopsis) -> list[Synopsis]:
-    """Of some stored synopses those that give most of another, each some that those before it do not give."""
-    found: list[Synopsis] = []
+    """The stored synopses that give most of another, each some parts that those before it do not give."""
+    sources: list[Synopsis] = []
     stored = list(stored)
-    while (best := best_of(stored, (part.synopsis for part in shares_of(found, wanted)[1]))) is not None:
-        found.append(best)
-    return found
+    while (best := best_of(stored, (part.synopsis for part in shares_of(sources, wanted)[1]))) is not None:
+        sources.append(best)
+    return sources
 
 
 def _computed(synopsis: Synopsis) -> list[tuple[str, object]]:

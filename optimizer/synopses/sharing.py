@@ -1,11 +1,11 @@
-"""Which families of a tree share a synopsis: shared data shards and unions of group-bys, chosen by cost.
+"""Choose which families of a tree share a synopsis, by cost: shared data shards and unions of group-bys.
 
-Queries of one tree that differ in filter or group-by can keep partial aggregates of their own, cut at their own edges,
-or share a synopsis: one row per (fragment of all their edges, shard, group of the union of their columns), from which
-each combines the shards that satisfy its filter and rolls up to its own columns. Sharing pays where there are fewer
-such rows than rows of the families apart: overlapping filters (ten thresholds on a column make ten shards, and ten
-families of up to as many rows each), columns that determine one another. How many rows there are is *measured*, on a
-sample of the stream's events.
+Queries of one tree that differ in filter or group-by can have separate partial aggregates, cut at their own edges,
+or share a synopsis: one row per (fragment of all their edges, shard, group of the union of their columns), from
+which each combines the shards that satisfy its filter and rolls up to its own columns. Sharing pays if there are
+fewer such rows than rows of the separate families: overlapping filters (ten thresholds on a column make ten shards,
+and ten families of up to as many rows each), columns that determine one another. The number of rows is *measured*,
+on a sample of the stream's events.
 
 References: Weave Share (CIKM 2011) section 2 for shared data shards and unions of group-by attributes (after
 Krishnamurthy et al., "On-the-fly sharing for streamed aggregation", SIGMOD 2006, and Zhang et al., "Multiple
@@ -34,7 +34,7 @@ ONE_BUCKET = 100_000.0
 """Most rows a day of a synopsis whose families have no group column in common: one task answers all of it."""
 
 LOYALTY = 1.1
-"""How much dearer than the cheapest a choice may be that is in force."""
+"""Largest cost of a choice in force, relative to the cheapest, at which it is kept."""
 
 Together = tuple[tuple[str, ...], ...]
 """Names of queries that share a synopsis; only synopses of several families are named."""
@@ -98,11 +98,11 @@ class Profile:
     ) -> tuple[float, int]:
         if events == 0:
             return 0.0, 0
-        kept, shards, groups = self._parted(predicates, names, events)
+        matching, shards, groups = self._parted(predicates, names, events)
         if not edges:
             return (_distinct(groups) / events * self.rate), shards
         # of ascending times fragments come one after the other
-        fragments = self._fragments(edges, events)[kept]
+        fragments = self._fragments(edges, events)[matching]
         cells = fragments * (int(groups.max(initial=0)) + 1) + groups
         return _distinct(cells) / events * self.rate, shards
 
@@ -124,17 +124,17 @@ class Profile:
             signature = np.zeros(events, dtype=np.int64)
             for bit, filter in enumerate(predicates):
                 signature |= (1 if filter is None else self.holds[filter][:events].astype(np.int64)) << bit
-            kept = np.flatnonzero(signature)
-            groups = _numbers(signature[kept])
+            matching = np.flatnonzero(signature)
+            groups = _numbers(signature[matching])
             shards = int(groups.max(initial=-1)) + 1
-            for codes in (self.columns[name][kept] for name in sorted(names)):
+            for codes in (self.columns[name][matching] for name in sorted(names)):
                 groups = _numbers(groups * (int(codes.max(initial=0)) + 1) + codes)
-            self._grouped[key] = kept, shards, groups
+            self._grouped[key] = matching, shards, groups
         return self._grouped[key]
 
 
 def _distinct(values: NDArray[np.int64]) -> int:
-    """How many different values there are, none of them negative."""
+    """Number of distinct values, none of them negative."""
     if (is_there := _table(values)) is not None:
         return int(np.count_nonzero(is_there))
     # of no values there is a table
@@ -143,14 +143,14 @@ def _distinct(values: NDArray[np.int64]) -> int:
 
 
 def _numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of each value, none of them negative, its number among the different ones in their order."""
+    """Rank of each value among the distinct ones; none of them is negative."""
     if (is_there := _table(values)) is not None:
         return (np.cumsum(is_there) - 1)[values]
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def _table(values: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-    """Which numbers there are, where that takes less time than to sort them."""
+    """Table of the numbers that occur; None if sorting them takes less time."""
     size = int(values.max(initial=-1)) + 1
     if size > max(DIRECT * len(values), DIRECT_LEAST):
         return None
@@ -176,39 +176,41 @@ def cost(
 def choose(
     profile: Profile | None, queries: Sequence[ACQ], coefficients: Coefficients, earlier: Iterable[Iterable[str]] = ()
 ) -> Together:
-    """The families of one tree that share a synopsis, by cost: greedily, the pair that saves most first.
+    """Choose the families of one tree that share a synopsis, by cost: greedily, the pair that saves most first.
 
-    ``queries``: of one tree, windows of time. ``earlier``: what shared a synopsis in the plan in force, or had one of
-    its own; kept while it costs at most :data:`LOYALTY` times as much, for a new synopsis has to be filled from
-    history, and kept without a sample. O(k^2) counts of a sample for k families. Names come in the order of the
-    queries.
+    ``queries``: of one tree, windows of time. ``earlier``: families that shared a synopsis in the plan in force, or
+    had a separate one. This choice is kept while it costs at most :data:`LOYALTY` times as much, because a new
+    synopsis has to be filled from history; without a sample it is always kept. O(k^2) counts of a sample for k
+    families. Names come in the order of the queries.
     """
     members = families_of(queries)
     if len(members) < 2:
         return ()
-    family_of = {query.name: family for family, mine in members.items() for query in mine}
-    named = [list(dict.fromkeys(family_of[name] for name in names if name in family_of)) for names in earlier]
+    family_of = {query.name: family for family, family_queries in members.items() for query in family_queries}
+    earlier_groups = [list(dict.fromkeys(family_of[name] for name in names if name in family_of)) for names in earlier]
     # several trees of a plan may have named the same, and a family that is alone in one be together in another
-    kept = list({frozenset(one): one for one in named if one}.values())
-    joined = {family for families in kept if len(families) > 1 for family in families}
-    kept = [families for families in kept if len(families) > 1 or families[0] not in joined]
-    apart = [[family] for family in members if not any(family in families for families in kept)]
-    if sum(map(len, kept + apart)) != len(members):  # families that were in two synopses cannot stay in both
-        kept, apart = [], [[family] for family in members]
-    found = kept + apart
+    retained_groups = list({frozenset(families): families for families in earlier_groups if families}.values())
+    joined = {family for families in retained_groups if len(families) > 1 for family in families}
+    retained_groups = [families for families in retained_groups if len(families) > 1 or families[0] not in joined]
+    apart = [[family] for family in members if not any(family in families for families in retained_groups)]
+    if sum(map(len, retained_groups + apart)) != len(members):  # families that were in two synopses cannot stay in both
+        retained_groups, apart = [], [[family] for family in members]
+    chosen_groups = retained_groups + apart
     if profile is not None and len(profile.times):
         cheapest = _cheapest(profile, members, coefficients)
-        if kept and len(apart) > 1:
+        if retained_groups and len(apart) > 1:
             # those that are new, among themselves
-            found = kept + _cheapest(profile, {family: members[family] for (family,) in apart}, coefficients)
+            chosen_groups = retained_groups + _cheapest(
+                profile, {family: members[family] for (family,) in apart}, coefficients
+            )
         before, now = (
             sum(cost(profile, _edges(members, families), families, coefficients) for families in groups)
-            for groups in (found, cheapest)
+            for groups in (chosen_groups, cheapest)
         )
-        found = found if kept and before <= LOYALTY * now else cheapest
+        chosen_groups = chosen_groups if retained_groups and before <= LOYALTY * now else cheapest
     return tuple(
         tuple(query.name for query in queries if (query.filter, query.group_by) in families)
-        for families in found
+        for families in chosen_groups
         if len(families) > 1
     )
 
@@ -269,8 +271,8 @@ def groups_per_fragment(
     members = families_of(queries)
     place = {name: number for number, names in enumerate(together) for name in names}
     synopses: dict[object, list[Family]] = {}
-    for family, mine in members.items():
-        synopses.setdefault(place.get(mine[0].name, family), []).append(family)
+    for family, family_queries in members.items():
+        synopses.setdefault(place.get(family_queries[0].name, family), []).append(family)
     rows = fragments = 0.0
     for families in synopses.values():
         edges = _edges(members, families)

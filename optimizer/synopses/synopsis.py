@@ -1,10 +1,10 @@
-"""Synopses: which partial aggregates a tree stores, and where each state stands in a stored row.
+"""Synopses: the partial aggregates that a tree stores, and the place of each state in a stored row.
 
-Those queries of a tree with one filter and one group-by are a *family*; a synopsis holds the partial aggregates of
-one or several families: one row per (fragment, shard, group) with the union of the edges and states that they need. A
+The queries of a tree with one filter and one group-by are a *family*. A synopsis has the partial aggregates of one
+or several families: one row per (fragment, shard, group) with the union of the edges and states that they need. A
 *shard* is the set of tuples that satisfy exactly the same of the synopsis's predicates (Weave Share's shared data
-shards); its number is the tuples' *signature*, bit i for predicate i. A family combines the shards that have its bit,
-and rolls the groups up to its own columns.
+shards); its number is the tuples' *signature*, bit i for predicate i. A family combines the shards that have its
+bit, and rolls the groups up to its own columns.
 
 A synopsis is named by its *fingerprint*, the hash of all that defines its content, so that a new plan version
 finds the rows of an old one again.
@@ -53,8 +53,10 @@ DAILY: tuple[Progression, ...] = ((DAY, 0),)
 
 
 class EventAttribute(NamedTuple):
-    """What is aggregated of events, with its type; ``carriers``: the event types, sorted, whose events it is kept of.
-    Those of others hold nothing of it, as if it were null."""
+    """Aggregated attribute of events, with its type.
+
+    ``carriers``: the event types, sorted, whose events keep it. Events of other types count as null.
+    """
 
     argument: Expression
     type: Type
@@ -63,10 +65,10 @@ class EventAttribute(NamedTuple):
 
 @dataclass(frozen=True)
 class Sequenced:
-    """What a synopsis of event sequences keeps: the events themselves, by key, time and type, equal ones compacted.
+    """Stored content of a synopsis of event sequences: the events, by key, time and type, equal ones compacted.
 
     ``on``: the column of the types; ``types``: those of the patterns, sorted; an event's code is its type's place.
-    ``attributes``: in an order of their own.
+    ``attributes``: sorted by their expressions.
     """
 
     on: str
@@ -75,12 +77,12 @@ class Sequenced:
 
     def columns(self) -> set[str]:
         """Source columns of the types and of the attributes that some event keeps."""
-        kept = [argument for argument, _, carriers in self.attributes if carriers]
-        return {self.on, *(name for argument in kept for name in columns_of(argument))}
+        arguments = [argument for argument, _, carriers in self.attributes if carriers]
+        return {self.on, *(name for argument in arguments for name in columns_of(argument))}
 
     @property
     def arguments(self) -> list[Expression]:
-        """What the attributes are, in their order."""
+        """Expressions of the attributes, in their order."""
         return [attribute.argument for attribute in self.attributes]
 
     def kept_of(self, event: str) -> set[tuple[Expression, Type]]:
@@ -96,17 +98,17 @@ Family = tuple[Expression | None, tuple[tuple[str, Type], ...]]
 class Synopsis:
     """Partial aggregates: ``states`` per (fragment of ``edges``, shard of ``predicates``, group of ``group_by``).
 
-    ``predicates``: distinct filters in normal form, None for every tuple; tuples that satisfy none are left out.
-    ``group_by``: the union of the families' group columns, sorted by name if there are several families. ``bucket_by``:
-    names of the group columns that all families have: rows that agree in them stand in one bucket.
+    ``predicates``: distinct filters in normal form, None for every tuple; tuples that satisfy none are not stored.
+    ``group_by``: the union of the families' group columns, sorted by name if there are several families.
+    ``bucket_by``: names of the group columns that all families have: rows that agree in them are in one bucket.
 
-    ``per``: None if the edges are instants (microseconds). Else, as in :class:`optimizer.workload.values.Window`, they
-    are row numbers: the fragment of rows is the group column :data:`POSITION`, the fragments of time are days (a day
-    is what rows are numbered and stored by), the first predicate is None and the states have the first and the last
+    ``per``: None if the edges are instants (microseconds). Else, as in :class:`optimizer.workload.values.Window`,
+    they are row numbers: the fragment of rows is the group column :data:`POSITION`, the fragments of time are days
+    (rows are numbered and stored by day), the first predicate is None and the states have the first and the last
     time.
 
-    ``sequenced``: of event sequences. Their rows are not cut at the edges but by days: ``group_by`` are the columns in
-    which the events of a sequence agree, one row has all events of a key and day.
+    ``sequenced``: of event sequences. Their rows are not cut at the edges but by days: ``group_by`` are the columns
+    in which the events of a sequence agree, one row has all events of a key and day.
 
     ``derived``: the group columns that are computed, as in :class:`optimizer.workload.values.ACQ`.
     """
@@ -130,15 +132,15 @@ class Synopsis:
         content += [to_json(self.derived)] if self.derived else []
         edges = self.edges
         if self.sequenced is not None:
-            kept = self.sequenced
-            content += [kept.on, kept.types]
-            content += [[_attribute_told(attribute, kept.types) for attribute in kept.attributes]]
+            sequenced = self.sequenced
+            content += [sequenced.on, sequenced.types]
+            content += [[_attribute_told(attribute, sequenced.types) for attribute in sequenced.attributes]]
             edges = DAILY
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
 
     @property
     def kind(self) -> WindowKind:
-        """What the windows are made of that it is kept for."""
+        """Kind of the windows that it is kept for."""
         if self.sequenced is not None:
             return SEQUENCE
         return TIME if self.per is None else ROW_WINDOWS
@@ -158,12 +160,12 @@ class Synopsis:
 
     def layout(self, carrier: str) -> list[tuple[State, int]]:
         """The states with fixed columns in a carrier, each with the offset of its first, in stored order."""
-        found, offset = [], 0
+        offsets, offset = [], 0
         for state in self.states:
             if carrier in state.widths:
-                found.append((state, offset))
+                offsets.append((state, offset))
                 offset += state.widths[carrier]
-        return found
+        return offsets
 
     def width(self, carrier: str) -> int:
         """Number of fixed columns of the carrier's list in each stored row."""
@@ -173,13 +175,13 @@ class Synopsis:
 def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]:
     """The distinct states that some queries need, ``rows`` first, the others in an order of their own; ``former``:
     those that earlier versions stored for them."""
-    found = {
+    states = {
         state
         for query in queries
         for output in query.computed
         for state in AGGREGATES[output.function].states(output, former)
     }
-    return (ROWS, *sorted(found - {ROWS}, key=_key))
+    return (ROWS, *sorted(states - {ROWS}, key=_key))
 
 
 def former_of(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
@@ -197,8 +199,8 @@ def _former_events(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
 
 def _former_states(synopsis: Synopsis, queries: Sequence[ACQ]) -> Synopsis:
     needed = states_of(queries)
-    others = (state for state in synopsis.states if state not in needed)
-    return replace(synopsis, states=tuple(dict.fromkeys((*states_of(queries, former=True), *others))))
+    unneeded = (state for state in synopsis.states if state not in needed)
+    return replace(synopsis, states=tuple(dict.fromkeys((*states_of(queries, former=True), *unneeded))))
 
 
 def _attribute_told(attribute: EventAttribute, types: tuple[str, ...]) -> list[Any]:
@@ -212,16 +214,16 @@ def _told(state: State) -> list[Any]:
 
 
 def _key(value: State | Expression | None) -> str:
-    """What to sort by, so that the order of the queries does not matter."""
+    """Sort key, so that the order of the queries does not matter."""
     return json.dumps(_told(value) if isinstance(value, State) else to_json(value), sort_keys=True)
 
 
 def families_of(queries: Iterable[ACQ]) -> dict[Family, tuple[ACQ, ...]]:
     """The families of some queries, in order of their first."""
-    found: dict[Family, list[ACQ]] = {}
+    queries_by_family: dict[Family, list[ACQ]] = {}
     for query in queries:
-        found.setdefault((query.filter, query.group_by), []).append(query)
-    return {family: tuple(members) for family, members in found.items()}
+        queries_by_family.setdefault((query.filter, query.group_by), []).append(query)
+    return {family: tuple(members) for family, members in queries_by_family.items()}
 
 
 def synopsis_of(stream: Stream, queries: Sequence[ACQ]) -> Synopsis:
@@ -234,7 +236,7 @@ def synopsis_of(stream: Stream, queries: Sequence[ACQ]) -> Synopsis:
     common = set.intersection(*({name for name, _ in columns} for columns in group_bys))
     bucket_by = tuple(name for name, _ in group_by if name in common)
     per = queries[0].window.per
-    derived = tuple(sorted(dict(one for query in queries for one in query.derived).items(), key=itemgetter(0)))
+    derived = tuple(sorted(dict(column for query in queries for column in query.derived).items(), key=itemgetter(0)))
     states = states_of(queries)
     return Synopsis(stream.name, stream.time, edges, predicates, group_by, states, bucket_by, per, None, derived)
 
@@ -244,9 +246,9 @@ def synopses_of(
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """The synopses of one execution tree, each with the queries that it answers.
 
-    ``queries``: the tree's, all over ``stream``. The edges of a synopsis are those of the queries that it answers: what
-    others of the tree cut finer would only be more rows to write, read and combine. ``together``: names of queries
-    whose families are to be kept in one synopsis; a family that no query of which is named has a synopsis of its own.
+    ``queries``: the tree's, all over ``stream``. The edges of a synopsis are those of the queries that it answers:
+    finer cuts for other queries of the tree would only be more rows to write, read and combine. ``together``: names
+    of queries whose families share one synopsis. A family none of whose queries is named has a separate synopsis.
     """
     return SYNOPSES_BY_KIND[queries[0].kind].made(stream, queries, together)
 
@@ -254,40 +256,40 @@ def synopses_of(
 def _of_time(
     stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
-    """One synopsis for each family, or for several families that are kept together."""
+    """One synopsis for each family, or for several families that share one."""
     place = {name: number for number, names in enumerate(together) for name in names}
-    kept: dict[object, list[ACQ]] = {}
+    queries_by_key: dict[object, list[ACQ]] = {}
     for family, members in families_of(queries).items():
-        named = [place[query.name] for query in members if query.name in place]
-        kept.setdefault(named[0] if named else family, []).extend(members)
-    found: dict[Synopsis, tuple[ACQ, ...]] = {}
-    for sharers in kept.values():
-        found[synopsis_of(stream, sharers)] = tuple(sharers)
-    return found
+        numbers = [place[query.name] for query in members if query.name in place]
+        queries_by_key.setdefault(numbers[0] if numbers else family, []).extend(members)
+    synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for sharers in queries_by_key.values():
+        synopses[synopsis_of(stream, sharers)] = tuple(sharers)
+    return synopses
 
 
 def _of_rows(
     stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
-    """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
-    kept: dict[object, list[ACQ]] = {}
+    """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: numbers of rows ignore the filter."""
+    queries_by_key: dict[object, list[ACQ]] = {}
     numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}
     for query in queries:
         known = numbers.setdefault(query.group_by, {})
         number = known.setdefault(query.filter, len(known))
-        kept.setdefault((query.group_by, number // (MOST_PREDICATES - 1)), []).append(query)
+        queries_by_key.setdefault((query.group_by, number // (MOST_PREDICATES - 1)), []).append(query)
     per = queries[0].window.per
     assert per is not None
     times = (State("min", Column(stream.time), TIMESTAMP), State("max", Column(stream.time), TIMESTAMP))
-    found: dict[Synopsis, tuple[ACQ, ...]] = {}
-    for members in kept.values():
+    synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for members in queries_by_key.values():
         filters = {query.filter for query in members} - {None}
         predicates = (None, *sorted(filters, key=_key))
         states = tuple(dict.fromkeys((*states_of(members), *times)))
         edges = Fragments.of(query.window for query in members).edges
         group_by = (*members[0].group_by, (POSITION, LONG))
-        found[Synopsis(stream.name, stream.time, edges, predicates, group_by, states, per, per)] = tuple(members)
-    return found
+        synopses[Synopsis(stream.name, stream.time, edges, predicates, group_by, states, per, per)] = tuple(members)
+    return synopses
 
 
 def _of_sequences(
@@ -296,7 +298,7 @@ def _of_sequences(
     """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
     edges = Fragments.of(query.window for query in queries).edges
     schema = stream.types
-    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
     for (filter, group_by), members in families_of(queries).items():
         pattern = members[0].sequence
         types = {event for query in members for event in query.sequence.events}
@@ -310,8 +312,8 @@ def _of_sequences(
         bucket_by = tuple(name for name in pattern.per if name in dict(group_by)) or pattern.per
         sequenced = Sequenced(pattern.on, tuple(sorted(types)), attributes)
         synopsis = Synopsis(stream.name, stream.time, edges, (filter,), per, (ROWS,), bucket_by, None, sequenced)
-        found[synopsis] = members
-    return found
+        synopses[synopsis] = members
+    return synopses
 
 
 class SynopsesOfKind(NamedTuple):
@@ -327,11 +329,11 @@ SYNOPSES_BY_KIND: dict[WindowKind, SynopsesOfKind] = {
     ROW_WINDOWS: SynopsesOfKind(_of_rows, _former_states),
     SEQUENCE: SynopsesOfKind(_of_sequences, _former_events),
 }
-"""Which synopses each kind of window has."""
+"""Synopses of the queries of a tree, by kind of window."""
 
 
 def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:
-    """How many rows of each key (of the whole stream if ``per`` is empty) a day has: what rows are numbered by."""
+    """Number of rows of each key (of the entire stream if ``per`` is empty) per day, by which rows are numbered."""
     schema = stream.types
     group_by = tuple((name, schema[name]) for name in per)
     return Synopsis(stream.name, stream.time, DAILY, (None,), group_by, (ROWS,), per)

@@ -1,1 +1,1 @@
-"""Where windows start, and how many edges their unions have."""
+"""Starts of windows, and the number of edges of their unions."""

@@ -1,16 +1,17 @@
 """Alignment: where windows start and where fragments are cut.
 
-Windows start on multiples of the slide since the epoch, ``[k*s, k*s + r)``, as Spark's ``window()`` and
-Flink's HOP do, so the edges of a query are the multiples of s and the instants ``r mod s`` after them:
-at most two *progressions* (slide, shift). Historical windows (``ago``) are the same, shifted back. The windows of a
-calendar lie between midnights of a time zone, and these on one daily progression for each offset that the zone has
-from UTC (:mod:`optimizer.windows.calendars`): some of its instants are edges that no window needs, which costs a little
-and lets everything else stay as it is. F1 puts windows' *ends* on the multiples instead; the counts are the same
-(mirror images), positions are not.
+Windows start on multiples of the slide since the epoch, ``[k*s, k*s + r)``, as Spark's ``window()`` and Flink's HOP
+do, so the edges of a query are the multiples of s and the instants ``r mod s`` after them: at most two
+*progressions* (slide, shift). Historical windows (``ago``) are the same, shifted back. The windows of a calendar
+lie between midnights of a time zone, and these on one daily progression for each offset that the zone has from UTC
+(:mod:`optimizer.windows.calendars`). Some of its instants are edges that no window needs, which costs a little and
+needs no other changes. F1 puts windows' *ends* on the multiples instead; the counts are the same (mirror images),
+positions are not.
 
-Planning and windows of time take instants and edges from here. What numbers windows event by event follows the same
-convention with divisions of its own: the kernels of event sequences (:mod:`optimizer.sequences`), windows of rows, SQL
-and plain Python that recompute answers (:mod:`spark_jobs.audit.unshared`), look-ups, and the tests' oracle.
+Planning and windows of time take instants and edges from here. Code that numbers windows event by event follows the
+same convention with separate divisions: the kernels of event sequences (:mod:`optimizer.sequences`), windows of
+rows, SQL and plain Python that recompute answers (:mod:`spark_jobs.audit.unshared`), look-ups, and the tests'
+oracle.
 
 All instants are integer microseconds UTC, all spans half-open.
 
@@ -66,14 +67,14 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
 
 def absorb(edges: Iterable[Progression]) -> tuple[Progression, ...]:
     """Drop each progression that lies inside another one; sorted."""
-    kept: dict[Progression, None] = {}
+    maximal: dict[Progression, None] = {}
     slides: list[int] = []
     for slide, shift in sorted(set(edges)):
-        if not any(slide % small == 0 and (small, shift % small) in kept for small in slides):
-            kept[slide, shift] = None
+        if not any(slide % small == 0 and (small, shift % small) in maximal for small in slides):
+            maximal[slide, shift] = None
             if not slides or slides[-1] != slide:
                 slides.append(slide)
-    return tuple(kept)
+    return tuple(maximal)
 
 
 def composite_slide(windows: Iterable[Window]) -> int:
@@ -87,15 +88,14 @@ def edge_period(window: Window) -> int:
 
 
 def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
-    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for, of which
-    ``window.at`` may name the only ones that are asked for.
+    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for.
 
-    The answer of instant t is over ``[starts_of(t), t - window.ago)``: a window ends at its instant unless it is
-    historical.
+    If ``window.at`` is set, only the instants in it. The answer of instant t is over
+    ``[starts_of(t), t - window.ago)``: a window ends at its instant unless it is historical.
     """
     if window.at is not None:
-        asked = np.array(window.at, dtype=np.int64)
-        return asked[(asked > begin) & (asked <= end)]
+        listed_instants = np.array(window.at, dtype=np.int64)
+        return listed_instants[(listed_instants > begin) & (listed_instants <= end)]
     if window.calendar is not None:
         return _calendar_spans(window, begin, end)[1]
     first = (begin - window.range) // window.slide + 1
@@ -105,7 +105,7 @@ def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
 
 
 def instants_between(window: Window, begin: int, end: int) -> int:
-    """How many instants lie in ``(begin, end]``: of a calendar about, without enumerating them."""
+    """Number of instants in ``(begin, end]``; approximate for a calendar, since they are not enumerated."""
     if window.at is not None:
         return bisect_right(window.at, end) - bisect_right(window.at, begin)
     if window.calendar is not None:
@@ -114,7 +114,7 @@ def instants_between(window: Window, begin: int, end: int) -> int:
 
 
 def has_instant(window: Window, begin: int, end: int) -> bool:
-    """Whether an instant lies in ``(begin, end]``."""
+    """Return whether an instant lies in ``(begin, end]``."""
     if window.at is not None:
         return instants_between(window, begin, end) > 0
     return begin < end and newest_instant(window, end) > begin
@@ -148,13 +148,13 @@ class Choice:
 
     def __getitem__(self, numbers: Sequence[int]) -> NDArray[np.int64]:
         """The instants of some numbers (n,)."""
-        asked = np.asarray(numbers, dtype=np.int64)
+        positions = np.asarray(numbers, dtype=np.int64)
         if not self._is_even:
-            return np.concatenate([*self._all, np.empty(0, dtype=np.int64)])[asked]
-        window, span = self.window, np.searchsorted(self._firsts, asked, side="right") - 1
+            return np.concatenate([*self._all, np.empty(0, dtype=np.int64)])[positions]
+        window, span = self.window, np.searchsorted(self._firsts, positions, side="right") - 1
         begins = np.array([begin for begin, _ in self.spans], dtype=np.int64)[span]
         first = ((begins - window.range) // window.slide + 1) * window.slide + window.range
-        return first + (asked - self._firsts[span]) * window.slide
+        return first + (positions - self._firsts[span]) * window.slide
 
 
 def instants_over(window: Window, moments: NDArray[np.int64], begin: int, end: int) -> NDArray[np.int64]:
@@ -166,9 +166,9 @@ def instants_over(window: Window, moments: NDArray[np.int64], begin: int, end: i
     low, high = np.maximum(moments + window.ago, begin), np.minimum(moments + window.reach, end)
     low, high = low[low < high], high[low < high]
     if window.at is not None:
-        asked = instants(window, begin, end)
-        run = np.searchsorted(low, asked) - 1
-        return asked[(run >= 0) & (asked <= high[run])] if len(low) else asked[:0]
+        candidates = instants(window, begin, end)
+        run = np.searchsorted(low, candidates) - 1
+        return candidates[(run >= 0) & (candidates <= high[run])] if len(low) else candidates[:0]
     cuts = np.flatnonzero(low[1:] - high[:-1] > SPARE * longest_pause(window)) + 1
     pieces = [
         instants(window, int(low[first]), int(high[last - 1]))
@@ -179,7 +179,7 @@ def instants_over(window: Window, moments: NDArray[np.int64], begin: int, end: i
 
 
 def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the windows of some of its instants start. Shape (n,) to (n,); of other moments it says nothing."""
+    """Starts of the windows of some of its instants. Shape (n,) to (n,); undefined for other moments."""
     if window.is_regular:
         return moments - window.reach
     if window.calendar is None:
@@ -191,7 +191,7 @@ def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def newest_instant(window: Window, moment: int) -> int:
-    """The newest instant of a window that is not after a moment, whichever of them are asked for."""
+    """The newest instant of a window that is not after a moment, whether or not it is requested."""
     return int(newest_instants(window, np.array([moment], dtype=np.int64))[0])
 
 
@@ -236,7 +236,8 @@ def _calendar_spans_near(
 def _calendar_spans(window: Window, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The windows of a calendar that end in ``(begin, end]``: starts and ends, ascending.
 
-    Of windows that end at one instant, as they do where a zone left out a day, the first, longest one is there.
+    If several windows end at one instant, as they do when a zone skipped a day, only the first, longest one is
+    returned.
     """
     calendar = window.calendar
     assert calendar is not None
@@ -289,8 +290,11 @@ def day_label(instant: int) -> str:
 
 
 def day_pieces(begin: int, end: int, occupied: Collection[str] | None = None) -> Iterator[tuple[int, int]]:
-    """[begin, end) cut at every midnight UTC; ``occupied``: only before and after the days of these labels, so that the
-    pieces are as many as those days, however long the span is."""
+    """Cut [begin, end) at every midnight UTC.
+
+    ``occupied``: cut only before and after the days of these labels. The number of pieces is then that of those
+    days, however long the span is.
+    """
     if occupied is None:
         while begin < end:
             last = min(end, begin - begin % DAY + DAY)
@@ -328,19 +332,19 @@ class Fragments:
         midnight = times - times % DAY
         if table is not None:
             phase = times % period
-            found = times - phase + table[phase // tick]
+            begins = times - phase + table[phase // tick]
         else:
-            found = midnight
+            begins = midnight
             for slide, shift in self.edges:
-                found = np.maximum(found, times - (times - shift) % slide)
-        return np.maximum(found, midnight)
+                begins = np.maximum(begins, times - (times - shift) % slide)
+        return np.maximum(begins, midnight)
 
     def ends(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """End of each fragment, given its start: the next edge, or the next midnight. Shape (n,) to (n,)."""
-        found = starts - starts % DAY + DAY
+        next_cuts = starts - starts % DAY + DAY
         for slide, shift in self.edges:
-            found = np.minimum(found, starts + slide - (starts - shift) % slide)
-        return found
+            next_cuts = np.minimum(next_cuts, starts + slide - (starts - shift) % slide)
+        return next_cuts
 
     def last_edge(self, instant: int) -> int:
         """The latest edge (or midnight) that is not after an instant."""
@@ -363,8 +367,8 @@ class Fragments:
 
     def between(self, begin: int, end: int) -> NDArray[np.int64]:
         """All edges (with midnights) in ``[begin, end]``, ascending and distinct."""
-        found = [np.arange(-(-begin // DAY) * DAY, end + 1, DAY, dtype=np.int64)]
+        edges = [np.arange(-(-begin // DAY) * DAY, end + 1, DAY, dtype=np.int64)]
         for slide, shift in self.edges:
             first = begin + (shift - begin) % slide
-            found.append(np.arange(first, end + 1, slide, dtype=np.int64))
-        return np.unique(np.concatenate(found))
+            edges.append(np.arange(first, end + 1, slide, dtype=np.int64))
+        return np.unique(np.concatenate(edges))

@@ -54,15 +54,15 @@ class Clock:
 
     @cached_property
     def _shown(self) -> Longs:
-        """From what time of the clock on each change has happened for good (n,)."""
+        """Time of the clock from which on each change has happened for good (n,)."""
         return self.moments + np.maximum(self.offsets[:-1], self.offsets[1:])
 
     def local(self, instants: Longs) -> Longs:
-        """What the clock shows at some instants, as instants at which one in UTC shows it. Shape (n,) to (n,)."""
+        """Times on the clock at some instants, as instants at which a clock in UTC shows them. Shape (n,) to (n,)."""
         return instants + self.offsets[np.searchsorted(self.moments, instants, side="right")]
 
     def instants_of(self, numbers: Longs, unit: str) -> Longs:
-        """When days or months begin, which are numbered from 1970-01-01. Shape (n,) to (n,)."""
+        """Begins of days or months, which are numbered from 1970-01-01. Shape (n,) to (n,)."""
         days = numbers if unit == "day" else numbers.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
         midnights = days * DAY
         return midnights - self.offsets[np.searchsorted(self._shown, midnights, side="right")]

@@ -28,8 +28,10 @@ Count = TypeVar("Count")
 
 
 class _Conditioning(ABC, Generic[Count]):
-    """The recursion, whatever its numbers: subproblems, their memo and the work so far. What a count is, and how
-    counts are put together, is for :class:`_InIntegers` and :class:`_InFloats` to say."""
+    """Recursion for any kind of count: subproblems, their memo and the work so far.
+
+    :class:`_InIntegers` and :class:`_InFloats` define counts, and how they are combined.
+    """
 
     def __init__(self, limit: float) -> None:
         self.factors = Factors()
@@ -45,32 +47,32 @@ class _Conditioning(ABC, Generic[Count]):
 
     @abstractmethod
     def _known(self, marked: int, period: int) -> Count:
-        """The count of so many marked ticks in a period."""
+        """The count of ``marked`` marked ticks in a period."""
 
     @abstractmethod
     def _sum(self, key: tuple[Progression, ...], top: int, branches: Branches) -> Count:
-        """What is left at the residues modulo ``top``, added up."""
+        """Sum of the counts that remain at the residues modulo ``top``."""
 
     def connected(self, component: list[Progression]) -> Count:
-        """One absorbed component of at least two progressions."""
+        """Count one absorbed component of at least two progressions."""
         closed = _closed(component)
         if closed is not None:
             return self._known(*closed)
         key = canonical(component)
-        found = self._memo.get(key) or self._older.get(key)
-        if found is None:
+        count = self._memo.get(key) or self._older.get(key)
+        if count is None:
             if self.depth >= DEEPEST:
                 raise BudgetSpent
             self.depth += 1
             try:
-                found = self._sum(key, *self.factors.split(key))
+                count = self._sum(key, *self.factors.split(key))
             finally:
                 self.depth -= 1
             self._held += len(key)
             if self._held > MEMO_SIZE:
                 self._older, self._memo, self._held = self._memo, {}, len(key)
-            self._memo[key] = found
-        return found
+            self._memo[key] = count
+        return count
 
 
 class ConditioningInIntegers(_Conditioning[tuple[int, int]]):
@@ -97,11 +99,11 @@ class ConditioningInIntegers(_Conditioning[tuple[int, int]]):
 
     def _sum(self, key: tuple[Progression, ...], top: int, branches: Branches) -> tuple[int, int]:
         period = common_period(key)
-        rest = period // top
+        class_period = period // top
         total = 0
         for residues, components in branches:
             misses, ticks = self.product(components)
-            total += residues * misses * (rest // ticks)
+            total += residues * misses * (class_period // ticks)
         return total, period
 
 
@@ -149,7 +151,7 @@ def canonical(component: list[Progression]) -> tuple[Progression, ...]:
 
 
 def _closed(component: Sequence[Progression]) -> tuple[int, int] | None:
-    """(Hits, period) of an absorbed set where they are found without splitting it."""
+    """(Hits, period) of an absorbed set if they can be computed without splitting it."""
     slides: dict[int, int] = {}
     period = 1
     for slide, _ in component:

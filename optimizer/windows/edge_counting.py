@@ -1,10 +1,10 @@
-"""Counting edges exactly: how many instants of a period begin or end some window.
+"""Exact edge counting: the number of instants of a period at which some window begins or ends.
 
 A tree's edges are the union of *progressions* (slide, shift): the instants ``shift + k*slide``
 (:mod:`optimizer.windows.alignment` derives them from windows). Its edge rate E decides whether sharing pays, and
 counting it is the hard part of planning: the period is an LCM and grows beyond any bit set,
 inclusion-exclusion doubles with every progression, and in general the count is #P-hard. These counters
-answer exactly and identically, each up to a limit stated beside it, beyond which it refuses (HDL-350):
+answer exactly and identically. Each has a limit, given below, beyond which it refuses (HDL-350):
 
 ``bit-set``
     F1 Eqs. 7-8, Weave Share section 8: mark every edge of one period in a bitmap, one pass per progression,
@@ -15,12 +15,12 @@ answer exactly and identically, each up to a limit stated beside it, beyond whic
     that extend it. At most :data:`F1_LIMIT` groups.
 ``f1-opt``
     The same with gcds from a table of limited size (F1 section 3.3). In Python the table saves nothing, because
-    ``math.gcd`` is as fast as a look-up; it is there to be compared.
+    ``math.gcd`` is as fast as a look-up; it exists for comparison.
 ``conditioning``
     Count the instants that *no* progression hits. Progressions whose slides share no factor are independent
-    (Chinese remainder theorem), so such components multiply. Where a factor q connects a component, fix the
+    (Chinese remainder theorem), so such components multiply. If a factor q connects a component, fix the
     residue of time modulo a power of q: the classes ``a mod q^v`` of the progressions are nested or
-    disjoint, so one smaller problem without q is left for every distinct class, weighted by the residues
+    disjoint, so one smaller problem without q remains for every distinct class, weighted by the residues
     that belong to that class and to no finer one. Everything is a sum of products of non-negative numbers:
     nothing cancels. Small periods are marked in the bits of an integer, subproblems are remembered up to
     translation. At most :data:`CONDITIONING_LIMIT` progressions in all subproblems.
@@ -28,23 +28,23 @@ answer exactly and identically, each up to a limit stated beside it, beyond whic
 ``auto`` is conditioning, with the bitmap for small periods. All counters first divide by the greatest common
 divisor of slides and shifts, so that windows in microseconds cost no more than the same windows in minutes.
 
-A plan search asks :class:`EdgeCounter`, the same conditioning in floats. Where counting is too hard, it and
+A plan search uses :class:`EdgeCounter`, the same conditioning in floats. If counting is too hard, it and
 :func:`edge_bounds` give certified intervals, by a chain of truncated counts:
 ``E(p1..pn) = sum of U(p1..p(i-1) | pi) / si``, where U(A | p) is the share of the instants of p that A misses, a
-smaller problem of the same kind. The progressions of shortest slide are counted together; for each further
-one, those of shortest slide among A alone give an upper bound of U, and taking off what the others could hit
-beside them a lower one (Bonferroni). With a larger budget the classes of residues of one factor get an
-interval each, added up by weight, and so on down. The interval narrows as the budget grows, but nothing is
-promised about its width, and not that every single step narrows it: with 1,500 random fragmented slides up to
-10,000 ticks in one tree it still is some 0.2 wide after a second.
+smaller problem of the same kind. The progressions of shortest slide are counted together. For each further one,
+only those of shortest slide among A give an upper bound of U. Subtracting what the others could hit in addition
+gives a lower one (Bonferroni). With a larger budget the classes of residues of one factor get an interval each,
+added up by weight, and so on down. The interval narrows as the budget grows, but there is no guarantee about its
+width, nor that every single step narrows it: with 1,500 random fragmented slides up to 10,000 ticks in one tree it
+still is some 0.2 wide after a second.
 
 References
 ----------
 Guirguis et al., "Optimized processing of multiple aggregate continuous queries" (Weave Share), CIKM 2011:
 Definition 1, section 8 (edges bitmap). Shein et al., "F1: accelerating the optimization of aggregate
 continuous queries", CIKM 2015: Eqs. 2-8, sections 3.3 and 4. Deviations: F1's removal of "multiples" compares
-shifts as well as slides (by slides alone it is wrong with fragments); the bound of its table of gcds is
-sqrt(2b/g), printed sqrt(2b)/g; conditioning is not in the papers. Lower bounds where all progressions meet:
+shifts as well as slides (by slides only it is wrong with fragments); the bound of its table of gcds is
+sqrt(2b/g), printed sqrt(2b)/g; conditioning is not in the papers. Lower bounds if all progressions meet:
 Heilbronn and Rohrbach, 1937 (their misses are positively correlated).
 """
 
@@ -71,22 +71,22 @@ DEFAULT_BUDGET = 300_000
 """Work for one answer that may be an interval, in the same unit: about a second where it is used up."""
 
 EXACT_PART = 3
-"""One part in so many of a budget goes to counting exactly, before an interval is looked for."""
+"""Divisor of a budget: this part of it goes to exact counting, before an interval is computed."""
 
 ADDED_ONE_BY_ONE = 4
-"""Up to so many added progressions are conditioned on one by one; larger trees are counted together."""
+"""Largest number of added progressions that are conditioned on one by one; larger trees are counted together."""
 
 CHAIN_LENGTH = 2_000
-"""Most progressions that an interval tells apart; the shortest slides, as it takes all pairs."""
+"""Most progressions that an interval distinguishes; the shortest slides, as it takes all pairs."""
 
 CHAIN_STEP = 25
-"""Work that an interval is charged for one progression, beside its subproblems."""
+"""Work that an interval is charged for one progression, in addition to its subproblems."""
 
 SPLIT_FROM = 4
-"""An interval is divided into residue classes if it may cost so many times as much as its chain."""
+"""An interval is divided into residue classes if it may cost this multiple of its chain."""
 
 MARKED_PERIOD = 1 << 12
-"""Longest period marked to tell which instants of light progressions are hit by heavy ones."""
+"""Longest period marked to determine which instants of light progressions are hit by heavy ones."""
 
 INTERVALS_SIZE = 1 << 12
 """Intervals that one counter remembers."""
@@ -175,7 +175,7 @@ def _counted(counter: str, reduced: tuple[Progression, ...]) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def _conditioned(reduced: tuple[Progression, ...], limit: int) -> Fraction | None:
-    """None where the limit is reached."""
+    """Edge density of reduced progressions by conditioning; None if the limit is reached."""
     engine = ConditioningInIntegers(limit)
     try:
         misses, period = engine.product(engine.factors.parts(reduced))
@@ -196,18 +196,18 @@ def _bounded(reduced: tuple[Progression, ...], budget: int) -> tuple[Fraction, F
 
 
 class EdgeCounter:
-    """Edge densities for one plan search: floats, certified intervals where counting is too hard.
+    """Edge densities for one plan search: floats, certified intervals if counting is too hard.
 
-    Densities are edges per tick, as (low, high): the same float twice where they are counted (relative error
+    Densities are edges per tick, as (low, high): the same float twice if they are counted (relative error
     below 1e-12), otherwise an interval that contains the exact value, rounding included. Subproblems are
-    remembered from answer to answer, in bounded memory.
+    remembered between answers, in bounded memory.
 
     Parameters
     ----------
     unit
-        The tick: a common divisor of all slides and shifts that will be asked for, in their unit.
+        The tick: a common divisor of all slides and shifts that will be counted, in their unit.
     counter
-        ``"auto"`` and ``"conditioning"`` are this engine; the other :data:`COUNTERS` count by themselves, exactly,
+        ``"auto"`` and ``"conditioning"`` are this engine; the other :data:`COUNTERS` count separately, exactly,
         and may raise CountRefused.
     budget
         Most work for one answer, in the unit of :data:`CONDITIONING_LIMIT`: it bounds the time.
@@ -237,35 +237,35 @@ class EdgeCounter:
     def increment(
         self, edges: Sequence[Progression], density: tuple[float, float], added: Sequence[Progression]
     ) -> tuple[float, float]:
-        """How much the density of ``edges`` (which is ``density``) rises when the progressions ``added`` join.
+        """Rise of the density of ``edges`` (which is ``density``) when the progressions ``added`` join.
 
         The instants of each added progression are conditioned on, so that a small rise keeps its relative
-        precision; many are counted together with the others, if the rise turns out not to be small.
+        precision. Many are counted together with the others, if the rise turns out not to be small.
         """
         if self._counter != "conditioning":
             rise = edge_rate([*edges, *added], self._counter) - edge_rate(edges, self._counter)
             return float(rise * self.unit), float(rise * self.unit)
-        held, joining = list(self._ticks(edges)), self._ticks(added)
-        if held and joining and held[0][0] == held[-1][0] and joining[0][0] == joining[-1][0]:
+        own_ticks, joining = list(self._ticks(edges)), self._ticks(added)
+        if own_ticks and joining and own_ticks[0][0] == own_ticks[-1][0] and joining[0][0] == joining[-1][0]:
             # two slides: a closed form in integers
-            s, t = held[0][0], joining[0][0]
+            s, t = own_ticks[0][0], joining[0][0]
             shared = math.gcd(s, t)
-            residues = Counter(shift % shared for _, shift in held)
+            residues = Counter(shift % shared for _, shift in own_ticks)
             common = sum([residues[shift % shared] for _, shift in joining])
             closed = (len(joining) * s - common * shared) / (s * t)
             return closed, closed
         if len(joining) > ADDED_ONE_BY_ONE:
-            low, high = self._count(self._engine.factors.absorb([*held, *joining]))[1]
+            low, high = self._count(self._engine.factors.absorb([*own_ticks, *joining]))[1]
             if low < high or density[0] < density[1]:
                 return _outwards(max(0.0, low - density[1]), max(0.0, high - density[0]))
             if low - density[0] > 1e-3 * low:
                 return low - density[0], low - density[0]
         low = high = 0.0
         for slide, shift in joining:
-            misses = self._misses_at(held, slide, shift)
+            misses = self._misses_at(own_ticks, slide, shift)
             low += misses[0] / slide
             high += misses[1] / slide
-            held.append((slide, shift))
+            own_ticks.append((slide, shift))
         return low, high
 
     def _ticks(self, edges: Sequence[Progression]) -> Sequence[Progression]:
@@ -275,11 +275,11 @@ class EdgeCounter:
 
     def _misses_at(self, edges: Iterable[Progression], slide: int, shift: int) -> tuple[float, float]:
         """Share of a progression's own instants that none of ``edges`` hits: low, high."""
-        left = left_at(edges, slide, shift)
-        if left is None:
+        remaining = left_at(edges, slide, shift)
+        if remaining is None:
             return 0.0, 0.0
         self._engine.factors.learn(slide)
-        return self._count(self._engine.factors.absorb(left))[0]
+        return self._count(self._engine.factors.absorb(remaining))[0]
 
     def _count(self, progressions: Sequence[Progression]) -> Intervals:
         """Bounds of the misses and of the hits of absorbed progressions."""
@@ -352,12 +352,12 @@ class EdgeCounter:
             zip(branches, sizes, strict=True), key=lambda branch: branch[0][0] * branch[1]
         ):
             before = self.work
-            found = self._bounds(components, allowance * residues * size // max(1, total))
+            bounds = self._bounds(components, allowance * residues * size // max(1, total))
             allowance -= min(allowance, self.work - before)
             total -= residues * size
             weight = residues / top
-            low, high = low + weight * found[0][0], high + weight * found[0][1]
-            least, most = least + weight * found[1][0], most + weight * found[1][1]
+            low, high = low + weight * bounds[0][0], high + weight * bounds[0][1]
+            least, most = least + weight * bounds[1][0], most + weight * bounds[1][1]
         self._engine.depth -= 3
         return _outwards(low, high), _outwards(least, most)
 
@@ -365,32 +365,32 @@ class EdgeCounter:
         """Bounds of the hits: the shortest slides exactly, then what each further progression adds."""
         factors = self._engine.factors
         first = self.work
-        held, low = 1, 1 / key[0][0]
+        exact_count, low = 1, 1 / key[0][0]
         size = min(len(key), 8)
         number = min(len(key), CHAIN_LENGTH)
-        while held < number:
+        while exact_count < number:
             before = self.work
             counted = self._attempt(factors.parts(key[:size]), allowance // 8)
             if counted is None:
                 break
-            held, low = size, counted[1]
+            exact_count, low = size, counted[1]
             if self.work - before > allowance // 16:
                 break
             size = min(number, size + max(4, size // 4))
-        number = min(number, held + allowance // CHAIN_STEP)
+        number = min(number, exact_count + allowance // CHAIN_STEP)
         high = low
         kind = np.int64 if key[-1][0] < 1 << 31 else object
         slides = np.array([slide for slide, _ in key[:number]], dtype=kind)
         shifts = np.array([shift for _, shift in key[:number]], dtype=kind)
         together = 16
-        for index in range(held, number):
+        for index in range(exact_count, number):
             slide, shift = key[index]
             factors.work += CHAIN_STEP // 2 + index // 16
             share = max(0, allowance - (self.work - first)) // (number - index)
             few, many, together = self._truncated(slides[:index], shifts[:index], slide, shift, together, share)
             low += few / slide
             high += many / slide
-        high += _share_missed(key[:held], key[number:])
+        high += _share_missed(key[:exact_count], key[number:])
         if not any(shift for _, shift in key):
             # misses of progressions that all meet are positively correlated
             high = min(high, -math.expm1(sum([math.log1p(-1 / slide) for slide, _ in key])))
@@ -405,12 +405,12 @@ class EdgeCounter:
         meeting = np.flatnonzero((shifts - shift) % shared == 0)
         rests = rests[meeting]
         order = np.argsort(rests, kind="stable")
-        kept = meeting[order[: 8 * together]]
+        heaviest = meeting[order[: 8 * together]]
         light = float(np.sum(1.0 / rests[order[8 * together :]].astype(np.float64)))
-        left = left_at([(int(slides[i]), int(shifts[i])) for i in kept], slide, shift)
-        if left is None:
+        remaining = left_at([(int(slides[i]), int(shifts[i])) for i in heaviest], slide, shift)
+        if remaining is None:
             return 0.0, 0.0, together
-        heavy = self._engine.factors.absorb(left)
+        heavy = self._engine.factors.absorb(remaining)
         while True:
             before = self._engine.factors.work
             counted = self._attempt(self._engine.factors.parts(heavy[:together]), share)

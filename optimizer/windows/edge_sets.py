@@ -37,10 +37,10 @@ def edge_set(window: Window) -> tuple[Progression, ...]:
     Usually ``(s, 0)`` alone or with ``(s, r mod s)``, shifted back where the window is historical; two edges half a
     slide apart are the same as half the slide with one edge.
     """
-    found = progressions([window])
-    if len(found) == 2 and 2 * (found[1][1] - found[0][1]) == found[0][0]:
-        return ((found[0][0] // 2, found[0][1]),)
-    return found
+    edges = progressions([window])
+    if len(edges) == 2 and 2 * (edges[1][1] - edges[0][1]) == edges[0][0]:
+        return ((edges[0][0] // 2, edges[0][1]),)
+    return edges
 
 
 def irregular_edges(windows: Iterable[Window]) -> dict[int, tuple[Progression, ...]]:
@@ -51,8 +51,8 @@ def irregular_edges(windows: Iterable[Window]) -> dict[int, tuple[Progression, .
 def f1_terms(progressions: Iterable[Progression], gcd: Callable[[int, int], int] = math.gcd) -> tuple[int, ...]:
     """The sums ``LCM * G(n, i)``, i = 1.., of F1 Eqs. 3 and 6: with alternating signs, a period's edges.
 
-    Trailing sums without any overlapping group are left out. Progressions are taken as given: contained
-    ones are not removed first, as in the paper's examples.
+    Trailing sums without any overlapping group are omitted. Contained progressions
+    are not removed first, as in the paper's examples.
 
     Raises
     ------
@@ -64,29 +64,31 @@ def f1_terms(progressions: Iterable[Progression], gcd: Callable[[int, int], int]
     F1 Eqs. 2-6. A group overlaps iff all its pairs pass the Overlap Check (Eq. 4): pairwise compatible
     congruences are jointly solvable.
     """
-    given = sorted(set(progressions))
-    period = common_period(given)
-    terms = [0] * (len(given) + 1)
+    distinct = sorted(set(progressions))
+    period = common_period(distinct)
+    terms = [0] * (len(distinct) + 1)
     # later[i]: the later progressions that share instants with i, as a bitmap; a group is never
     # extended by one that clashes with a member, which cuts off every larger group with it
     later = [
         sum(
-            1 << j for j in range(i + 1, len(given)) if (given[i][1] - given[j][1]) % gcd(given[i][0], given[j][0]) == 0
+            1 << j
+            for j in range(i + 1, len(distinct))
+            if (distinct[i][1] - distinct[j][1]) % gcd(distinct[i][0], distinct[j][0]) == 0
         )
-        for i in range(len(given))
+        for i in range(len(distinct))
     ]
-    groups = [(1, 1, (1 << len(given)) - 1)]
+    groups = [(1, 1, (1 << len(distinct)) - 1)]
     expanded = 0
     while groups:
         size, multiple, allowed = groups.pop()
         expanded += allowed.bit_count()
         if expanded > F1_LIMIT:
-            raise refusal("f1", f"these {len(given)} progressions", f"{F1_LIMIT} overlapping groups")
+            raise refusal("f1", f"these {len(distinct)} progressions", f"{F1_LIMIT} overlapping groups")
         while allowed:
             lowest = allowed & -allowed
             allowed ^= lowest
             index = lowest.bit_length() - 1
-            slide = given[index][0]
+            slide = distinct[index][0]
             joined = multiple // gcd(multiple, slide) * slide
             terms[size] += period // joined
             if allowed & later[index]:

@@ -19,10 +19,10 @@ Branches = list[tuple[int, list[list[Progression]]]]
 
 
 class Factors:
-    """How sets of progressions fall apart: factors of slides, components, residue classes.
+    """Decomposition of sets of progressions: factors of slides, components, residue classes.
 
     Slides are products of powers of pairwise coprime factors, learnt as slides appear: small primes by trial
-    division; what is left is told apart by gcds alone, so that a large slide costs little.
+    division; larger parts are separated only by gcds, so that a large slide costs little.
     """
 
     def __init__(self) -> None:
@@ -40,27 +40,27 @@ class Factors:
         known = self._known.get(slide)
         if known is not None:
             return known
-        rest, powers = slide, []
+        unfactored, powers = slide, []
         for prime in _SMALL_PRIMES:
-            if prime * prime > rest:
+            if prime * prime > unfactored:
                 break
-            if rest % prime == 0:
+            if unfactored % prime == 0:
                 power = prime
-                rest //= prime
-                while rest % prime == 0:
+                unfactored //= prime
+                while unfactored % prime == 0:
                     power *= prime
-                    rest //= prime
+                    unfactored //= prime
                 powers.append((prime, power))
-        if 1 < rest <= _SMALL_PRIMES[-1]:
-            powers.append((rest, rest))
-        elif rest > 1:
-            if rest not in self._large:
-                self._refine(rest)
-            for factor in (rest,) if rest in self._large else self._large:
+        if 1 < unfactored <= _SMALL_PRIMES[-1]:
+            powers.append((unfactored, unfactored))
+        elif unfactored > 1:
+            if unfactored not in self._large:
+                self._refine(unfactored)
+            for factor in (unfactored,) if unfactored in self._large else self._large:
                 power = 1
-                while rest % factor == 0:
+                while unfactored % factor == 0:
                     power *= factor
-                    rest //= factor
+                    unfactored //= factor
                 if power > 1:
                     powers.append((factor, power))
                     self._large[factor].append(slide)
@@ -113,14 +113,14 @@ class Factors:
     def _proper_divisors(self, slide: int) -> tuple[int, ...] | None:
         """Divisors between 1 and the slide, ascending; None if there are many."""
         if slide not in self._divisors:
-            found: list[int] | None = [1]
+            divisors: list[int] | None = [1]
             for factor, power in self.learn(slide)[1]:
-                if found is not None:
+                if divisors is not None:
                     powers = [1]
                     while powers[-1] < power:
                         powers.append(powers[-1] * factor)
-                    found = [a * b for a in found for b in powers] if len(found) * len(powers) <= 128 else None
-            self._divisors[slide] = None if found is None else tuple(sorted(found)[1:-1])
+                    divisors = [a * b for a in divisors for b in powers] if len(divisors) * len(powers) <= 128 else None
+            self._divisors[slide] = None if divisors is None else tuple(sorted(divisors)[1:-1])
         return self._divisors[slide]
 
     def components(self, progressions: Iterable[Progression]) -> list[tuple[int, list[Progression]]]:
@@ -173,20 +173,20 @@ class Factors:
         return [part for _, part in self.components(progressions)]
 
     def split(self, component: Sequence[Progression]) -> tuple[int, Branches]:
-        """Fix the residue of time modulo a number: (that number, [(residues, what is left at them)]).
+        """Fix the residue of time modulo a number: (that number, [(residues, remaining components)]).
 
-        What is left at a residue is absorbed and split into components; residues that are hit whatever the
-        rest of time are left out.
+        The progressions that remain at a residue are absorbed and split into components. Residues that are always
+        hit are omitted.
         """
         shared = math.gcd(*[slide for slide, _ in component])
         if shared > 1:
             residues: dict[int, list[Progression]] = {}
             for slide, shift in component:
                 residues.setdefault(shift % shared, []).append((slide // shared, shift // shared))
-            left: Branches = [(1, self.parts(held)) for held in residues.values()]
+            branches: Branches = [(1, self.parts(progressions)) for progressions in residues.values()]
             if len(residues) < shared:
-                left.append((shared - len(residues), []))
-            return shared, left
+                branches.append((shared - len(residues), []))
+            return shared, branches
         self.spend(len(component))
         factor = self._pivot(component)
         free: list[Progression] = []
@@ -196,23 +196,23 @@ class Factors:
                 free.append((slide, shift))
                 continue
             power = factor
-            rest = slide // factor
-            while rest % factor == 0:
+            reduced_slide = slide // factor
+            while reduced_slide % factor == 0:
                 power *= factor
-                rest //= factor
-            where = power, shift % power
-            if where in members:
-                members[where].append((rest, shift % rest))
+                reduced_slide //= factor
+            residue_class = power, shift % power
+            if residue_class in members:
+                members[residue_class].append((reduced_slide, shift % reduced_slide))
             else:
-                members[where] = [(rest, shift % rest)]
+                members[residue_class] = [(reduced_slide, shift % reduced_slide)]
         classes = sorted(members)
         top = classes[-1][0]
         # own: residues modulo `top` in a class and in none of its finer classes. Coarse classes come first:
         # each takes its residues from the finest class so far that contains it
         own: dict[tuple[int, int], int] = {}
         chain: dict[tuple[int, int], list[Progression]] = {}
-        for where in classes:
-            power, residue = where
+        for residue_class in classes:
+            power, residue = residue_class
             parent, coarser = (1, 0), power // factor
             while coarser > 1:
                 if (coarser, residue % coarser) in own:
@@ -220,23 +220,23 @@ class Factors:
                     break
                 coarser //= factor
             if power == 1:
-                own[where], chain[where] = top, []
+                own[residue_class], chain[residue_class] = top, []
             else:
-                own[where] = top // power
+                own[residue_class] = top // power
                 own[parent] -= top // power
                 above = chain[parent]
-                chain[where] = above + members[where] if above else members[where]
+                chain[residue_class] = above + members[residue_class] if above else members[residue_class]
         parts = self.components(free)
         by_slide: dict[int, set[int]] = {}
         for slide, shift in free:
             by_slide.setdefault(slide, set()).add(shift)
-        left = []
-        for where, count in own.items():
+        branches = []
+        for residue_class, count in own.items():
             if count:
-                joined = self._join(parts, by_slide, chain[where])
+                joined = self._join(parts, by_slide, chain[residue_class])
                 if joined is not None:
-                    left.append((count, joined))
-        return top, left
+                    branches.append((count, joined))
+        return top, branches
 
     def _pivot(self, component: Sequence[Progression]) -> int:
         """The factor that divides most slides; where none divides many, one in the middle, to fall apart sooner."""
@@ -261,14 +261,14 @@ class Factors:
         shifts: dict[int, set[int]] = {}
         bits = 0
         for slide, shift in added:
-            held = shifts.get(slide)
-            if held is None:
+            slide_shifts = shifts.get(slide)
+            if slide_shifts is None:
                 if slide == 1:
                     return None
                 shifts[slide] = {shift}
                 bits |= self.learn(slide)[0]
             else:
-                held.add(shift)
+                slide_shifts.add(shift)
         if len(shifts) > 1:
             self._absorb(shifts, shifts)
         apart = [part for group, part in parts if not group & bits]
@@ -281,26 +281,26 @@ class Factors:
                 return None
         units = []
         for group, part in touched:
-            left = self._outside(part, shifts)
+            remaining = self._outside(part, shifts)
             # what lost nothing still hangs together
-            units += [(group, part)] if len(left) == len(part) else self.components(left)
+            units += [(group, part)] if len(remaining) == len(part) else self.components(remaining)
         for slide, inside in shifts.items():
             if inside:
                 units.append((self.learn(slide)[0], [(slide, shift) for shift in inside]))
         return apart + _merged(units)
 
     def _outside(self, part: list[Progression], shifts: dict[int, set[int]]) -> list[Progression]:
-        """Those of ``part`` that do not lie inside progressions of smaller slides, given by slide."""
+        """The progressions of ``part`` that do not lie inside progressions of smaller slides, given by slide."""
         if len(shifts) <= 12:
             for slide, inside in shifts.items():
                 if inside:
                     part = [p for p in part if p[0] % slide or p[1] % slide not in inside]
             return part
-        kept: dict[int, set[int]] = {}
+        shifts_by_slide: dict[int, set[int]] = {}
         for slide, shift in part:
-            kept.setdefault(slide, set()).add(shift)
-        self._absorb(kept, shifts)
-        return [(slide, shift) for slide, held in kept.items() for shift in held]
+            shifts_by_slide.setdefault(slide, set()).add(shift)
+        self._absorb(shifts_by_slide, shifts)
+        return [(slide, shift) for slide, slide_shifts in shifts_by_slide.items() for shift in slide_shifts]
 
 
 def _merged(units: list[tuple[int, list[Progression]]]) -> list[list[Progression]]:
@@ -310,67 +310,67 @@ def _merged(units: list[tuple[int, list[Progression]]]) -> list[list[Progression
         twice |= once & bits
         once |= bits
     groups: list[tuple[int, list[Progression]]] = []
-    for bits, held in units:
+    for bits, members in units:
         if bits & twice:
             apart = []
             for group in groups:
                 if group[0] & bits:
                     bits |= group[0]
-                    held = group[1] + held
+                    members = group[1] + members
                 else:
                     apart.append(group)
-            groups = [(bits, held), *apart]
-    left = [held for bits, held in units if not bits & twice]
-    return left + [held for _, held in sorted(groups, key=lambda group: len(group[1]))]
+            groups = [(bits, members), *apart]
+    separate = [members for bits, members in units if not bits & twice]
+    return separate + [members for _, members in sorted(groups, key=lambda group: len(group[1]))]
 
 
 def left_at(progressions: Iterable[Progression], slide: int, shift: int) -> list[Progression] | None:
-    """What is left of progressions at the instants of another one; None where they hit them all.
+    """Remaining progressions at the instants of another one; None if they hit them all.
 
-    Those that meet it get the slide ``t / gcd(s, t)``. Time is measured anew modulo the factors of s only, so that
-    the shifts modulo other factors, and with them most subproblems, stay the same.
+    Progressions that meet it get the slide ``t / gcd(s, t)``. Time is rescaled modulo the factors of s only, so
+    that the shifts modulo other factors, and with them most subproblems, stay the same.
     """
-    left: dict[Progression, None] = {}
+    remaining: dict[Progression, None] = {}
     for other, start in progressions:
         shared = math.gcd(slide, other)
         if shared == 1:
-            left[other, start] = None
+            remaining[other, start] = None
             continue
         apart = start - shift
         if apart % shared:
             continue
-        rest = other // shared
-        if rest == 1:
+        reduced_slide = other // shared
+        if reduced_slide == 1:
             return None
         if start == shift == 0:
-            left[rest, 0] = None
+            remaining[reduced_slide, 0] = None
             continue
-        coprime = rest
+        coprime = reduced_slide
         common = math.gcd(coprime, slide)
         while common > 1:
             coprime //= common
             common = math.gcd(coprime, common)
-        if coprime == rest:
-            left[rest, start % rest] = None
+        if coprime == reduced_slide:
+            remaining[reduced_slide, start % reduced_slide] = None
             continue
         # modulo the factors of the slide: k where shift + k * slide = start; modulo the others: start
-        within = rest // coprime
+        within = reduced_slide // coprime
         place = apart // shared * pow(slide // shared, -1, within) % within
         place += within * ((start - place) * pow(within, -1, coprime) % coprime)
-        left[rest, place] = None
-    return list(left)
+        remaining[reduced_slide, place] = None
+    return list(remaining)
 
 
 def absorbed_in_ticks(progressions: Iterable[Progression]) -> tuple[tuple[Progression, ...], int]:
     """Absorbed progressions in ticks, and the tick: the gcd of all slides and distances between shifts."""
-    given = sorted(set(progressions))
-    if not given:
+    ordered = sorted(set(progressions))
+    if not ordered:
         return (), 1
-    if given[0][0] <= 0:
+    if ordered[0][0] <= 0:
         raise ValueError("slides must be positive")
-    origin = given[0][1]
-    unit = math.gcd(*(slide for slide, _ in given), *(shift - origin for _, shift in given))
-    ticks = [(slide // unit, (shift - origin) % slide // unit) for slide, shift in given]
+    origin = ordered[0][1]
+    unit = math.gcd(*(slide for slide, _ in ordered), *(shift - origin for _, shift in ordered))
+    ticks = [(slide // unit, (shift - origin) % slide // unit) for slide, shift in ordered]
     return tuple(Factors().absorb(ticks)), unit
 
 

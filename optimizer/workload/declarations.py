@@ -62,12 +62,12 @@ def _type(stream: Stream, name: str) -> list[Any]:
     if name in nested:
         return [to_json(nested[name])]
     type_ = stream.type_of(name)
-    found: list[Any] = [None if type_ is None else to_json(type_)]
+    parts: list[Any] = [None if type_ is None else to_json(type_)]
     path = None if name in dict(stream.schema) else read_path(name)
     inner = nested.get(path.root) if path is not None else None
     for step in path.steps if path is not None else ():
         if not isinstance(inner, Nested):
             break
-        found.append([inner.kind, to_json(inner.inner("key")) if inner.kind == "map" else None])
+        parts.append([inner.kind, to_json(inner.inner("key")) if inner.kind == "map" else None])
         inner = behind(inner, step)  # type: ignore[assignment]
-    return found
+    return parts

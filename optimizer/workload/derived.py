@@ -1,9 +1,9 @@
-"""Values made of aggregates: how arithmetic over sums, counts and other outputs is typed.
+"""Types of values computed from aggregates: arithmetic over sums, counts and other outputs.
 
-Inside an aggregate a type says how many digits a value can have, and arithmetic is proven to fit. A sum has all the
-digits of its type, so over aggregates little could be proven: there arithmetic behaves as sums do. It is exact, sums
-and differences of integers are integers of 64 bits, everything else has up to 38 digits, and what does not fit when it
-is computed is null, and its row says so.
+Inside an aggregate a type gives the largest number of digits of a value, and arithmetic is proven to fit. A sum has
+all the digits of its type, so over aggregates little could be proven. There arithmetic behaves as sums do: it is
+exact, sums and differences of integers are integers of 64 bits, everything else has up to 38 digits. A value that
+does not fit when it is computed is null, and its row reports it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from optimizer.workload.expression import DECIMAL_DIGITS, as_decimal, call_type
 from optimizer.workload.values import LONG, Call, Column, Expression, Literal, Type, decimal
 
 CHECKED = ("+", "-", "*", "neg", "abs")
-"""What is computed exactly and then has to fit its type."""
+"""Functions that are computed exactly and whose results then have to fit their type."""
 
 
 def derived_call_type(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -31,8 +31,8 @@ def derived_call_type(name: str, types: Sequence[Type], arguments: Sequence[Expr
         if scale > DECIMAL_DIGITS:
             raise
         return decimal(DECIMAL_DIGITS, scale)
-    whole = all(type.name == "long" for type in types)
-    return LONG if name in CHECKED and name != "*" and whole and proven.name == "decimal" else proven
+    are_integers = all(type.name == "long" for type in types)
+    return LONG if name in CHECKED and name != "*" and are_integers and proven.name == "decimal" else proven
 
 
 def derived_type(expression: Expression, types: Mapping[str, Type]) -> Type:
@@ -46,7 +46,7 @@ def derived_type(expression: Expression, types: Mapping[str, Type]) -> Type:
 
 
 def may_overflow(call: Call, types: Sequence[Type]) -> bool:
-    """Whether a call, over arguments of these types, is not proven to fit."""
+    """Return whether a call, over arguments of these types, is not proven to fit."""
     if call.function not in CHECKED:
         return False
     try:

@@ -87,11 +87,11 @@ def _sum(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> T
         return DOUBLE
     if all(type.name == "long" for type in types):
         return exact_type(name, types, max(type.digits for type in types) + 1)
-    whole = max(as_decimal(type)[0] for type in types) + 1
+    integer_digits = max(as_decimal(type)[0] for type in types) + 1
     scale = max(as_decimal(type)[1] for type in types)
-    if whole + scale > DECIMAL_DIGITS:
-        raise too_wide(name, types, whole + scale)
-    return decimal(whole + scale, scale)
+    if integer_digits + scale > DECIMAL_DIGITS:
+        raise too_wide(name, types, integer_digits + scale)
+    return decimal(integer_digits + scale, scale)
 
 
 def _product(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -101,7 +101,7 @@ def _product(name: str, types: Sequence[Type], arguments: Sequence[Expression]) 
     if all(type.name == "long" for type in types):
         return exact_type(name, types, types[0].digits + types[1].digits)
     parts = [as_decimal(type) for type in types]
-    precision = sum(whole + scale for whole, scale in parts) + 1
+    precision = sum(integer_digits + scale for integer_digits, scale in parts) + 1
     if precision > DECIMAL_DIGITS:
         raise too_wide(name, types, precision)
     return decimal(precision, sum(scale for _, scale in parts))
@@ -125,10 +125,10 @@ def _text(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> 
 
 
 def _coalesce(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
-    found = unified(types)
-    if found is None:
+    type_ = unified(types)
+    if type_ is None:
         raise type_error(f"coalesce cannot choose between {names_of(types)}", "all its arguments need one type")
-    return found
+    return type_
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -167,8 +167,8 @@ def call_type(name: str, types: Sequence[Type], arguments: Sequence[Expression])
     if function is None:
         raise HeddleError("HDL-104", f"there is no function {name}")
     if len(types) < function.least or (function.most is not None and len(types) > function.most):
-        wanted = str(function.least) if function.least == function.most else f"at least {function.least}"
-        raise HeddleError("HDL-104", f"{name} takes {wanted} argument(s), not {len(types)}")
+        expected = str(function.least) if function.least == function.most else f"at least {function.least}"
+        raise HeddleError("HDL-104", f"{name} takes {expected} argument(s), not {len(types)}")
     return function.rule(name, types, arguments)
 
 
@@ -178,10 +178,10 @@ def type_of(expression: Expression, schema: Mapping[str, Type]) -> Type:
     Raises what :func:`call_type` raises, and HDL-202 for a column that the schema does not have.
     """
     if isinstance(expression, Column):
-        found = schema.get(expression.name)
-        if found is None:
+        type_ = schema.get(expression.name)
+        if type_ is None:
             raise HeddleError("HDL-202", f"there is no column {expression.name}")
-        return found
+        return type_
     if isinstance(expression, Literal):
         return expression.type
     types = [type_of(argument, schema) for argument in expression.arguments]

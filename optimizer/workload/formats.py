@@ -1,7 +1,6 @@
-"""What each source format may declare in ``streams.yaml``: the parser and the JSON schema take it from here.
+"""Declarations of each source format in ``streams.yaml``, for the parser and the JSON schema.
 
-How the events of a format are listed and decoded is the matter of its class below
-``spark_jobs/streams/sources/formats``.
+The class of a format below ``spark_jobs/streams/sources/formats`` lists and decodes its events.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KEYS_OF_TEXT = ("delimiter", "header", "quote", "null", "timestamp_format")
-"""Keys that say how text files are written."""
+"""Keys that describe how text files are written."""
 
 KEYS_OF_SPARK = ("options", "watermark", "since")
 """Keys that only sources have that Spark reads."""

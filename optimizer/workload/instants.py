@@ -52,11 +52,11 @@ def parse_duration(text: str) -> int:
     example = "write it like '5 minutes', '90 seconds' or '1 day 6 hours'"
     if len(text) > _LONGEST_DURATION:
         raise HeddleError("HDL-204", f"a duration of {len(text)} characters", example)
-    total, rest = Fraction(0), text.strip().lower()
-    if not rest:
+    total, unread = Fraction(0), text.strip().lower()
+    if not unread:
         raise HeddleError("HDL-204", "the duration is empty", example)
-    while rest:
-        term = _TERM.match(rest)
+    while unread:
+        term = _TERM.match(unread)
         if term is None:
             raise HeddleError("HDL-204", f"{text!r} is not a duration", example)
         unit = _unit(term[2])
@@ -69,7 +69,7 @@ def parse_duration(text: str) -> int:
             hint = f"did you mean {close[0]}s?" if close else "units: " + ", ".join(name + "s" for name in _UNITS)
             raise HeddleError("HDL-204", f"{text!r}: there is no unit {term[2]}", hint)
         total += Fraction(term[1]) * _UNITS[unit]
-        rest = rest[term.end() :].lstrip()
+        unread = unread[term.end() :].lstrip()
     if total.denominator != 1:
         raise HeddleError("HDL-204", f"{text!r} is not a whole number of microseconds")
     return int(total)
@@ -81,24 +81,24 @@ def _unit(word: str) -> str:
 
 
 def is_unit(word: str) -> bool:
-    """Whether a word is a unit of durations or of calendars."""
+    """Return whether a word is a unit of durations or of calendars."""
     return _unit(word.lower()) in {**_UNITS, **_IN_CALENDAR}
 
 
 def parse_calendar_span(text: str) -> tuple[int, str] | None:
-    """A number of ``day`` or of ``month`` of a text like ``'1 week'`` or ``'3 months'``; None: it is another duration.
+    """A number of ``day`` or of ``month`` of a text like ``'1 week'`` or ``'3 months'``; None for other durations.
 
-    Raises HDL-204 if it has months beside days or shorter units.
+    Raises HDL-204 if it has months together with days or shorter units.
     """
     terms = [(term, _IN_CALENDAR.get(_unit(term[2]))) for term in _TERM.finditer(text.strip().lower())]
-    units = {found[1] if found else "" for _, found in terms}
+    units = {calendar_unit[1] if calendar_unit else "" for _, calendar_unit in terms}
     if "month" in units and len(units) > 1:
         message = f"{text!r}: months have no fixed length in days"
         raise HeddleError("HDL-204", message, "write months alone, or days: '30 days', '365 days'")
-    whole = "".join(text.split()).lower() == "".join("".join(term[0].split()) for term, _ in terms)
-    if not whole or len(units) != 1 or units == {""} or not all(term[1].isdecimal() for term, _ in terms):
+    is_complete = "".join(text.split()).lower() == "".join("".join(term[0].split()) for term, _ in terms)
+    if not is_complete or len(units) != 1 or units == {""} or not all(term[1].isdecimal() for term, _ in terms):
         return None
-    return sum(int(term[1]) * found[0] for term, found in terms if found), units.pop()
+    return sum(int(term[1]) * calendar_unit[0] for term, calendar_unit in terms if calendar_unit), units.pop()
 
 
 def calendar_text(span: tuple[int, str]) -> str:

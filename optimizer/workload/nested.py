@@ -1,7 +1,7 @@
 """Nested columns: structs, maps and arrays, and the leaves in them that queries read as columns.
 
-A *leaf* is a plain value inside a nested column. It is known by its path, which is its name wherever columns are known
-by names: ``a.b``, ``m['key']``, ``a[0]``. Names that are no identifiers stand in backticks.
+A *leaf* is a plain value inside a nested column. Its name is its path, wherever columns are known
+by names: ``a.b``, ``m['key']``, ``a[0]``. Names that are no identifiers are in backticks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Nested:
 
     @property
     def leaves(self) -> int:
-        """How many plain types stand in it."""
+        """Number of plain types in it."""
         return sum(inner.leaves if isinstance(inner, Nested) else 1 for _, inner in self.fields)
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Nested:
 
 
 class Step(NamedTuple):
-    """One step down: to a field of a struct, or behind brackets to a key or a place."""
+    """One step down: to a field of a struct, or in brackets to a key or a place."""
 
     is_field: bool
     value: str | int
@@ -63,7 +63,7 @@ class Step(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Where a leaf is: a column and the steps from there."""
+    """Path of a leaf: a column and the steps from there."""
 
     root: str
     steps: tuple[Step, ...]
@@ -92,27 +92,27 @@ def _with_quotes(step: Step) -> str:
 
 @lru_cache(maxsize=4096)
 def read_path(name: str) -> Path | None:
-    """The path that the name of a leaf says; None: it is the name of no leaf."""
+    """The path in the name of a leaf; None if the name is not a leaf's."""
     steps, at = list[Step](), 0
     # a root is written as a field is
     text = "." + name
     while at < len(text):
-        found = _STEP.match(text, at)
-        if found is None:
+        match = _STEP.match(text, at)
+        if match is None:
             return None
-        key = found["key"]
-        if found["at"] is not None:
-            steps.append(Step(False, int(found["at"])))
+        key = match["key"]
+        if match["at"] is not None:
+            steps.append(Step(False, int(match["at"])))
         elif key is not None:
             steps.append(Step(False, key.replace("''", "'")))
         else:
-            steps.append(Step(True, found["name"] or found["quoted"].replace("``", "`")))
-        at = found.end()
+            steps.append(Step(True, match["name"] or match["quoted"].replace("``", "`")))
+        at = match.end()
     return Path(str(steps[0].value), tuple(steps[1:])) if len(steps) > 1 and steps[0].is_field else None
 
 
 def behind(type_: Type | Nested, step: Step) -> Type | Nested | None:
-    """What a step leads to; None if it leads nowhere."""
+    """Type that a step leads to; None if it leads nowhere."""
     if not isinstance(type_, Nested):
         return None
     if type_.kind == "struct":
@@ -140,10 +140,10 @@ class LeafTypes(dict[str, "Type"]):
         self.nested = dict(nested)
 
     def __missing__(self, name: str) -> Type:
-        found = self.get(name)
-        if found is None:
+        type_ = self.get(name)
+        if type_ is None:
             raise KeyError(name)
-        return found
+        return type_
 
     def get(self, name: str, default: Any = None) -> Any:
         """The type of a plain column or a leaf."""

@@ -18,19 +18,19 @@ EXAMPLE = "struct<a: long, b: string>, map<string, double> or array<long>"
 
 
 def is_nested(text: str) -> bool:
-    """Whether a text is to be read by :func:`parse_nested`."""
+    """Return whether a text is to be read by :func:`parse_nested`."""
     return _OPENING.match(text) is not None
 
 
 def parse_nested(text: str, plain: Callable[[str], Type]) -> Nested:
     """The nested type that a text names; ``plain`` reads the types in it. Raises HDL-454."""
     reader = _Reader(text, plain)
-    found = reader.read(0)
-    if reader.text[reader.at :].strip() or not isinstance(found, Nested):
+    nested = reader.read(0)
+    if reader.text[reader.at :].strip() or not isinstance(nested, Nested):
         raise reader.refused("ends earlier")
-    if found.leaves > MOST_LEAVES:
+    if nested.leaves > MOST_LEAVES:
         raise HeddleError("HDL-454", f"a nested type of more than {MOST_LEAVES} fields", "declare those that are used")
-    return found
+    return nested
 
 
 @dataclass
@@ -45,10 +45,10 @@ class _Reader:
     def read(self, depth: int) -> Type | Nested:
         opening = _OPENING.match(self.text, self.at)
         if opening is None:
-            found = _PLAIN.match(self.text, self.at)
-            assert found is not None
-            self.at = found.end()
-            return self.plain(found[0])
+            match = _PLAIN.match(self.text, self.at)
+            assert match is not None
+            self.at = match.end()
+            return self.plain(match[0])
         if depth >= DEEPEST:
             raise self.refused(f"is more than {DEEPEST} deep")
         kind, self.at = opening[1].lower(), opening.end()
@@ -67,24 +67,24 @@ class _Reader:
     def _struct(self, depth: int) -> Nested:
         fields: dict[str, tuple[str, Type | Nested]] = {}
         while True:
-            found = _FIELD.match(self.text, self.at)
-            if found is None:
+            match = _FIELD.match(self.text, self.at)
+            if match is None:
                 raise self.refused("lacks a field's name, a colon or a type")
-            name, self.at = found[2] or found[1].replace("``", "`"), found.end()
+            name, self.at = match[2] or match[1].replace("``", "`"), match.end()
             # a space alone may stand before the type
             self.at += len(self.text[self.at :]) - len(self.text[self.at :].lstrip(": "))
             if name.lower() in fields:
                 raise self.refused(f"has two fields {name}")
             fields[name.lower()] = (name, self.read(depth + 1))
-            rest = self.text[self.at :].lstrip()
-            if not rest.startswith(","):
+            unread = self.text[self.at :].lstrip()
+            if not unread.startswith(","):
                 break
             self._mark(",")
         self._mark(">")
         return Nested("struct", tuple(fields.values()))
 
     def _mark(self, mark: str) -> None:
-        rest = self.text[self.at :].lstrip()
-        if not rest.startswith(mark):
+        unread = self.text[self.at :].lstrip()
+        if not unread.startswith(mark):
             raise self.refused(f"lacks a {mark!r}")
-        self.at = len(self.text) - len(rest) + 1
+        self.at = len(self.text) - len(unread) + 1

@@ -13,7 +13,7 @@ _SCALARS = {function.name for function in SCALARS}
 
 
 def written(value: Expression, nested: bool = False) -> str:
-    """An expression as SQL, in one line; ``nested``: an operator stands in parentheses."""
+    """An expression as SQL, in one line; ``nested``: put an operator in parentheses."""
     if isinstance(value, Column):
         return value.name if value.name.isidentifier() else "`" + value.name.replace("`", "``") + "`"
     if isinstance(value, Literal):
@@ -32,8 +32,8 @@ def written(value: Expression, nested: bool = False) -> str:
         return f"{function}({parts[1]}, {parts[0]})"
     if function == "in":
         parts = [
-            "null" if getattr(one, "value", 0) is None else text
-            for one, text in zip(value.arguments, parts, strict=True)
+            "null" if getattr(argument, "value", 0) is None else text
+            for argument, text in zip(value.arguments, parts, strict=True)
         ]
         return f"{parts[0]} IN ({', '.join(parts[1:])})"
     if function == "is_null":

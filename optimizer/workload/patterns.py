@@ -16,7 +16,7 @@ LONGEST_PATTERN = 256
 """Characters of a pattern."""
 
 MOST_REPEATED = 1000
-"""How often a part may stand after its counted repetitions, nested ones multiplied: what RE2 takes."""
+"""Most occurrences of a part after its counted repetitions, nested ones multiplied: the limit of RE2."""
 
 DEEPEST = 16
 """Groups inside one another."""
@@ -130,11 +130,11 @@ class _PatternReader:
     def escaped(self) -> str:
         name = self.text[self.at + 1 : self.at + 2]
         if name.lower() in _CLASSES and name:
-            found = f"[{'^' if name.isupper() else ''}{_CLASSES[name.lower()]}]"
+            expression = f"[{'^' if name.isupper() else ''}{_CLASSES[name.lower()]}]"
         else:
-            found = self.literal_escape(name)
+            expression = self.literal_escape(name)
         self.at += 2
-        return found
+        return expression
 
     def literal_escape(self, name: str) -> str:
         if name in _CONTROLS:
@@ -148,20 +148,20 @@ class _PatternReader:
         self.at += 1
         negated = self.next() == "^"
         self.at += negated
-        found = list[str]()
+        members = list[str]()
         while self.next() != "]":
-            found.append(self.one_of())
+            members.append(self.one_of())
             if self.next() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
                 self.at += 1
-                low, high = found[-1], self.one_of()
-                named = {*_CLASSES.values(), *_CONTROLS.values()}
-                if low in named or high in named or ord(low[-1]) > ord(high[-1]):
+                low, high = members[-1], self.one_of()
+                classes = {*_CLASSES.values(), *_CONTROLS.values()}
+                if low in classes or high in classes or ord(low[-1]) > ord(high[-1]):
                     raise self.refused("has no such range of characters")
-                found[-1] += "-" + high
-        if not found:
+                members[-1] += "-" + high
+        if not members:
             raise self.refused("has brackets without characters")
         self.at += 1
-        return f"[{'^' if negated else ''}{''.join(found)}]"
+        return f"[{'^' if negated else ''}{''.join(members)}]"
 
     def one_of(self) -> str:
         character = self.next()
@@ -171,8 +171,8 @@ class _PatternReader:
             raise self.refused("has brackets inside brackets")
         if character == "\\":
             name = self.text[self.at + 1 : self.at + 2]
-            found = _CLASSES[name] if name in _CLASSES else self.literal_escape(name)
+            expression = _CLASSES[name] if name in _CLASSES else self.literal_escape(name)
             self.at += 2
-            return found
+            return expression
         self.at += 1
         return re.escape(character) if character.isascii() else character

@@ -1,15 +1,17 @@
-"""Filters in normal form: which are equal, which imply or exclude each other, how many shards they can make.
+"""Normal form of filters: which are equal, which imply or exclude each other, how many shards they can make.
 
 A filter passes the tuples for which it is TRUE, so two questions with two answers each replace three-valued logic:
-where is a condition TRUE, and where FALSE. Asked down to the leaves they leave AND and OR over *atoms*: "this subject's
-value is in this set" (null may be). A set is a sorted tuple of *cuts*, where its intervals start and end in turn. All
-types but string are numbered by integers in their order (doubles by their bits: one zero, NaN last), and every string
-has a next one, so half-open intervals say exactly what ``= != < <= > >= IN BETWEEN`` and ``LIKE 'x%'`` say: ``a > 3``,
-``a >= 4`` and ``a > 3.5`` are one set of integers. Comparing two expressions makes a subject with the values -1, 0, 1.
-Atoms of one subject join as sets, parts that others imply are dropped, and sets are written out again.
+where is a condition TRUE, and where is it FALSE. Applied down to the leaves they leave AND and OR over *atoms*:
+"this subject's value is in this set" (null may be). A set is a sorted tuple of *cuts*, the points where its
+intervals start and end in turn. All types but string are numbered by integers in their order (doubles by their
+bits: one zero, NaN last), and every string has a next one. So half-open intervals express exactly
+``= != < <= > >= IN BETWEEN`` and ``LIKE 'x%'``: ``a > 3``, ``a >= 4`` and ``a > 3.5`` are one set of integers.
+Comparing two expressions makes a subject with the values -1, 0, 1. Atoms of one subject join as sets, parts that
+others imply are dropped, and sets are written out again.
 
-Filters with equal normal forms pass the same tuples. The converse holds for comparisons of one column with constants,
-but not where AND would have to be multiplied out over OR or arithmetic be solved: equal filters may count as two.
+Filters with equal normal forms pass the same tuples. The converse holds for comparisons of one column with
+constants, but not if AND would have to be multiplied out over OR or arithmetic be solved: equal filters may count
+as two.
 """
 
 from __future__ import annotations
@@ -59,10 +61,10 @@ class _Atom:
     def facts(self) -> list[_Atom]:
         """Atoms that hold wherever this one does: itself; what it reads is not null; how a pattern begins."""
         read = _columns(self.subject, but=_NOT_STRICT)
-        found = [self, *(_Atom(Column(name), _ALL) for name in read if not self.null)]
+        atoms = [self, *(_Atom(Column(name), _ALL) for name in read if not self.null)]
         if isinstance(self.subject, Call) and self.subject.function == "like" and not self.null and self.cuts == _YES:
-            found.append(_Atom(self.subject.arguments[0], _beginning(_cut_pattern(self.subject.arguments[1])[0])))
-        return found
+            atoms.append(_Atom(self.subject.arguments[0], _beginning(_cut_pattern(self.subject.arguments[1])[0])))
+        return atoms
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _columns(of: _Formula | Expression, but: tuple[str, ...] = ()) -> list[str]:
         return [of.name]
     inner = of.parts if isinstance(of, _Join) else [of.subject] if isinstance(of, _Atom) else ()
     arguments = of.arguments if isinstance(of, Call) and of.function not in but else ()
-    return [name for one in (*inner, *arguments) for name in _columns(one, but)]
+    return [name for part in (*inner, *arguments) for name in _columns(part, but)]
 
 
 def _opposite(formula: _Formula) -> _Formula:
@@ -95,15 +97,15 @@ def _opposite(formula: _Formula) -> _Formula:
 
 @lru_cache(1 << 14)
 def _exclude(p: _Formula, q: _Formula) -> bool:
-    """Whether two formulas certainly never hold together."""
+    """Return whether two formulas certainly never hold together."""
     if isinstance(p, _Atom) and isinstance(q, _Atom):
-        pairs = [(one, two) for one in p.facts for two in q.facts if one.subject == two.subject]
+        pairs = [(fact, two) for fact in p.facts for two in q.facts if fact.subject == two.subject]
         return any(_merged("and", pair)[1:] == ((), False) for pair in pairs)
-    sides = [(one, two) for one, two in ((p, q), (q, p)) if isinstance(one, _Join)]
-    for one, two in sides:
-        if one.kind == "or":
-            return all(_exclude(part, two) for part in one.parts)
-    return any(_exclude(part, two) for one, two in sides for part in one.parts)
+    sides = [(join, two) for join, two in ((p, q), (q, p)) if isinstance(join, _Join)]
+    for join, two in sides:
+        if join.kind == "or":
+            return all(_exclude(part, two) for part in join.parts)
+    return any(_exclude(part, two) for join, two in sides for part in join.parts)
 
 
 # ----------------------------------------------------------------------------------------- sets of values
@@ -185,8 +187,8 @@ def _cut_pattern(pattern: Any) -> tuple[str, str]:
 
 def _beginning(prefix: str) -> Cuts:
     """The strings that begin so: from the prefix until it is followed by one with a higher last character."""
-    kept = prefix.rstrip("\U0010ffff")
-    beyond = [] if not kept else [(kept[:-1] + ("\ue000" if kept[-1] == "\ud7ff" else chr(ord(kept[-1]) + 1)),)]
+    stem = prefix.rstrip("\U0010ffff")
+    beyond = [] if not stem else [(stem[:-1] + ("\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)),)]
     return ((prefix,) if prefix else (), *beyond)
 
 
@@ -197,15 +199,15 @@ class _Reader:
 
     schema: Schema
     known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What was read: conditions inside values are asked for again at every level that they stand in."""
+    """Cache of what was read: conditions inside values are requested again at every level that contains them."""
 
     def truth(self, condition: Filter, wanted: bool = True) -> _Formula:
-        """Where a condition is TRUE (``wanted``) or where it is FALSE."""
+        """Formula that holds where a condition is TRUE (``wanted``) or where it is FALSE."""
         key = (condition, wanted)
         if key not in self.known:
             self.known[key] = self._truth(condition, wanted)
-        found: _Formula = self.known[key]
-        return found
+        formula: _Formula = self.known[key]
+        return formula
 
     def _truth(self, condition: Filter, wanted: bool) -> _Formula:
         if not isinstance(condition, Call):
@@ -217,22 +219,22 @@ class _Reader:
             return self.truth(arguments[0], not wanted)
         if name == "is_null":
             return self.nullness(arguments[0], wanted)
-        subject, *others = map(self.tidy, arguments)
+        subject, *operands = map(self.tidy, arguments)
         if name in _FLIPPED:
-            return self.comparison(name, subject, others[0], wanted)
+            return self.comparison(name, subject, operands[0], wanted)
         cuts: Cuts = _YES
         if name == "in":
             type = type_of(subject, self.schema)
-            items = [item for item in others if isinstance(item, Literal) and item.value is not None]
+            items = [item for item in operands if isinstance(item, Literal) and item.value is not None]
             # beside a null in the list nothing is known to be absent
-            if not items or not wanted and len(items) < len(others):
+            if not items or not wanted and len(items) < len(operands):
                 return _FALSE
             cuts = _merged("or", [_Atom(subject, _cuts("=", item, type)) for item in items])[1]
         elif name == "like":
-            prefix, rest = _cut_pattern(others[0])
-            if rest.strip("%"):
-                return _Atom(Call(name, (subject, others[0])), _YES if wanted else _NO)
-            cuts = _beginning(prefix) if rest else _cuts("=", Literal(prefix, STRING), STRING)
+            prefix, remainder = _cut_pattern(operands[0])
+            if remainder.strip("%"):
+                return _Atom(Call(name, (subject, operands[0])), _YES if wanted else _NO)
+            cuts = _beginning(prefix) if remainder else _cuts("=", Literal(prefix, STRING), STRING)
         else:
             subject = self.tidy(condition)
         return self.atom(subject, cuts if wanted else _outside(cuts))
@@ -251,7 +253,7 @@ class _Reader:
         return self.atom(left, cuts if wanted else _outside(cuts))
 
     def nullness(self, value: Expression, wanted: bool) -> _Formula:
-        """Where an expression is null (``wanted``) or where it is not."""
+        """Formula that holds where an expression is null (``wanted``) or where it is not."""
         if isinstance(value, Literal) or isinstance(value, Call) and value.function == "is_null":
             return _TRUE if (getattr(value, "value", 0) is None) == wanted else _FALSE
         name, arguments = (value.function, value.arguments) if isinstance(value, Call) else ("", ())
@@ -266,7 +268,7 @@ class _Reader:
         return self.join("or" if (kind != "choice") == wanted else "and", parts)
 
     def atom(self, subject: Expression, cuts: Cuts, null: bool = False) -> _Formula:
-        """The subject is in a set: said of its arguments where that says the same."""
+        """Formula for a subject in a set, in terms of its arguments if that is equivalent."""
         if cuts in ((), _ALL):
             is_constant = null == (cuts == _ALL)
             return (_TRUE if null else _FALSE) if is_constant else self.nullness(subject, null)
@@ -293,19 +295,19 @@ class _Reader:
             return self.join(kind, [*(self.atom(*_merged(kind, atoms)) for atoms in alike.values()), *joins])
         if (absorbing := _FALSE if kind == "and" else _TRUE) in flat:
             return absorbing
-        kept = sorted(flat, key=repr)
-        for part in tuple(kept) if len(kept) <= MANY_PARTS else ():
-            others = [other for other in kept if other != part]
+        remaining = sorted(flat, key=repr)
+        for part in tuple(remaining) if len(remaining) <= MANY_PARTS else ():
+            other_parts = [other for other in remaining if other != part]
             against = _opposite(part) if kind == "and" else part
-            if any(_exclude(other if kind == "and" else _opposite(other), against) for other in others):
-                kept = others
+            if any(_exclude(other if kind == "and" else _opposite(other), against) for other in other_parts):
+                remaining = other_parts
             elif kind == "and":
                 # alternatives that the other parts exclude
                 alternatives = part.parts if isinstance(part, _Join) else (part,)
-                open = [one for one in alternatives if not any(_exclude(one, other) for other in others)]
+                open = [option for option in alternatives if not any(_exclude(option, other) for other in other_parts)]
                 if len(open) < len(alternatives):
-                    return self.join("and", [*others, self.join("or", open)])
-        return kept[0] if len(kept) == 1 else _Join(kind, tuple(kept))
+                    return self.join("and", [*other_parts, self.join("or", open)])
+        return remaining[0] if len(remaining) == 1 else _Join(kind, tuple(remaining))
 
     def tidy(self, value: Expression) -> Expression:
         """The same value, with the operands of + and * sorted and arithmetic on literals done."""
@@ -313,8 +315,8 @@ class _Reader:
             return value
         if value not in self.known:
             self.known[value] = self._tidied(value)
-        found: Expression = self.known[value]
-        return found
+        tidied: Expression = self.known[value]
+        return tidied
 
     def _tidied(self, value: Call) -> Expression:
         name, arguments = value.function, tuple(map(self.tidy, value.arguments))
@@ -329,43 +331,43 @@ class _Reader:
 
     def conditional(self, arguments: Sequence[Expression]) -> Expression:
         """An ``if`` with its conditions in normal form, without the values behind those that never or always hold."""
-        kept, last = list[Expression](), arguments[-1]
+        cases, last = list[Expression](), arguments[-1]
         for condition, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
             formula = self.truth(condition)
             if formula == _TRUE:
                 last = value
                 break
             if formula != _FALSE:
-                kept += [self.write(formula), value]
-        short = Call("if", (*kept, last)) if kept else last
+                cases += [self.write(formula), value]
+        short = Call("if", (*cases, last)) if cases else last
         if type_of(short, self.schema) == type_of(Call("if", tuple(arguments)), self.schema):
             return short
         # what is left out gives the value its type
         forms = [self.write(self.truth(condition)) for condition in arguments[:-1:2]]
         pairs = zip(forms, arguments[1::2], strict=True)
-        return Call("if", (*(one for pair in pairs for one in pair), arguments[-1]))
+        return Call("if", (*(part for pair in pairs for part in pair), arguments[-1]))
 
     def write(self, formula: _Formula) -> Expression:
         """The condition that is TRUE exactly where a formula holds."""
         if isinstance(formula, _Join):
             return _call(formula.kind, map(self.write, formula.parts))
-        subject, cuts, found = formula.subject, formula.cuts, list[Expression]()
+        subject, cuts, conditions = formula.subject, formula.cuts, list[Expression]()
         if cuts == _ALL:
-            found = [Call("not", (Call("is_null", (subject,)),))]
+            conditions = [Call("not", (Call("is_null", (subject,)),))]
         elif isinstance(subject, Call) and subject.function == _SIGN:
-            found = [Call(name, subject.arguments) for name in _FLIPPED if _compared(name, (0,), (1,)) == cuts]
+            conditions = [Call(name, subject.arguments) for name in _FLIPPED if _compared(name, (0,), (1,)) == cuts]
         elif type_of(subject, self.schema) != BOOLEAN:
-            found = _write_set(subject, type_of(subject, self.schema), cuts)
+            conditions = _write_set(subject, type_of(subject, self.schema), cuts)
         elif cuts:
-            found = [subject if cuts == _YES else Call("not", (subject,))]
-        return _call("or", [*found, *([Call("is_null", (subject,))] if formula.null else [])])
+            conditions = [subject if cuts == _YES else Call("not", (subject,))]
+        return _call("or", [*conditions, *([Call("is_null", (subject,))] if formula.null else [])])
 
 
 # ---------------------------------------------------------------------------------------------- writing
 def _call(kind: str, parts: Iterable[Expression]) -> Expression:
     """AND or OR of conditions, none of them such a call itself."""
     lists = (part.arguments if isinstance(part, Call) and part.function == kind else (part,) for part in parts)
-    flat = tuple(one for arguments in lists for one in arguments)
+    flat = tuple(argument for arguments in lists for argument in arguments)
     return flat[0] if len(flat) == 1 else Call(kind, flat) if flat else Literal(kind == "and", BOOLEAN)
 
 
@@ -380,18 +382,18 @@ def _write_set(subject: Expression, type: Type, cuts: Cuts) -> list[Expression]:
     """Conditions for all single values and for each longer interval, or for the values outside if they are single."""
     singles, missing = _singles(cuts, type), _singles(_outside(cuts), type)
     if 2 * len(missing) >= len(_outside(cuts)):
-        one = Call("!=" if len(missing) == 1 else "in", (subject, *missing.values()))
-        return [one if len(missing) == 1 else Call("not", (one,))]
+        condition = Call("!=" if len(missing) == 1 else "in", (subject, *missing.values()))
+        return [condition if len(missing) == 1 else Call("not", (condition,))]
     name = "=" if len(singles) == 1 else "in"
-    found: list[Expression] = [Call(name, (subject, *singles.values()))] if singles else []
+    conditions: list[Expression] = [Call(name, (subject, *singles.values()))] if singles else []
     for low, high in zip(cuts[::2], [*cuts[1::2], ()], strict=False):
         if type == STRING and low and (low, high) == _beginning(low[0]):
             pattern = re.sub(r"([\\%_])", r"\\\1", low[0]) + "%"
-            found.append(Call("like", (subject, Literal(pattern, STRING))))
+            conditions.append(Call("like", (subject, Literal(pattern, STRING))))
         elif low not in singles:
             bounds = [_bound(subject, type, low[0], ">=", ">")] if low else []
-            found.append(_call("and", [*bounds, *([_bound(subject, type, high[0], "<", "<=")] if high else [])]))
-    return found
+            conditions.append(_call("and", [*bounds, *([_bound(subject, type, high[0], "<", "<=")] if high else [])]))
+    return conditions
 
 
 def _bound(subject: Expression, type: Type, cut: Any, at: str, before: str) -> Call:
@@ -425,8 +427,9 @@ def _literal(ordinal: Any, type: Type) -> Literal:
 def normal(filter: Filter, schema: Schema) -> Filter:
     """The normal form of a well-typed filter over columns of these types: TRUE for exactly the same tuples.
 
-    ``None`` (no filter) if it is found to be always TRUE, ``Literal(False)`` if never. It is its own normal form. It
-    serves as a filter only, not inside other expressions: where the filter is null, it may be FALSE, and conversely.
+    ``None`` (no filter) if it is recognized as always TRUE, ``Literal(False)`` if never. It is its own normal form.
+    It serves as a filter only, not inside other expressions: where the filter is null, it may be FALSE, and
+    conversely.
     """
     reader = _Reader(schema)
     formula = reader.truth(filter)

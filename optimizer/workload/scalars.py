@@ -42,17 +42,17 @@ from optimizer.workload.values import (
 )
 
 MOST_DIGITS = 38
-"""Digits that round may be asked for, to either side of the point."""
+"""Most digits for round, to either side of the point."""
 
 MOST_GROWTH = 8
-"""How many times as long as what it replaces a text may be."""
+"""Largest factor by which a replacement may be longer than the text that it replaces."""
 
 LONGEST = 2**31 - 1
 """Greatest position or length in a text, as in Spark."""
 
 # ---------------------------------------------------------------------------------------------- constants
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
-"""What ``date_trunc`` cuts times to."""
+"""Units to which ``date_trunc`` cuts times."""
 
 FIELDS: dict[str, Type] = {
     "year": Type("long", 7),
@@ -108,11 +108,11 @@ def cast_type(text: str) -> Type:
 
 def constant(arguments: Sequence[Expression], at: int, kind: type) -> object:
     """A constant among the arguments. Raises HDL-203 if it is none of this kind."""
-    found = arguments[at]
-    if not isinstance(found, Literal) or type(found.value) is not kind:
+    argument = arguments[at]
+    if not isinstance(argument, Literal) or type(argument.value) is not kind:
         what = {str: "text", int: "whole number"}[kind]
         raise type_error(f"argument {at + 1} must be a {what} that stands in the query")
-    return found.value
+    return argument.value
 
 
 def _time(name: str, type: Type) -> None:
@@ -127,10 +127,10 @@ def _strings(name: str, types: Sequence[Type]) -> None:
 
 
 def _common(name: str, types: Sequence[Type]) -> Type:
-    found = unified(types)
-    if found is None:
+    type_ = unified(types)
+    if type_ is None:
         raise type_error(f"{name} cannot choose between {names_of(types)}", "all its values need one type")
-    return found
+    return type_
 
 
 # ------------------------------------------------------------------------------------------------- rules
@@ -152,7 +152,7 @@ _CASTS = {
     "date": ("date", "timestamp", "string"),
     "timestamp": ("date", "timestamp", "string", "long", "double"),
 }
-"""What a value of each type is cast to."""
+"""Types that a value of each type can be cast to."""
 
 
 def _cast(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -176,7 +176,9 @@ def _part(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> 
     _time(name, types[0])
     field = constant(arguments, 1, str)
     if field not in FIELDS:
-        raise type_error(f"times have no field {field!r}", ", ".join(one for one in FIELDS if " " not in one))
+        raise type_error(
+            f"times have no field {field!r}", ", ".join(field_name for field_name in FIELDS if " " not in field_name)
+        )
     return FIELDS[str(field)]
 
 
@@ -223,10 +225,10 @@ def _replaced(name: str, types: Sequence[Type], arguments: Sequence[Expression])
 
 
 def _grows(value: Expression) -> bool:
-    """Whether a text was made longer by replacing."""
+    """Return whether a text was made longer by replacing."""
     inner = value.arguments if isinstance(value, Call) else ()
     if isinstance(value, Call) and value.function == "replace":
-        old, new = (str(getattr(one, "value", "")) for one in inner[1:])
+        old, new = (str(getattr(argument, "value", "")) for argument in inner[1:])
         return len(new) > len(old) or _grows(inner[0])
     return any(map(_grows, inner))
 
@@ -245,26 +247,26 @@ def _rounded(name: str, types: Sequence[Type], arguments: Sequence[Expression]) 
     type = types[0]
     if type == DOUBLE:
         return DOUBLE
-    whole, scale = as_decimal(type)
+    integer_digits, scale = as_decimal(type)
     if type.name == "long":
-        return type if places >= 0 else exact_type(name, types, max(whole, -places) + 1)
+        return type if places >= 0 else exact_type(name, types, max(integer_digits, -places) + 1)
     if places >= scale:
         return type
     # 9.99 may become 10
-    whole, scale = max(whole, -places) + 1, max(places, 0)
-    if whole + scale > DECIMAL_DIGITS:
-        raise too_wide(name, types, whole + scale)
-    return decimal(whole + scale, scale)
+    integer_digits, scale = max(integer_digits, -places) + 1, max(places, 0)
+    if integer_digits + scale > DECIMAL_DIGITS:
+        raise too_wide(name, types, integer_digits + scale)
+    return decimal(integer_digits + scale, scale)
 
 
 def _whole(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     check_numbers(name, types)
     if types[0] == DOUBLE:
         return LONG
-    whole, scale = as_decimal(types[0])
+    integer_digits, scale = as_decimal(types[0])
     if not scale:
         return types[0]
-    return exact_type(name, types, whole + 1)
+    return exact_type(name, types, integer_digits + 1)
 
 
 def _real(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -276,13 +278,13 @@ def _rest(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> 
     check_numbers(name, types)
     if DOUBLE in types:
         return DOUBLE
-    (whole, scale), (other, places) = map(as_decimal, types)
+    (integer_digits, scale), (other, places) = map(as_decimal, types)
     if all(type.name == "long" for type in types):
         return min(types, key=lambda type: type.digits)
     if unified(types) is None:
-        raise too_wide(name, types, max(whole, other) + max(scale, places))
-    whole, scale = min(whole, other), max(scale, places)
-    return decimal(max(1, whole + scale), scale)
+        raise too_wide(name, types, max(integer_digits, other) + max(scale, places))
+    integer_digits, scale = min(integer_digits, other), max(scale, places)
+    return decimal(max(1, integer_digits + scale), scale)
 
 
 def _extreme(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -327,10 +329,10 @@ _FORMAT = re.compile(r"([a-zA-Z])\1*|'(?:[^']|'')*'|[^a-zA-Z']", re.ASCII)
 
 
 def time_format(text: str) -> re.Pattern[str]:
-    """A format of times as the expression that matches such texts; groups by their letters.
+    """Compile a format of times to the expression that matches such texts; groups by their letters.
 
-    Each of ``yyyy MM dd HH mm ss`` and ``S`` to ``SSSSSS`` at most once, the first three always, a part of the day only
-    behind the greater ones; other characters stand for themselves, letters between quotes. Raises HDL-110.
+    Each of ``yyyy MM dd HH mm ss`` and ``S`` to ``SSSSSS`` at most once, the first three always, a part of the day
+    only after the greater ones; other characters stand for themselves, letters between quotes. Raises HDL-110.
     """
     hint = "e.g. 'dd/MM/yyyy HH:mm': yyyy MM dd HH mm ss S…SSSSSS, letters between quotes"
     pieces, seen = list[str](), list[str]()

@@ -42,10 +42,10 @@ from optimizer.workload.values import (
 )
 
 BY_CATALOGUE = "iceberg:"
-"""How the path of an Iceberg table begins that a catalogue knows: ``iceberg:catalogue.schema.table``."""
+"""Prefix of the path of an Iceberg table in a catalogue: ``iceberg:catalogue.schema.table``."""
 
 READERS = ("auto", "direct", "spark")
-"""Who reads: Heddle itself where it can, Heddle itself, Spark."""
+"""Readers: Heddle itself if it can, Heddle itself, Spark."""
 
 TYPES: dict[str, Type] = {
     "boolean": BOOLEAN,
@@ -62,10 +62,10 @@ TYPES: dict[str, Type] = {
     "date": DATE,
     "timestamp": TIMESTAMP,
 }
-"""Column types by their names in streams.yaml; ``decimal(p,s)`` beside them."""
+"""Column types by their names in streams.yaml, in addition to ``decimal(p,s)``."""
 
 TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
-"""What an integer time may count: microseconds are so many times as many, divided by so many."""
+"""Units of an integer time: (factor, divisor) that convert it to microseconds."""
 
 DIRECTIVES = {
     "Y": "[0-9]{4}",
@@ -81,7 +81,7 @@ DIRECTIVES = {
     "f": "[0-9]{1,6}",
     "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
 }
-"""The directives of ``strptime`` in a ``timestamp_format`` and what they stand for; ``%%`` beside them."""
+"""The directives of ``strptime`` in a ``timestamp_format`` and their patterns, in addition to ``%%``."""
 
 STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
     ("schema", "lateness", "step", "allowed_lateness", "event_id"), False
@@ -97,7 +97,7 @@ MOST_OPTIONS = 100
 """Options of Spark's reader."""
 
 RESERVED = ("path", "paths", "url", "dbtable", "query", "preparequery", "sessioninitstatement", "mode", "basepath")
-"""Options of Spark's reader that other keys say, or that would leave events out without a word, or run statements."""
+"""Options of Spark's reader that other keys set, or that would silently drop events, or run statements."""
 
 TABLE = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+){0,3}", re.ASCII)
 """The name of a table of a catalogue or database."""
@@ -106,7 +106,7 @@ ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 """An option's value that the environment has."""
 
 MOST_NULLS = 100
-"""Texts that stand for null."""
+"""Most texts that stand for null."""
 
 FILE_BYTES = 1 << 17
 """Largest streams.yaml that is read: some thousand columns. (PyYAML reads 100 kB a second.)"""
@@ -115,7 +115,7 @@ DEEPEST = 20
 """Brackets in brackets of a file of streams."""
 
 NODES = 20_000
-"""Keys and values that are read of it, those behind an alias each time anew."""
+"""Most keys and values that are read of a file, where those behind an alias count each time."""
 
 _MOST_FINDINGS = 100
 
@@ -130,11 +130,11 @@ _PLAIN_TAGS = {
 }
 
 SYSTEM = tuple(map(Path, ("/boot", "/dev", "/etc", "/proc", "/run/secrets", "/sys", "/var/run/secrets")))
-"""Folders that no stream is read from, whatever the settings say."""
+"""Folders from which no stream is read, whatever the settings are."""
 
 
 Root = Path | str
-"""What streams may be read from: a folder, links resolved, or the URL of a folder in a store, as it is known."""
+"""Place that streams may be read from: a folder with links resolved, or the normalised URL of a folder in a store."""
 
 
 def roots_of(roots: Iterable[str | Path]) -> tuple[Root, ...]:
@@ -144,8 +144,10 @@ def roots_of(roots: Iterable[str | Path]) -> tuple[Root, ...]:
 
 
 def is_readable(place: Root, roots: Iterable[Root] | None) -> bool:
-    """Whether streams may be read from a folder or a URL: inside one of the ``roots`` (None: anywhere) and
-    outside :data:`SYSTEM`."""
+    """Return whether streams may be read from a folder or a URL.
+
+    It must be inside one of the ``roots`` (None: anywhere) and outside :data:`SYSTEM`.
+    """
     if isinstance(place, str):
         return roots is None or any(lies_in(place, root) for root in roots if isinstance(root, str))
     inside = roots is None or any(place.is_relative_to(root) for root in roots if isinstance(root, Path))
@@ -192,18 +194,18 @@ def with_schema(
             message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
         seen[name.lower()] = name
-    found = dict(pairs).get(stream.time)
-    if found is None:
+    time_type = dict(pairs).get(stream.time)
+    if time_type is None:
         message = f"stream {stream.name} has no column {stream.time} (its `time`)"
         raise HeddleError("HDL-455", message, _close(stream.time, dict(pairs)))
-    if found.name == "long" and stream.source.time_unit is not None:
+    if time_type.name == "long" and stream.source.time_unit is not None:
         pairs = tuple((name, TIMESTAMP if name == stream.time else type_) for name, type_ in pairs)
-    elif found != TIMESTAMP:
-        message = f"stream {stream.name}: its time column {stream.time} is a {found}"
+    elif time_type != TIMESTAMP:
+        message = f"stream {stream.name}: its time column {stream.time} is a {time_type}"
         hint = "declare it in `schema` as timestamp"
-        if found.name == "long":
+        if time_type.name == "long":
             hint = f"say what it counts since 1970 by `time_unit` below `source`: one of {', '.join(TIME_UNITS)}"
-        elif found == STRING:
+        elif time_type == STRING:
             hint += "; texts are read as ISO 8601"
         raise HeddleError("HDL-455", message, hint)
     if stream.event_id is not None:
@@ -223,9 +225,9 @@ def with_copy(stream: Stream) -> Stream:
     origin = stream.source.origin
     if origin is None:
         return stream
-    told = [to_json(replace(origin, copies="")), to_json(stream.schema), to_json(stream.nested), stream.time]
-    told += [stream.source.time_unit] if stream.source.time_unit is not None else []
-    place = f"{origin.copies.rstrip('/')}/{stream.name}-{digest(told)[:12]}"
+    content = [to_json(replace(origin, copies="")), to_json(stream.schema), to_json(stream.nested), stream.time]
+    content += [stream.source.time_unit] if stream.source.time_unit is not None else []
+    place = f"{origin.copies.rstrip('/')}/{stream.name}-{digest(content)[:12]}"
     return replace(stream, source=replace(stream.source, path=place))
 
 
@@ -283,7 +285,7 @@ def _close(name: str, known: Iterable[str]) -> str:
 
 
 def _check_format(text: str, node: yaml.Node) -> None:
-    """Raises HDL-457 unless a ``timestamp_format`` says one instant."""
+    """Raise HDL-457 unless a ``timestamp_format`` denotes one instant."""
     parts = re.split(r"%(.)", text)
     names = [name for name in parts[1::2] if name != "%"]
     hint = "e.g. '%d/%m/%Y %H:%M'; directives: " + " ".join(f"%{name}" for name in DIRECTIVES)
@@ -293,9 +295,9 @@ def _check_format(text: str, node: yaml.Node) -> None:
         if name not in DIRECTIVES or names.count(name) > 1:
             what = "stands twice in" if name in DIRECTIVES else "is not known in"
             raise _Bad("HDL-457", f"%{name} {what} the timestamp_format {text!r}", hint, node)
-    said = set(names)
-    lacking = [both for both in ("Yy", "mb", "d") if len(said & set(both)) != 1]
-    if lacking or {"H", "I"} <= said or ("I" in said) != ("p" in said):
+    directives = set(names)
+    lacking = [both for both in ("Yy", "mb", "d") if len(directives & set(both)) != 1]
+    if lacking or {"H", "I"} <= directives or ("I" in directives) != ("p" in directives):
         raise _Bad("HDL-457", f"the timestamp_format {text!r} does not say one time of one day", hint, node)
 
 
@@ -316,8 +318,8 @@ class _Reader:
     def report(self, bad: _Bad, stream: str = "") -> None:
         mark = bad.node.start_mark
         message = f"stream {stream}: {bad.message}" if stream else bad.message
-        found = Diagnostic(bad.code, message, bad.hint, self.file, mark.line + 1, mark.column + 1)
-        self.diagnostics.append(found)
+        diagnostic = Diagnostic(bad.code, message, bad.hint, self.file, mark.line + 1, mark.column + 1)
+        self.diagnostics.append(diagnostic)
 
     def read(self, root: yaml.Node | None) -> dict[str, Stream]:
         streams: dict[str, Stream] = {}
@@ -396,13 +398,13 @@ class _Reader:
         try:
             return with_schema(stream, schema, nested.items())
         except HeddleError as error:
-            found = error.diagnostic
-            message = found.message.removeprefix(f"stream {name}: ")
-            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(found.code, "schema")]
-            raise _Bad(found.code, message, found.hint, at) from None
+            diagnostic = error.diagnostic
+            message = diagnostic.message.removeprefix(f"stream {name}: ")
+            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
+            raise _Bad(diagnostic.code, message, diagnostic.hint, at) from None
 
     def _source(self, node: yaml.Node) -> Source:
-        """Where a stream's events are, and who reads them."""
+        """Place of a stream's events, and the reader for them."""
         source = self._keys(node, SOURCE_KEYS)
         if "format" not in source and "table" not in source:
             raise _Bad("HDL-453", "the key 'format' is missing", f"one of {', '.join(DECLARED)}", node)
@@ -417,9 +419,9 @@ class _Reader:
         if declared.is_either and ("path" in source) == ("table" in source):
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
             raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
-        where = self._url_of_database(source["path"]) if declared.is_database else ""
-        if "path" in source and not where:
-            where = self._place(self._text(source["path"]), source["path"])
+        place = self._url_of_database(source["path"]) if declared.is_database else ""
+        if "path" in source and not place:
+            place = self._place(self._text(source["path"]), source["path"])
         written = self._options(format_, source)
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
@@ -428,16 +430,16 @@ class _Reader:
             name = self._table(source["table"])
             if "." not in name:
                 raise _Bad("HDL-457", f"{name!r} names no catalogue", "catalogue.schema.table", source["table"])
-            where = BY_CATALOGUE + name
+            place = BY_CATALOGUE + name
         if declared.is_direct and reader != "spark":
-            return Source(format_, where, reader=reader, **written)
-        found = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
+            return Source(format_, place, reader=reader, **written)
+        copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
-            format_, where, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
+            format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
         )
         if "table" in source:
             origin = replace(origin, table=self._table(source["table"]))
-        return replace(found, origin=origin)
+        return replace(copied, origin=origin)
 
     def _url_of_database(self, node: yaml.Node) -> str:
         """JDBC's URL of a database, without credentials."""
@@ -466,26 +468,26 @@ class _Reader:
 
     def _of_spark(self, node: yaml.Node) -> tuple[tuple[str, str], ...]:
         """Options of Spark's reader, sorted."""
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for key, value in self._items(node):
             name, text = str(key.value), self._text(value)
             if not (re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,127}", name) and text.isprintable() and len(text) <= 1024):
                 raise _Bad("HDL-457", f"{name[:100]!r} is no option of Spark's reader", "", key)
-            if name.lower() in RESERVED or name.lower() in map(str.lower, found):
-                what = "stands twice" if name.lower() in map(str.lower, found) else "cannot be set"
+            if name.lower() in RESERVED or name.lower() in map(str.lower, options):
+                what = "stands twice" if name.lower() in map(str.lower, options) else "cannot be set"
                 raise _Bad("HDL-457", f"the option {name} {what}", "", key)
             if _SECRET_OPTION.search(name) and not ENVIRONMENT.fullmatch(text):
                 # never repeated, as above
                 hint = "write ${NAME} in its place, and set NAME in the environment"
                 raise _Bad("HDL-458", f"the option {name} has a secret in it", hint, value)
-            if len(found) >= MOST_OPTIONS:
+            if len(options) >= MOST_OPTIONS:
                 raise _Bad("HDL-457", f"more than {MOST_OPTIONS} options", "name fewer", key)
-            found[name] = text
-        return tuple(sorted(found.items()))
+            options[name] = text
+        return tuple(sorted(options.items()))
 
     def _options(self, format_: str, source: Mapping[str, yaml.Node]) -> dict[str, Any]:
-        """How the events of a source are written, and what of them is read."""
-        found: dict[str, Any] = {}
+        """Options for how the events of a source are written, and which of them are read."""
+        options: dict[str, Any] = {}
         for key, node in source.items():
             if key in ("format", "path", "table", "reader") and key in ("format", *DECLARED[format_].keys):
                 continue
@@ -494,51 +496,51 @@ class _Reader:
                 hint = f"what is {format_} says how it is written" if key in KEYS_OF_TEXT else f"not of {format_}"
                 raise _Bad("HDL-457", f"{key} is of {', '.join(owners)} alone", hint, node)
             if key == "options":
-                found[key] = self._of_spark(node)
+                options[key] = self._of_spark(node)
                 continue
             if key == "since":
-                found[key] = instant_of_text(self._text(node))
-                if found[key] is None:
+                options[key] = instant_of_text(self._text(node))
+                if options[key] is None:
                     hint = "a day or moment in UTC: 2026-01-01 or 2026-01-01T06:00"
                     raise _Bad("HDL-457", f"since is {self._text(node)[:50]!r}", hint, node)
                 continue
             if key == "null":
-                found[key] = self._texts(node)
+                options[key] = self._texts(node)
                 continue
             text = self._text(node)
             if key == "watermark":
                 if not (text.isprintable() and 0 < len(text) <= 255):
                     raise _Bad("HDL-457", f"{text[:100]!r} cannot name a column", "", node)
-                found[key] = text
+                options[key] = text
             elif key == "time_unit":
                 if text not in TIME_UNITS:
                     raise _Bad("HDL-457", f"there is no time_unit {text!r}", _close(text, TIME_UNITS), node)
-                found[key] = text
+                options[key] = text
             elif key == "header":
                 if text not in ("true", "false"):
                     raise _Bad("HDL-457", f"header is {text!r}", "true or false: whether the first line is one", node)
-                found[key] = text == "true"
+                options[key] = text == "true"
             elif key == "timestamp_format":
                 _check_format(text, node)
-                found[key] = text
+                options[key] = text
             elif key == "quote" and text == "none":
-                found[key] = None
+                options[key] = None
             else:
                 # a tab, or a space, is a character of its own here
-                found[key] = mark = "\t" if text == "tab" else str(node.value)
+                options[key] = mark = "\t" if text == "tab" else str(node.value)
                 if not (len(mark) == 1 and mark.isascii() and (mark in " \t" or mark.isprintable())) or mark.isalnum():
                     hint = (
                         "one character, no letter or digit: e.g. ';' or tab" if key == "delimiter" else "'\"' or none"
                     )
                     raise _Bad("HDL-457", f"{key} is {text!r}", hint, node)
-        if found.get("delimiter", ",") == found.get("quote", '"'):
+        if options.get("delimiter", ",") == options.get("quote", '"'):
             raise _Bad(
                 "HDL-457",
                 "delimiter and quote are the same",
                 "",
-                source["delimiter" if "delimiter" in found else "quote"],
+                source["delimiter" if "delimiter" in options else "quote"],
             )
-        return found
+        return options
 
     def _texts(self, node: yaml.Node) -> tuple[str, ...]:
         """One text or a list of them."""
@@ -546,12 +548,12 @@ class _Reader:
         self.nodes += len(nodes)
         if len(nodes) > MOST_NULLS:
             raise _Bad("HDL-457", f"more than {MOST_NULLS} texts stand for null", "name fewer", node)
-        for one in nodes:
-            self._check_tag(one)
-        return tuple(self._text(one) for one in nodes)
+        for text_node in nodes:
+            self._check_tag(text_node)
+        return tuple(self._text(text_node) for text_node in nodes)
 
     def _place(self, path: str, node: yaml.Node) -> str:
-        """Where a source is: an absolute path without links, or a URL as it is known."""
+        """Place of a source: an absolute path without links, or a normalised URL."""
         if not path:
             raise _Bad("HDL-457", "the source's path is empty", "a file or folder", node)
         if not path.isprintable() or len(path) > 1024:
@@ -604,17 +606,17 @@ class _Reader:
 
     def _keys(self, node: yaml.Node, known: Mapping[str, bool]) -> dict[str, yaml.Node]:
         """The values of a mapping with fixed keys (True: required)."""
-        found: dict[str, yaml.Node] = {}
+        values: dict[str, yaml.Node] = {}
         for key, value in self._items(node):
             if key.value not in known:
                 raise _Bad("HDL-452", f"there is no key {key.value!r} here", _close(key.value, known), key)
-            if key.value in found:
+            if key.value in values:
                 raise _Bad("HDL-456", f"the key {key.value!r} stands twice", "", key)
-            found[key.value] = value
+            values[key.value] = value
         for name, required in known.items():
-            if required and name not in found:
+            if required and name not in values:
                 raise _Bad("HDL-453", f"the key {name!r} is missing", "", node)
-        return found
+        return values
 
     def _text(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):

@@ -49,7 +49,7 @@ _MEANINGS = {
     "watermark": "A column whose values grow as rows come in, by which later ones are known.",
     "since": "Earlier events are not read: a day, or a moment in UTC.",
 }
-"""What editors show of each key."""
+"""Descriptions of the keys that editors show."""
 
 
 def streams_schema() -> dict[str, Any]:
@@ -60,9 +60,9 @@ def streams_schema() -> dict[str, Any]:
     values["time_unit"] = {"enum": list(TIME_UNITS)}
     values["null"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "maxItems": MOST_NULLS}]}
     decimal = rf"^\s*{_any_case(DECIMAL.pattern)}\s*$"
-    named = rf"^\s*({'|'.join(map(_any_case, TYPES))})\s*$"
+    plain_types = rf"^\s*({'|'.join(map(_any_case, TYPES))})\s*$"
     nested = rf"^\s*({'|'.join(map(_any_case, ('struct', 'map', 'array')))})\s*<[\s\S]*>\s*$"
-    patterns = [{"type": "string", "pattern": pattern} for pattern in (named, decimal, nested)]
+    patterns = [{"type": "string", "pattern": pattern} for pattern in (plain_types, decimal, nested)]
     types = {"anyOf": [{"enum": list(TYPES)}, *patterns]}
     values["schema"] = {
         "type": "object",
@@ -102,8 +102,8 @@ def _object(keys: dict[str, bool], values: dict[str, Any]) -> dict[str, Any]:
 def _of_format(name: str) -> dict[str, Any]:
     """The keys that a source of a format has, and has not."""
     declared = DECLARED[name]
-    others = [key for key in SOURCE_KEYS if key not in ("format", *declared.keys)]
-    then: dict[str, Any] = {"properties": dict.fromkeys(others, False)}
+    other_keys = [key for key in SOURCE_KEYS if key not in ("format", *declared.keys)]
+    then: dict[str, Any] = {"properties": dict.fromkeys(other_keys, False)}
     if declared.is_either:
         then["oneOf"] = [
             {"required": ["path"], "properties": {"table": False}},
@@ -119,12 +119,12 @@ def _of_format(name: str) -> dict[str, Any]:
 
 def _any_case(pattern: str) -> str:
     """A pattern that letters of any case match: JSON Schema has no flag for that."""
-    made, at = "", 0
+    expanded, at = "", 0
     while at < len(pattern):
         letter = pattern[at]
         if letter == "\\":
-            made, at = made + pattern[at : at + 2], at + 2
+            expanded, at = expanded + pattern[at : at + 2], at + 2
             continue
-        made += f"[{letter.upper()}{letter}]" if letter.isalpha() else letter
+        expanded += f"[{letter.upper()}{letter}]" if letter.isalpha() else letter
         at += 1
-    return made
+    return expanded

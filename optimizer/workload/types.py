@@ -9,7 +9,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import DOUBLE, TIMESTAMP, Expression, Type, decimal
 
 LONG_DIGITS = 18
-"""Every integer of so many digits fits 64 bits; results that may have more become decimals."""
+"""Largest number of digits for which every integer fits 64 bits; results that may have more become decimals."""
 
 DECIMAL_DIGITS = 38
 """Digits of the widest decimal of Spark and Delta."""
@@ -19,10 +19,14 @@ Rule = Callable[[str, Sequence[Type], Sequence[Expression]], Type]
 
 @dataclass(frozen=True)
 class Function:
-    """One operator or function: ``least`` to ``most`` arguments (None: any number), and ``rule``, which gives
-    its type from its name, its arguments' types and the arguments, or raises a coded error. ``null``: when it is null,
-    what filters in normal form rely on: ``strict`` where an argument is and never else, ``partial`` there and perhaps
-    elsewhere, ``choice`` where all arguments are and never else, ``own`` by a rule of its own."""
+    """One operator or function.
+
+    - ``least``, ``most``: number of arguments (``most`` None: any number).
+    - ``rule``: returns its type from its name, its arguments' types and the arguments, or raises a coded error.
+    - ``null``: when it is null; filters in normal form rely on it. ``strict``: if and only if an argument is.
+      ``partial``: if an argument is, and perhaps elsewhere. ``choice``: if and only if all arguments are. ``own``:
+      by a separate rule.
+    """
 
     name: str
     least: int
@@ -33,7 +37,7 @@ class Function:
 
 
 def family_of(type: Type) -> str:
-    """What can be compared: ``number``, ``time`` (date, timestamp), ``string`` or ``boolean``."""
+    """Family of types that can be compared: ``number``, ``time`` (date, timestamp), ``string`` or ``boolean``."""
     if type.is_numeric:
         return "number"
     return "time" if type.name in ("date", "timestamp") else type.name
@@ -57,9 +61,9 @@ def unified(types: Sequence[Type]) -> Type | None:
         return DOUBLE
     if all(type.name == "long" for type in types):
         return max(types, key=lambda type: type.digits)
-    whole = max(as_decimal(type)[0] for type in types)
+    integer_digits = max(as_decimal(type)[0] for type in types)
     scale = max(as_decimal(type)[1] for type in types)
-    return decimal(whole + scale, scale) if whole + scale <= DECIMAL_DIGITS else None
+    return decimal(integer_digits + scale, scale) if integer_digits + scale <= DECIMAL_DIGITS else None
 
 
 def names_of(types: Sequence[Type]) -> str:
@@ -73,7 +77,7 @@ def type_error(message: str, hint: str = "") -> HeddleError:
 
 
 def too_wide(name: str, types: Sequence[Type], digits: int) -> HeddleError:
-    """HDL-211: an exact result could need so many digits."""
+    """HDL-211: an exact result could need ``digits`` digits."""
     return HeddleError(
         "HDL-211",
         f"{name} of {names_of(types)} can need {digits} digits; exact numbers have {DECIMAL_DIGITS}",
@@ -89,7 +93,7 @@ def check_numbers(name: str, types: Sequence[Type]) -> None:
 
 
 def exact_type(name: str, types: Sequence[Type], digits: int) -> Type:
-    """An integer type of so many digits: long while that always fits 64 bits, else decimal(digits, 0)."""
+    """An integer type of ``digits`` digits: long while that always fits 64 bits, else decimal(digits, 0)."""
     if digits <= LONG_DIGITS:
         return Type("long", digits)
     if digits > DECIMAL_DIGITS:

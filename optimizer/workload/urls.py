@@ -30,33 +30,35 @@ _EXAMPLES = {
 
 def scheme_of(text: str) -> str | None:
     """The scheme of a URL; None for a path. A letter and a colon are none: they may begin a name."""
-    found = _URL.fullmatch(text)
-    if found is None or (not found[2] and found[1].lower() not in SCHEMES) or len(found[1]) < 2:
+    match = _URL.fullmatch(text)
+    if match is None or (not match[2] and match[1].lower() not in SCHEMES) or len(match[1]) < 2:
         return None
-    return found[1].lower()
+    return match[1].lower()
 
 
 def normalised(text: str) -> str:
-    """A URL as it is known: no slash at its end, the scheme that stands for its like. Raises HDL-574, and HDL-575 for
-    one that has credentials in it."""
+    """Normalise a URL: no slash at its end, one scheme for all its synonyms.
+
+    Raises HDL-574, and HDL-575 for a URL that contains credentials.
+    """
     shown = redacted(text)
-    found = _URL.fullmatch(text)
-    assert found is not None
-    scheme = found[1].lower()
+    match = _URL.fullmatch(text)
+    assert match is not None
+    scheme = match[1].lower()
     known = SCHEMES.get(scheme)
     if known is None:
         hint = f"name a folder, or one of {', '.join(_EXAMPLES.values())}"
         raise HeddleError("HDL-574", f"{shown} is of a kind that is not known ({scheme}:)", hint)
-    bucket, _, path = found[3].strip("/").partition("/")
+    bucket, _, path = match[3].strip("/").partition("/")
     example = _EXAMPLES[known]
-    if found[2] != "//":
+    if match[2] != "//":
         raise HeddleError("HDL-574", f"{shown} has not two slashes behind its colon", f"write it as {example}")
     if ":" in bucket or (known != "abfss" and "@" in bucket):
         hint = "credentials come from the environment or the instance: AWS_…, AZURE_…, GOOGLE_…"
         raise HeddleError("HDL-575", f"the {known} URL of {_hidden(bucket)} has credentials in it", hint)
     if _BUCKET[known].fullmatch(bucket) is None:
-        where = ", wherever the account is (AZURE_STORAGE_ENDPOINT says that)" if known == "abfss" else ""
-        raise HeddleError("HDL-574", f"{shown} does not name a bucket", f"write it as {example}{where}")
+        account_note = ", wherever the account is (AZURE_STORAGE_ENDPOINT says that)" if known == "abfss" else ""
+        raise HeddleError("HDL-574", f"{shown} does not name a bucket", f"write it as {example}{account_note}")
     if "?" in path or "#" in path:
         raise HeddleError("HDL-574", f"{shown} has a ? or # in it", "regions and endpoints come from the environment")
     parts = [part for part in path.split("/") if part]
@@ -72,20 +74,20 @@ def _hidden(bucket: str) -> str:
 
 
 def lies_in(url: str, folder: str) -> bool:
-    """Whether a URL is another one or lies below it, both as :func:`normalised` has them."""
+    """Return whether a URL is another one or lies below it, both as :func:`normalised` returns them."""
     return ".." not in url.split("/") and (url == folder or url.startswith(f"{folder}/"))
 
 
 def split_places(text: str, separator: str = ":") -> tuple[str, ...]:
     """The folders and URLs of a list. The colons of a URL separate none, nor does that of credentials in it, so that
     :func:`normalised` sees them."""
-    found: list[str] = []
+    places: list[str] = []
     for part in text.split(separator):
-        before = found[-1] if found else ""
+        before = places[-1] if places else ""
         has_scheme = before.lower() in SCHEMES and part.startswith("//")
         bucket = before.partition("://")[2] if scheme_of(before) in SCHEMES else "/"
         if separator == ":" and (has_scheme or ("/" not in bucket and "@" in part.partition("/")[0])):
-            found[-1] = f"{before}:{part}"
+            places[-1] = f"{before}:{part}"
         else:
-            found.append(part)
-    return tuple(filter(None, found))
+            places.append(part)
+    return tuple(filter(None, places))

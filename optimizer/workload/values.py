@@ -1,4 +1,4 @@
-"""What a user registers: streams, queries and workloads, as frozen, validated values.
+"""Values that users register: streams, queries and workloads, frozen and validated.
 
 Time is integer microseconds UTC; every window is half-open ``[start, end)`` and *starts* on a multiple
 of its slide since the epoch (see :mod:`optimizer.windows.alignment`). Query text never goes further than
@@ -118,7 +118,7 @@ def source_columns(group_by: tuple[tuple[str, Type], ...], derived: tuple[tuple[
 
 # ------------------------------------------------------------------------------------------- queries
 def _later(default: Any) -> Any:
-    """A field that earlier versions did not have: left out of JSON, so of hashes, while it has its default."""
+    """A field that earlier versions lack: omitted from JSON, and so from hashes, while it has its default."""
     return field(default=default, metadata={"optional": True})
 
 
@@ -128,8 +128,11 @@ CALENDAR_UNITS = {"day": 86_400 * SECOND, "month": 2_629_746 * SECOND}
 
 @dataclass(frozen=True)
 class Calendar:
-    """What a window takes from a calendar: ``zone``, a name of the tz database, and ``range`` and ``slide``, each a
-    number of ``day`` or ``month``. ``slide`` None, of cumulative windows alone: a part of a day by the zone's clock."""
+    """Range and slide of a window in a calendar.
+
+    ``zone``: a name of the tz database. ``range``, ``slide``: each a number of ``day`` or ``month``. ``slide``
+    None, for cumulative windows only: a part of a day by the zone's clock.
+    """
 
     zone: str
     range: tuple[int, str]
@@ -146,18 +149,18 @@ class Calendar:
 class Window:
     """RANGE and SLIDE: windows ``[k*slide, k*slide + range)`` for every integer k.
 
-    In microseconds of event time, or in rows where ``per`` is not None: ``()`` counts the rows of the stream, column
-    names those of each key. ``ago`` (microseconds, time alone) shifts every window back: the answer of instant
+    In microseconds of event time, or in rows if ``per`` is not None: ``()`` counts the rows of the stream, column
+    names those of each key. ``ago`` (microseconds, time only) shifts every window back: the answer of instant
     ``k*slide + range`` is over ``[k*slide - ago, k*slide + range - ago)`` (Arasu & Widom's historical windows).
 
-    ``SLIDE AT MOST`` is a refresh *bound*: ``at_most`` microseconds, a multiple of the slide, which then is the step of
-    the stream. Every step has a window, but only those are answered that the schedule asks for
-    (:mod:`optimizer.schedule`), never further apart than the bound. A run says which by ``at``: the instants that are
-    to be answered, ascending; None: all.
+    ``SLIDE AT MOST`` is a refresh *bound*: ``at_most`` microseconds, a multiple of the slide, which then is the
+    step of the stream. Every step has a window, but only those in the schedule are answered
+    (:mod:`optimizer.schedule`), never further apart than the bound. ``at`` has the instants that a run answers,
+    ascending; None: all.
 
-    ``cumulative``: CUMULATE and STEP: the answer of instant ``k*slide`` is over the time since the last multiple of the
-    range that is before it. ``calendar``: range and slide are those of a calendar, and here their average lengths.
-    Which instants such windows have, and where they start, :mod:`optimizer.windows.alignment` says.
+    ``cumulative``: CUMULATE and STEP: the answer of instant ``k*slide`` is over the time since the last multiple of
+    the range that is before it. ``calendar``: range and slide are those of a calendar, and here their average
+    lengths. :mod:`optimizer.windows.alignment` defines the instants and starts of such windows.
     """
 
     range: int
@@ -201,17 +204,17 @@ class Window:
 
     @property
     def kind(self) -> WindowKind:
-        """What its range and slide are of. Windows of event sequences are of time."""
+        """Kind of its range and slide. Windows of event sequences are of time."""
         return ROWS if self.is_rows else TIME
 
     @property
     def reach(self) -> int:
-        """How far back from its instant a window starts; of a calendar's, at most."""
+        """Distance back from its instant to the start of a window; for a calendar, the longest."""
         return self.range + self.ago if self.calendar is None else self.calendar.longest
 
     @property
     def average(self) -> int:
-        """How long its windows are on average."""
+        """Average length of its windows."""
         return (self.range + self.slide) // 2 if self.cumulative else self.range
 
     @property
@@ -249,10 +252,10 @@ class Pattern:
 class Output:
     """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``.
 
-    ``by``: what orders the values, for ``min_by``, ``max_by``, ``first`` and ``last`` (those two: the time column).
-    ``parameter``: the fraction of a percentile, the k of ``top_k``, the size of a sketch; ``parameters``: the fractions
-    of several percentiles. ``error``: the error that the query permits, so
-    that a sketch may answer; None asks for the exact answer. ``event``: of a query of event sequences, the type whose
+    ``by``: the expression that orders the values, for ``min_by``, ``max_by``, ``first`` and ``last`` (the last two:
+    the time column). ``parameter``: the fraction of a percentile, the k of ``top_k``, the size of a sketch;
+    ``parameters``: the fractions of several percentiles. ``error``: the error that the query permits, so that a
+    sketch may answer; None requires the exact answer. ``event``: in a query of event sequences, the type whose
     events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
 
     A *derived* output (``sum(x) / count(*)``, function :data:`DERIVED`) is an ``expression`` over plain ones, its
@@ -292,9 +295,10 @@ DERIVED = "expression"
 
 @dataclass(frozen=True)
 class Condition:
-    """One threshold of a HAVING: the answers where ``output`` ``comparison`` ``value``; comparison < <= > >= = !=.
+    """One threshold of a HAVING: the answers with ``output`` ``comparison`` ``value``; comparison < <= > >= = !=.
 
-    ``output`` need not be among the query's outputs. ``value`` is a literal of the same kind (number, text, moment).
+    ``output`` need not be among the query's outputs. ``value`` is a literal of the same kind (number, text,
+    moment).
     """
 
     output: Output
@@ -304,7 +308,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Order:
-    """What answers are put in order by. An ``output`` without a name, which need not be among the query's outputs."""
+    """One sort key of the answers. An ``output`` without a name, which need not be among the query's outputs."""
 
     output: Output
     descending: bool
@@ -322,7 +326,7 @@ class Top:
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """A Delta table of its own that a query asks for: its folder, and whether it has a change data feed."""
+    """A separate Delta table that a query asks for: its folder, and whether it has a change data feed."""
 
     name: str
     has_changes: bool = _later(False)
@@ -332,12 +336,12 @@ class AnswerTable:
 class ACQ:
     """An aggregate continuous query over one stream.
 
-    ``group_by`` holds column names with their types; ``select`` the names under which the group columns
-    are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
-    satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
-    sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
-    that it answers. ``table``: where its answers are besides. ``asset``: its new answers are announced to Airflow as an
-    asset of its own. ``top``: of the answers of a window that satisfy ``having``, only the first exist. ``derived``:
+    ``group_by`` has column names with their types; ``select`` the names under which the group columns are returned,
+    in the same order (a group column that is not selected is returned all the same). Only answers that satisfy
+    every condition of ``having`` exist. With a ``pattern``, the query aggregates not the events but the sequences
+    of them that match it, each entirely inside the window. ``until``: the last instant (microseconds) that it
+    answers. ``table``: an additional table of its answers. ``asset``: its new answers are announced to Airflow as a
+    separate asset. ``top``: of the answers of a window that satisfy ``having``, only the first exist. ``derived``:
     the group columns that are expressions, by their names in ``group_by``, which are what
     :func:`optimizer.workload.notation.written` writes of them.
     """
@@ -384,7 +388,7 @@ class ACQ:
 
     @property
     def compared(self) -> tuple[Output, ...]:
-        """What decides which answers exist: what the conditions compare, then what the order goes by."""
+        """Outputs that decide which answers exist: those of the conditions, then those of the order."""
         orders = () if self.top is None else self.top.orders
         return (*(condition.output for condition in self.having), *(order.output for order in orders))
 
@@ -395,11 +399,11 @@ class ACQ:
 
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
-        found = source_columns(self.group_by, self.derived) | set(columns_of(self.filter)) | set(self.window.per or ())
-        found |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
+        names = source_columns(self.group_by, self.derived) | set(columns_of(self.filter)) | set(self.window.per or ())
+        names |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
         for output in self.computed:
-            found |= set(output.columns())
-        return sorted(found)
+            names |= set(output.columns())
+        return sorted(names)
 
     def deciding_columns(self, stream: Stream) -> list[str]:
         """Columns of its stream whose values decide its answers, without the time column unless all do."""
@@ -423,10 +427,16 @@ class ACQ:
 
 @dataclass(frozen=True)
 class Origin:
-    """What Spark reads of which Heddle reads a copy: ``format`` as Spark calls it (``table``: one of a catalogue);
-    ``path`` a file or folder (absolute), or JDBC's URL; ``table`` of a catalogue or database. ``options`` of Spark's
-    reader, sorted. Of what is no file: ``watermark``, a column whose values grow as rows come in. ``since``
-    (microseconds): earlier events are not read. ``copies``: the folder in which its copy lies."""
+    """Source that Spark reads; Heddle reads a copy of it.
+
+    - ``format``: as Spark calls it (``table``: a table of a catalogue).
+    - ``path``: a file or folder (absolute), or JDBC's URL.
+    - ``table``: of a catalogue or database.
+    - ``options``: of Spark's reader, sorted.
+    - ``watermark``: for sources without files, a column whose values grow as rows come in.
+    - ``since``: (microseconds) earlier events are not read.
+    - ``copies``: the folder in which its copy lies.
+    """
 
     format: str
     path: str = ""
@@ -438,20 +448,22 @@ class Origin:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Name in messages."""
         return " ".join(filter(None, (self.format, self.table or self.path)))
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a stream's events are: ``format`` csv, parquet or delta; ``path`` a file or folder (absolute); ``origin``:
-    what the events at the path are a copy of, None: of nothing.
+    """Place and form of a stream's events.
 
-    How they are written: ``time_unit``: what a time column of integers counts since 1970, a key of
-    :data:`optimizer.workload.streams.TIME_UNITS`. Of CSV alone: the ``delimiter``; whether the first line is a
-    ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null``
-    beside the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. ``reader``: who was asked to read them,
-    one of :data:`optimizer.workload.streams.READERS`.
+    ``format``: csv, parquet or delta; ``path``: a file or folder (absolute); ``origin``: the source that the events
+    at the path are a copy of, None: they are no copy.
+
+    ``time_unit``: the unit of a time column of integers, counted since 1970, a key of
+    :data:`optimizer.workload.streams.TIME_UNITS`. For CSV only: the ``delimiter``; whether the first line is a
+    ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null`` in
+    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. ``reader``: the requested
+    reader, one of :data:`optimizer.workload.streams.READERS`.
     """
 
     format: str
@@ -467,13 +479,13 @@ class Source:
 
     @property
     def options(self) -> str:
-        """How the events are written, where it is not as by default: as JSON."""
-        told = {
+        """Non-default options for how the events are written, as JSON."""
+        settings = {
             key: value
             for key, value in to_json(self).items()
             if key not in ("is", "format", "path", "reader", "origin")
         }
-        return json.dumps(told, sort_keys=True) if told else ""
+        return json.dumps(settings, sort_keys=True) if settings else ""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""What each kind of window is: of time, of rows, of event sequences.
+"""Kinds of windows: of time, of rows, of event sequences.
 
-A query has one kind (:attr:`optimizer.workload.values.ACQ.kind`), so has a tree and a synopsis. Everybody asks the kind
-for a property and compares no kinds. What has to be done differently stands in tables by kind, each with an entry for
+A query has one kind (:attr:`optimizer.workload.values.ACQ.kind`), so has a tree and a synopsis. Code reads
+properties of the kind and compares no kinds. Behaviour that differs is in tables by kind, each with an entry for
 every kind below:
 
-- :data:`optimizer.synopses.synopsis.SYNOPSES_BY_KIND`: which synopses answer the queries of a tree;
-- :data:`optimizer.synopses.derivation.DERIVED_BY_KIND`: what stored rows give to another synopsis;
+- :data:`optimizer.synopses.synopsis.SYNOPSES_BY_KIND`: the synopses that answer the queries of a tree;
+- :data:`optimizer.synopses.derivation.DERIVED_BY_KIND`: derivations of another synopsis from stored rows;
 - :data:`spark_jobs.windows.kinds.EXECUTIONS`: how a run lifts, derives and answers, and how answers are looked up;
 - :data:`spark_jobs.audit.checks.kinds.AUDITS`, :data:`spark_jobs.audit.unshared.windows.UNSHARED` and
   :data:`spark_jobs.audit.unshared.duckdb_windows.RECOMPUTED`: how answers are judged, apart from the above.
@@ -21,20 +21,21 @@ class WindowKind:
     """One kind of window.
 
     - ``name``: in the labels of audits; ``words``: what the windows are of, in messages;
-    - ``counts_rows``: range and slide are numbers of rows, not microseconds. Rows are numbered before they are lifted,
-      and an answer is known by its ``position``, the number of its first row;
-    - ``has_instants``: when windows end follows from the query alone, so which events they hold, too. Without that,
+    - ``counts_rows``: range and slide are numbers of rows, not microseconds. Rows are numbered before they are
+      lifted, and an answer is identified by its ``position``, the number of its first row;
+    - ``has_instants``: the ends of windows, and so their events, follow from the query only. Without that,
       a query has no lifetime, is due in every interval, and is not looked up on demand;
     - ``matches_patterns``: its queries have a pattern, and aggregate the sequences of events that match it;
-    - ``reads_from_first``: every event from the first of the stream on decides an answer, not only those of the window;
+    - ``reads_from_first``: every event from the first of the stream on decides an answer, not only those of the
+      window;
     - ``reads_every_column``: all columns of the stream decide an answer, as they order events of equal times;
-    - ``has_fragments``: a partial row is of the time between two edges of windows, so that a run can answer any piece
-      of time from the rows of that piece. Else partial rows are of days;
-    - ``begins_at_midnight``: a partial row has a whole day, also where the first window begins within it;
-    - ``shares_synopses``: queries of different filters and group-bys share a synopsis where that is cheaper, and pay
+    - ``has_fragments``: a partial row is of the time between two edges of windows, so that a run can answer any
+      piece of time from the rows of that piece. Else partial rows are of days;
+    - ``begins_at_midnight``: a partial row has a complete day, also if the first window begins within it;
+    - ``shares_synopses``: queries of different filters and group-bys share a synopsis if that is cheaper, and pay
       for their own synopsis only;
-    - ``is_predicted``: the cost model knows what a run of it costs;
-    - ``reads_expressions``: GROUP BY takes expressions, and columns may stand in nested ones; ``ranks_groups``:
+    - ``is_predicted``: the cost model predicts the cost of a run of it;
+    - ``reads_expressions``: GROUP BY takes expressions, and columns may be in nested ones; ``ranks_groups``:
       ORDER BY … LIMIT keeps the first groups of a window.
     """
 
