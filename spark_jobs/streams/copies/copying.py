@@ -1,9 +1,10 @@
-"""Brings copies up to date: Spark reads what has come, and one commit adds it and removes what is gone.
+"""Bring copies up to date: Spark reads new rows, and one commit adds them and removes those that are gone.
 
-A copy is a Delta table with the stream's columns and :data:`PIECE`, by which it is partitioned: of which piece of the
-origin (:mod:`spark_jobs.streams.copies.origins`) a row is. Runs read it as they read any Delta table: what came late,
-what is gone, what is refused and what comes twice is told by its log. Tasks write its files; a commit names them, on
-exactly the version that was looked at, so that two runs at once copy nothing twice.
+A copy is a Delta table with the stream's columns and :data:`PIECE`, by which it is partitioned: the piece of the
+origin (:mod:`spark_jobs.streams.copies.origins`) that a row belongs to. Runs read it like any Delta table: its
+log shows
+late, removed, refused and repeated rows. Tasks write its files. A commit names them, on exactly the version that was
+read, so that two runs at once copy nothing twice.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PIECE = "__piece"
-"""The column that says of which piece of the origin a row is."""
+"""The column with the piece of the origin that a row belongs to."""
 
 FILE_ROWS = 1_000_000
 """Rows of a file at most, about."""
@@ -55,14 +56,16 @@ ROW_GROUP = 1 << 17
 """Rows of a row group."""
 
 TRIES = 5
-"""Of a commit that another run came before."""
+"""Number of times that a commit is tried if other runs commit first."""
 
 _OUTCOME = "piece string, path string, size bigint, rows bigint"
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied: of the ``stream``, so many ``pieces`` that came with so many ``rows``, and those ``gone``."""
+    """Result of copying a ``stream``: the numbers of new ``pieces`` and of their ``rows``, and of pieces that are
+    ``gone``.
+    """
 
     stream: str
     pieces: int
@@ -70,12 +73,12 @@ class Copied:
     gone: int
 
     def to_json(self) -> dict[str, Any]:
-        """As programs read it."""
+        """The fields as JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
-        told = f"{self.stream}: copied {count(self.rows, 'row')} of {count(self.pieces, 'new piece')}"
-        return f"{told}, {self.gone:,} gone" if self.gone else told
+        message = f"{self.stream}: copied {count(self.rows, 'row')} of {count(self.pieces, 'new piece')}"
+        return f"{message}, {self.gone:,} gone" if self.gone else message
 
 
 def bring_up_to_date(
@@ -84,8 +87,9 @@ def bring_up_to_date(
     """Bring the copy of a stream's origin up to date; None if it has no origin.
 
     ``clock``: microseconds. Raises what :func:`spark_jobs.streams.copies.origins.changes_since` raises, HDL-404 for a
-    value that is not of its declared type (nothing of this time is copied then), HDL-510 if other runs kept coming
-    before, HDL-542 if nothing can be written.
+    value that is not of its declared type (nothing is copied then), HDL-510 if other runs keep committing first,
+    HDL-542
+    if nothing can be written.
     """
     if stream.source.origin is None:
         return None
@@ -110,14 +114,14 @@ def sweep(stream: Stream, retention: int, dry_run: bool = False) -> int:
         warehouse.check_lease(token)
         try:
             hours = retention // (3600 * 1_000_000)
-            gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+            removed = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
             if not dry_run:
                 table = warehouse.table(place.name)
                 table.create_checkpoint()
                 table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             raise unwritable(place, error) from error
-        return len(gone)
+        return len(removed)
 
 
 def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[[str], None]) -> Copied:
@@ -148,11 +152,11 @@ def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[
 
 def _known(table: DeltaTable) -> dict[str, list[tuple[str, int, int]]]:
     """The files of each piece: path, bytes, rows."""
-    found: dict[str, list[tuple[str, int, int]]] = {}
+    files: dict[str, list[tuple[str, int, int]]] = {}
     for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        of_piece = found.setdefault(row[f"partition.{PIECE}"], [])
+        of_piece = files.setdefault(row[f"partition.{PIECE}"], [])
         of_piece.append((row["path"], row["size_bytes"], row["num_records"]))
-    return found
+    return files
 
 
 def _schema(stream: Stream, change: Change) -> pa.Schema:
@@ -162,9 +166,9 @@ def _schema(stream: Stream, change: Change) -> pa.Schema:
     fields: dict[str, pa.Field] = {}
     for reading in change.came:
         types = {field.name.lower(): field.dataType for field in reading.frame.schema.fields}
-        said = {name for path in reading.pieces for name in said_by_folders(stream, path)}
+        folder_columns = {name for path in reading.pieces for name in said_by_folders(stream, path)}
         for name, type_ in stream.schema:
-            if name.lower() in types or name in said:
+            if name.lower() in types or name in folder_columns:
                 fields[name] = pa.field(name, arrow_type(type_))
         for name, _ in stream.nested:
             if name.lower() in types:
@@ -209,9 +213,9 @@ def _task(
         def flush() -> Iterator[pa.RecordBatch]:
             if rows:
                 path, size = _write(place, rows, rows[0].schema)
-                told = {"piece": [piece], "path": [path], "size": [size], "rows": [sum(map(len, rows))]}
+                written_files = {"piece": [piece], "path": [path], "size": [size], "rows": [sum(map(len, rows))]}
                 rows.clear()
-                yield pa.RecordBatch.from_pydict(told)
+                yield pa.RecordBatch.from_pydict(written_files)
 
         for batch in batches:
             for path, part in _by_path(batch):
@@ -229,7 +233,7 @@ def _task(
 
 
 def _with_folders(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a file with what its folders say, which is also read where a column is of another type than text."""
+    """Add the columns that the folders of a file define to its rows, converted to their declared types."""
     for name, text in said_by_folders(stream, path).items():
         declared = arrow_type(dict(stream.schema)[name])
         try:
@@ -278,7 +282,7 @@ def _commit(
     files: Sequence[tuple[str, str, int, int]],
     gone: Mapping[str, Sequence[tuple[str, int, int]]],
 ) -> None:
-    """Add files to a copy and remove those of pieces that are gone, as the version after the one that was looked at."""
+    """Add files to a copy and remove those of pieces that are gone, as the version after the one that was read."""
     columns = schema.append(pa.field(PIECE, pa.string()))
     warehouse.place.make_folder()
     with warehouse.lease() as token:
@@ -289,8 +293,8 @@ def _commit(
                 # as for a warehouse: of a store that lets two writers win, commits would be lost
                 check_conditional(warehouse.place)
             table = DeltaTable.create(log_place(warehouse.path(name)), schema=columns, partition_by=[PIECE])
-        held = {field.name for field in table.schema().fields}
-        new = [field for field in columns if field.name not in held]
+        present = {field.name for field in table.schema().fields}
+        new = [field for field in columns if field.name not in present]
         if new:
             with warehouse.exactly(name, table) as properties:
                 table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields, commit_properties=properties)
@@ -303,7 +307,7 @@ def _commit(
             actions += [RemoveAction(path, True, now_millis(), size, {PIECE: piece}) for path, size, _ in removed]
         warehouse.check_lease(token)
         with warehouse.exactly(name, table) as properties:
-            made = pa.schema(table.schema().to_arrow())
+            current_schema = pa.schema(table.schema().to_arrow())
             table.create_write_transaction(
-                actions, "append", Schema.from_arrow(made), [PIECE], commit_properties=properties
+                actions, "append", Schema.from_arrow(current_schema), [PIECE], commit_properties=properties
             )

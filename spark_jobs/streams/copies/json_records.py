@@ -60,9 +60,9 @@ def records_task(stream: Stream, real_path: Callable[[str], str]) -> Any:
         for batch in batches:
             texts, paths = list[str](), list[str]()
             for line, path in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                found = list(records_of(stream.name, declared, real_path(path), line or ""))
-                texts += found
-                paths += [path] * len(found)
+                records = list(records_of(stream.name, declared, real_path(path), line or ""))
+                texts += records
+                paths += [path] * len(records)
             columns = [pa.array(texts, pa.string()), pa.array(paths, pa.string())]
             yield pa.RecordBatch.from_arrays(columns, names=["record", batch.schema.names[1]])
 
@@ -70,9 +70,10 @@ def records_task(stream: Stream, real_path: Callable[[str], str]) -> Any:
 
 
 def records_of(stream: str, declared: Mapping[str, Type | Nested], path: str, line: str) -> Iterator[str]:
-    """The records of a line, or of a whole file, each as a JSON object with the keys that are declared.
+    """Yield the records of a line, or of a file, each as a JSON object with the keys that are declared.
 
-    Raises HDL-404 for a value that does not fit, HDL-433 for what is no record, HDL-456 for keys that differ by case.
+    Raises HDL-404 for a value that does not fit, HDL-433 for text that is no record, HDL-456 for keys that differ
+    by case.
     """
     line = line.removeprefix("\ufeff")
     at = _end_of_space(line, 0)
@@ -94,12 +95,12 @@ def records_of(stream: str, declared: Mapping[str, Type | Nested], path: str, li
 
 
 def _end_of_space(line: str, at: int) -> int:
-    found = _SPACE.match(line, at)
-    return at if found is None else found.end()
+    match = _SPACE.match(line, at)
+    return at if match is None else match.end()
 
 
 def _is_alone(text: str) -> bool:
-    """Whether a text that is no JSON is one object and nothing behind it, with texts in single quotes."""
+    """Return whether a text that is no JSON is exactly one object, with texts in single quotes."""
     depth, ends = 0, 0
     for token in _TOKEN.finditer(text):
         if ends or token[0] in ('"', "'"):
@@ -135,7 +136,7 @@ class _Ambiguous(ValueError):
 
 def _fields(record: dict[str, Any], declared: Mapping[str, Type | Nested], place: str) -> dict[str, Any]:
     """An object with the keys that are declared: itself if it has them already, and so have those in it."""
-    found, by_case = record, dict[str, list[str]]()
+    fields, by_case = record, dict[str, list[str]]()
     for name, kind in declared.items():
         key = name
         if name not in record:
@@ -151,11 +152,11 @@ def _fields(record: dict[str, Any], declared: Mapping[str, Type | Nested], place
         value = record[key]
         fitted = value if value is None else _fitted(value, kind, f"{place}{name}")
         if fitted is not value or key != name:
-            if found is record:
-                found = dict(record)
-            found.pop(key)
-            found[name] = fitted
-    return found
+            if fields is record:
+                fields = dict(record)
+            fields.pop(key)
+            fields[name] = fitted
+    return fields
 
 
 def _fitted(value: Any, kind: Type | Nested, place: str) -> Any:

@@ -1,8 +1,8 @@
-"""What Spark reads of an origin: its columns, and the pieces in which its rows come and go.
+"""Read origins with Spark: their columns, and the pieces in which their rows come and go.
 
-A *piece* is what is copied, known and gone as a whole: a file of a folder or of a table; of what has no files (JDBC,
-views, other connectors) the rows whose watermark, or else event time, lies in a span. What a piece is called changes
-whenever its rows may have: so a copy is brought up to date by the names of pieces alone.
+A *piece* is the unit of copying and removing: a file of a folder or of a table; for sources without files (JDBC,
+views, other connectors) the rows whose watermark, or else event time, lies in a span. The name of a piece changes
+whenever its rows may have changed, so a copy is brought up to date by comparing names.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 PATH = "__path"
-"""The column of a frame that says of which file a row is."""
+"""The column of a frame with the path of a row's file."""
 
 COUNTED_AGAIN = 3
-"""Of the newest spans that were copied: so many are counted again, as rows may have become visible since."""
+"""Number of the newest copied spans that are counted again, because rows may have become visible since."""
 
 FILES = ("orc", "json", "avro", "parquet")
 """Formats of files in a folder."""
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What a folder is called that says null."""
+"""Name of a folder that stands for null."""
 
 _ESCAPED = re.compile(r"([\\*?\[\]{},^])")
 
@@ -64,18 +64,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Change:
-    """What has changed of an origin since it was copied: the pieces that ``came``, and those that are ``gone``."""
+    """Changes of an origin since it was copied: the pieces that ``came``, and those that are ``gone``."""
 
     came: tuple[Reading, ...]
     gone: tuple[str, ...]
 
 
 def changes_since(spark: SparkSession, stream: Stream, known: Mapping[str, int], clock: int) -> Change:
-    """What is to be done so that a copy of the pieces that are ``known``, with so many rows each, is one of the
-    stream's origin as of now.
+    """Changes that turn a copy of the ``known`` pieces, with their numbers of rows, into a copy of the stream's
+    origin as of
+    now.
 
-    ``clock`` (microseconds): rows of later times than it, less the stream's lateness, may still be coming.
-    Raises HDL-401 (there is nothing), HDL-433 (Spark cannot read it), HDL-458 (it lies where no stream is read from).
+    ``clock`` (microseconds): rows later than it, less the stream's lateness, may still be arriving.
+    Raises HDL-401 (there is nothing), HDL-433 (Spark cannot read it), HDL-458 (its place is not allowed for streams).
     """
     origin = _origin(stream)
     with failures(stream):
@@ -90,8 +91,8 @@ def changes_since(spark: SparkSession, stream: Stream, known: Mapping[str, int],
             pieces = listed
             new = {path: piece for path, piece in pieces.items() if piece not in known}
             came = (Reading(_since(stream, _with_paths(frame, list(new))), new),) if new else ()
-        here = set(pieces.values())
-        return Change(came, tuple(piece for piece in known if piece not in here))
+        current_pieces = set(pieces.values())
+        return Change(came, tuple(piece for piece in known if piece not in current_pieces))
 
 
 def origin_columns(spark: SparkSession, stream: Stream) -> T.StructType:
@@ -101,10 +102,10 @@ def origin_columns(spark: SparkSession, stream: Stream) -> T.StructType:
         if origin.format not in FILES:
             return _relation(spark, stream, origin)[0].schema
         paths = list(_listed(stream, origin))
-        found = _reader(spark, origin).format(origin.format).load(list(map(_spark_path, paths))).schema
-        said = dict.fromkeys(name for path in paths for name in in_folders(_below(origin, path)))
-        others = [field for field in found.fields if field.name.lower() not in said]
-        return T.StructType([*others, *(T.StructField(name, T.StringType()) for name in said)])
+        schema = _reader(spark, origin).format(origin.format).load(list(map(_spark_path, paths))).schema
+        folder_columns = dict.fromkeys(name for path in paths for name in in_folders(_below(origin, path)))
+        file_fields = [field for field in schema.fields if field.name.lower() not in folder_columns]
+        return T.StructType([*file_fields, *(T.StructField(name, T.StringType()) for name in folder_columns)])
 
 
 def location_of(spark: SparkSession, stream: Stream) -> tuple[str, str] | None:
@@ -113,9 +114,9 @@ def location_of(spark: SparkSession, stream: Stream) -> tuple[str, str] | None:
     Raises HDL-401 if there is no such table.
     """
     with failures(stream):
-        told = _described(spark, _origin(stream))
-    has_partitions = "# Partition Information" in told or "# Partitioning" in told
-    format, place = told.get("Provider", "").lower(), path_from_spark(told.get("Location", ""))
+        description = _described(spark, _origin(stream))
+    has_partitions = "# Partition Information" in description or "# Partitioning" in description
+    format, place = description.get("Provider", "").lower(), path_from_spark(description.get("Location", ""))
     is_read = format == "delta" or (format == "parquet" and not has_partitions)
     return (format, place) if is_read and place is not None else None
 
@@ -127,7 +128,7 @@ def _origin(stream: Stream) -> Origin:
 
 @contextmanager
 def failures(stream: Stream) -> Iterator[None]:
-    """What Spark says when it cannot read an origin, as a coded error of the stream."""
+    """Turn errors of Spark about an origin into coded errors of the stream."""
     origin = _origin(stream)
     try:
         yield
@@ -138,14 +139,16 @@ def failures(stream: Stream) -> Iterator[None]:
             raise
         java = getattr(error, "java_exception", None)
         text = str(error) if java is None else str(java.toString())
-        told = printable(redacted(" ".join(text.split("JVM stacktrace")[0].split())), 400)
+        reason = printable(redacted(" ".join(text.split("JVM stacktrace")[0].split())), 400)
         if re.search("TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND|SCHEMA_NOT_FOUND|DELTA_TABLE_NOT_FOUND", text):
             hint = "check its name; SPARK_CONF_DIR says where Spark's configuration of catalogues is"
             raise HeddleError("HDL-401", f"stream {stream.name}: there is no {origin.name}", hint) from error
         if "HeddleError: " in str(error):
             raise coded_error(error) from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
-        raise HeddleError("HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {told}", hint) from error
+        raise HeddleError(
+            "HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {reason}", hint
+        ) from error
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -181,15 +184,14 @@ def _below(origin: Origin, path: str) -> str:
 
 
 def said_by_folders(stream: Stream, path: str) -> dict[str, str | None]:
-    """Those columns of a stream of files in a folder that the folders of a file say, as it declares them, with their
-    values as texts."""
+    """Columns of a stream that the folders of a file define, under their declared names, with their values as texts."""
     origin = _origin(stream)
-    said = in_folders(_below(origin, path)) if origin.format in FILES else {}
-    return {name: said[name.lower()] for name, _ in stream.schema if name.lower() in said}
+    folder_values = in_folders(_below(origin, path)) if origin.format in FILES else {}
+    return {name: folder_values[name.lower()] for name, _ in stream.schema if name.lower() in folder_values}
 
 
 def _piece(path: str) -> str:
-    """What a file is called as a piece."""
+    """The name of a file as a piece."""
     place = Place.of(path)
     if place.is_local:
         status = place.local().stat()
@@ -210,13 +212,13 @@ def _reader(spark: SparkSession, origin: Origin) -> Any:
 
 
 def _value(text: str) -> str:
-    """An option's value, of the environment where it says so. Raises HDL-434 if that has none."""
-    named = ENVIRONMENT.fullmatch(text)
-    if named is None:
+    """An option's value, read from the environment where it refers to it. Raises HDL-434 if the variable is not set."""
+    match = ENVIRONMENT.fullmatch(text)
+    if match is None:
         return text
-    value = os.environ.get(named[1])
+    value = os.environ.get(match[1])
     if value is None:
-        raise HeddleError("HDL-434", f"an option of a source is {text}, which is not set", f"set {named[1]}")
+        raise HeddleError("HDL-434", f"an option of a source is {text}, which is not set", f"set {match[1]}")
     keep_secret({"password": value})
     return value
 
@@ -267,24 +269,24 @@ def _misfit(stream: Stream, records: DataFrame, options: Mapping[str, str]) -> H
         if type_.name not in ("timestamp", "date") or "'" in name:
             continue
         text = F.get_json_object("record", f"$['{name}']")
-        found = rows.where(text.isNotNull() & F.col("typed")[name].isNull()).select(text, PATH).first()
-        if found is not None:
+        misfit = rows.where(text.isNotNull() & F.col("typed")[name].isNull()).select(text, PATH).first()
+        if misfit is not None:
             message = (
-                f"stream {stream.name}: column {name} of {path_from_spark(found[1]) or found[1]} does not fit its "
+                f"stream {stream.name}: column {name} of {path_from_spark(misfit[1]) or misfit[1]} does not fit its "
             )
-            message += f"declared type {type_}: {printable(str(found[0]), 80)!r}"
+            message += f"declared type {type_}: {printable(str(misfit[0]), 80)!r}"
             return HeddleError("HDL-404", message, "correct `schema` in streams.yaml, or the record")
     return None
 
 
 def in_folders(path: str) -> dict[str, str | None]:
-    """The columns that the folders of a file say (``day=2026-01-01``), in lower case, with their values as texts."""
-    found: dict[str, str | None] = {}
+    """Columns that the folders of a file define (``day=2026-01-01``), in lower case, with their values as texts."""
+    values: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
         name, is_one, value = part.partition("=")
         if is_one and name:
-            found[unquote(name).lower()] = None if value == NO_VALUE else unquote(value)
-    return found
+            values[unquote(name).lower()] = None if value == NO_VALUE else unquote(value)
+    return values
 
 
 def _spark_path(path: str, escaped: bool = True) -> str:
@@ -297,11 +299,11 @@ def path_from_spark(path: str) -> str | None:
     """The path or URL that one of Spark's is; None if Heddle does not know its kind."""
     if path.startswith("file:"):
         return "/" + unquote(path.removeprefix("file:")).lstrip("/")
-    scheme, found, rest = path.partition("://")
-    if not found:
+    scheme, separator, path_in_store = path.partition("://")
+    if not separator:
         return unquote(path) if path.startswith("/") else None
     with suppress(HeddleError):
-        return normalised(f"{scheme}://{unquote(rest)}")
+        return normalised(f"{scheme}://{unquote(path_in_store)}")
     return None
 
 
@@ -334,9 +336,11 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
 
 
 def _delta_place(spark: SparkSession, origin: Origin) -> str | None:
-    """Where a table of the catalogue lies, if it is one of Delta at a place that is known here."""
-    told = _described(spark, origin)
-    return path_from_spark(told.get("Location", "")) if told.get("Provider", "").lower() == "delta" else None
+    """Place of a table of the catalogue, if it is a Delta table at a place that Heddle knows."""
+    description = _described(spark, origin)
+    return (
+        path_from_spark(description.get("Location", "")) if description.get("Provider", "").lower() == "delta" else None
+    )
 
 
 def _described(spark: SparkSession, origin: Origin) -> dict[str, str]:
@@ -382,16 +386,18 @@ def _since(stream: Stream, frame: DataFrame) -> DataFrame:
 
 # ------------------------------------------------------------------------------------------- spans
 def _spans_changed(stream: Stream, origin: Origin, frame: DataFrame, known: Mapping[str, int], clock: int) -> Change:
-    """What came after the last span, and those of the newest spans that have another number of rows by now."""
+    """Rows after the last span, and those of the newest spans whose number of rows has changed."""
     name = origin.watermark or stream.time
     number = _number(frame, stream, name)
-    spans = sorted(((told["after"], told["to"], piece) for piece in known for told in [json.loads(piece)]), key=_last)
-    gone, came = list[str](), list[Reading]()
+    spans = sorted(
+        ((bounds["after"], bounds["to"], piece) for piece in known for bounds in [json.loads(piece)]), key=_last
+    )
+    outdated, came = list[str](), list[Reading]()
     for after, to, piece in spans[-COUNTED_AGAIN:]:
         rows = _since(stream, frame.where(_between(frame, name, after, to)))
         count = rows.count()
         if count != known[piece]:
-            gone.append(piece)
+            outdated.append(piece)
             came.append(Reading(rows, {"": json.dumps({"after": after, "to": to, "rows": count})}))
     last = spans[-1][1] if spans else None
     most = frame.agg(F.max(number)).collect()[0][0]
@@ -401,7 +407,7 @@ def _spans_changed(stream: Stream, origin: Origin, frame: DataFrame, known: Mapp
     if most is not None and (last is None or most > last):
         rows = _since(stream, frame.where(_between(frame, name, last, int(most))))
         came.append(Reading(rows, {"": json.dumps({"after": last, "to": int(most)})}))
-    return Change(tuple(came), tuple(gone))
+    return Change(tuple(came), tuple(outdated))
 
 
 def _last(span: tuple[int | None, int, str]) -> int:
@@ -410,8 +416,8 @@ def _last(span: tuple[int | None, int, str]) -> int:
 
 def _between(frame: DataFrame, name: str, after: int | None, to: int) -> Column:
     column = _column(frame, name)
-    found = column <= _literal(frame, name, to)
-    return found if after is None else found & (column > _literal(frame, name, after))
+    is_below = column <= _literal(frame, name, to)
+    return is_below if after is None else is_below & (column > _literal(frame, name, after))
 
 
 def _column(frame: DataFrame, name: str) -> Column:
@@ -419,15 +425,17 @@ def _column(frame: DataFrame, name: str) -> Column:
 
 
 def _field(frame: DataFrame, name: str) -> T.StructField:
-    found = [field for field in frame.schema.fields if field.name.lower() == name.lower()]
-    if not found:
+    matches = [field for field in frame.schema.fields if field.name.lower() == name.lower()]
+    if not matches:
         hint = f"it has {', '.join(frame.columns[:16])}"
         raise HeddleError("HDL-403", f"there is no column {name} in what Spark reads", hint)
-    return found[0]
+    return matches[0]
 
 
 def _moment(frame: DataFrame, stream: Stream, name: str, instant: int) -> int | None:
-    """An instant (microseconds) as :func:`_number` counts a column, rounded down; None if it tells no moments."""
+    """An instant (microseconds) as :func:`_number` counts a column, rounded down; None if the column contains no
+    instants.
+    """
     type_ = _field(frame, name).dataType
     if isinstance(type_, (T.TimestampType, T.TimestampNTZType)):
         return instant
@@ -450,7 +458,7 @@ def _number(frame: DataFrame, stream: Stream, name: str) -> Column:
 
 
 def _literal(frame: DataFrame, name: str, number: int) -> Column:
-    """What :func:`_number` counts, as a value of the column."""
+    """A number of :func:`_number`, as a value of the column."""
     type_ = _field(frame, name).dataType
     is_timestamp = isinstance(type_, (T.TimestampType, T.TimestampNTZType))
     return (F.timestamp_micros(F.lit(number)) if is_timestamp else F.lit(number)).cast(type_)

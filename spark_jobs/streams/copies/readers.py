@@ -1,4 +1,4 @@
-"""Who reads a stream: Heddle itself, or Spark into a copy that Heddle reads."""
+"""Choose the reader of a stream: Heddle itself, or Spark into a copy that Heddle reads."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 StrPath = str | Path
 
 Report = Callable[[str], None]
-"""Is told what goes on."""
+"""Receives progress messages."""
 
 
 def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], list[Diagnostic]]:
-    """The names that a file of streams declares, those streams that are right, as they are read and with all their
-    columns, and what is to be told."""
-    declared, found = load_streams(path, settings().source_roots, settings().copies)
-    diagnostics, known = list(found), dict[str, Stream]()
+    """Names that a file of streams declares, the valid streams with their readers and all columns, and the
+    diagnostics.
+    """
+    declared, findings = load_streams(path, settings().source_roots, settings().copies)
+    diagnostics, known = list(findings), dict[str, Stream]()
     for name, stream in declared.items():
         try:
             stream = read_by(stream)
             if not stream.schema:
-                stream, told = discovered(stream)
-                diagnostics += told
+                stream, warnings = discovered(stream)
+                diagnostics += warnings
             known[name] = stream
         except HeddleError as error:
             diagnostics.append(error.diagnostic)
@@ -45,10 +46,11 @@ def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], li
 
 
 def read_by(stream: Stream) -> Stream:
-    """The stream as whoever can reads it: a table of a catalogue whose files Heddle reads is read by it, a Delta table
-    that it does not understand by Spark, unless its ``reader`` says otherwise.
+    """Choose the reader of a stream. A table of a catalogue is read directly if Heddle reads its files. A Delta
+    table that
+    Heddle does not understand is read with Spark, unless its ``reader`` forbids it.
 
-    Raises HDL-401 for a table that is not there, HDL-405 for one that only Spark reads and may not, HDL-433.
+    Raises HDL-401 for a table that does not exist, HDL-405 for one that only Spark reads and may not, HDL-433.
     """
     source, origin = stream.source, stream.source.origin
     if origin is None:
@@ -62,9 +64,9 @@ def read_by(stream: Stream) -> Stream:
     from spark_jobs.streams.copies.origins import location_of
 
     with _session() as spark:
-        found = location_of(spark, stream)
-    if found is not None:
-        direct = replace(stream, source=replace(source, format=found[0], path=found[1], origin=None))
+        location = location_of(spark, stream)
+    if location is not None:
+        direct = replace(stream, source=replace(source, format=location[0], path=location[1], origin=None))
         if format_of(direct).is_understood(direct):
             return direct
     if source.reader == "direct":
@@ -74,7 +76,7 @@ def read_by(stream: Stream) -> Stream:
 
 
 def reason(stream: Stream) -> str:
-    """Who reads a stream that :func:`read_by` gave, and why, in words."""
+    """The reader of a stream that :func:`read_by` returned, and the reason, in words."""
     source, origin = stream.source, stream.source.origin
     if origin is None:
         return f"Heddle itself: {source.format} at {source.path}"
@@ -88,7 +90,7 @@ def reason(stream: Stream) -> str:
 
 
 def unseen(stream: Stream) -> str:
-    """Which changes of a stream's data nobody sees, in words; empty: all are seen."""
+    """Changes of a stream's data that are not noticed, in words; empty: all are noticed."""
     origin = stream.source.origin
     if origin is None or origin.format not in ("jdbc", "table"):
         return ""

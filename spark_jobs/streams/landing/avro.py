@@ -29,15 +29,15 @@ DEEPEST = 20
 _EPOCH = date(1970, 1, 1).toordinal()
 
 _INSTANTS = {"timestamp-micros": (1, 1), "timestamp-millis": (1000, 1), "timestamp-nanos": (1, 1000)}
-"""Microseconds are so many times as many, divided by so many."""
+"""Factor and divisor from the unit of a logical type to microseconds."""
 
 
 class Unfit(Exception):
-    """Why a record, or a value of it, does not fit; in words that follow a column's name."""
+    """Reason why a record, or a value of it, does not fit; in words that follow a column's name."""
 
 
 class Instant(int):
-    """Microseconds since 1970, UTC: a value that says itself that it is a time."""
+    """Microseconds since 1970, UTC: marks a value as a time."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class AvroSchema:
             _reader_of(text)
             return cls(text, tuple(str(field["name"]) for field in schema["fields"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            told = str(error) if isinstance(error, ValueError) else f"a key is missing or wrong ({error})"
+            reason = str(error) if isinstance(error, ValueError) else f"a key is missing or wrong ({error})"
             raise HeddleError(
-                "HDL-626", f"the Avro schema cannot be used: {told}", "give that of the records"
+                "HDL-626", f"the Avro schema cannot be used: {reason}", "give that of the records"
             ) from None
 
     def decoded(self, content: bytes) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class AvroSchema:
         nested ones as they are. Raises Unfit."""
         cursor = _Cursor(content)
         try:
-            found: dict[str, Any] = _reader_of(self.text)(cursor)
+            fields: dict[str, Any] = _reader_of(self.text)(cursor)
         except (IndexError, struct.error):
             raise Unfit("it ends before its Avro schema does") from None
         except RecursionError:
@@ -77,7 +77,7 @@ class AvroSchema:
         if cursor.at != len(content):
             hint = "; it begins as a schema registry's does" if content[:1] == b"\0" else ""
             raise Unfit(f"it is longer than its Avro schema says{hint}")
-        return found
+        return fields
 
 
 class _Cursor:
@@ -136,7 +136,7 @@ _PLAIN: dict[str, _Read] = {
 
 
 def _reader(schema: Any, named: dict[str, _Read], space: str, depth: int) -> _Read:
-    """What reads a value of a schema. Raises ValueError, KeyError or TypeError for what is none."""
+    """Reader of values of a schema. Raises ValueError, KeyError or TypeError for an invalid schema."""
     if depth > DEEPEST:
         raise ValueError(f"types are more than {DEEPEST} deep")
     if isinstance(schema, list):
@@ -196,7 +196,7 @@ def _symbol(symbols: list[str], cursor: _Cursor) -> str:
 
 
 def _blocks(item: _Read, cursor: _Cursor) -> list[Any]:
-    found: list[Any] = []
+    items: list[Any] = []
     while count := cursor.long():
         if count < 0:
             # its size in bytes, which is of no use here
@@ -204,12 +204,12 @@ def _blocks(item: _Read, cursor: _Cursor) -> list[Any]:
         cursor.items += abs(count)
         if cursor.items > len(cursor.content):
             raise Unfit("it has a list that is longer than itself")
-        found += [item(cursor) for _ in range(abs(count))]
-    return found
+        items += [item(cursor) for _ in range(abs(count))]
+    return items
 
 
 def _logical(schema: dict[str, Any], plain: _Read) -> _Read:
-    """What reads values that mean more than their encoding says; what is not known is read as it is encoded."""
+    """Reader of values of a logical type; unknown types are read as encoded."""
     logical = schema.get("logicalType")
     if logical in _INSTANTS and schema["type"] == "long":
         above, below = _INSTANTS[logical]

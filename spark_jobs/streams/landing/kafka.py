@@ -1,7 +1,7 @@
-"""How Kafka is reached: Spark's jars for it, the options that only a file says, and whether a server answers.
+"""Connect to Kafka: Spark's jars for it, client options from a file, and a check whether a server answers.
 
-Set-up, once (``make kafka``): ``python -m spark_jobs.streams.landing.kafka --fetch-jars`` resolves the jars by Spark's
-own mechanism into a folder of their own, where a session that lands a topic finds them, and no other session does.
+Set-up, once (``make kafka``): ``python -m spark_jobs.streams.landing.kafka --fetch-jars`` resolves the jars with
+Spark's own mechanism into a separate folder. Only sessions that land a topic load them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "com
 """Jars of the resolved set that are not in Spark's own distribution."""
 
 PATIENCE_SECONDS = 10.0
-"""How long a server may take to accept a connection."""
+"""Seconds that a server may take to accept a connection."""
 
 MOST_BYTES = 65_536
-"""Of a file of options."""
+"""Largest size of a file of options in bytes."""
 
 _PLAIN = ("security.protocol", "sasl.mechanism", "client.id", "client.dns.lookup", "isolation.level")
 """Options whose values are no secrets; those of all others are taken for some."""
@@ -36,7 +36,7 @@ _SERVER = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(
 
 
 def jars_folder() -> Path:
-    """Where the jars are: apart from Delta's, which every session loads."""
+    """Folder of the jars, separate from Delta's, which every session loads."""
     return settings().jars.parent.parent / "kafka" / "jars"
 
 
@@ -53,13 +53,13 @@ def session_settings() -> dict[str, str]:
 
     Kafka's jars are not on the driver's own class path, as Delta's are: the archive of classes is of that path alone.
     """
-    made = spark_settings()
+    spark_options = spark_settings()
     jars = sorted(str(path) for path in jars_folder().glob("*.jar"))
     needed = [jar for jar in jars if any(name in jar.rpartition("/")[2] for name in NEEDED)]
     if len(needed) < len(NEEDED):
         message = f"the jars that Spark reads Kafka with are not in {jars_folder()}"
         raise HeddleError("HDL-625", message, "run `make kafka`")
-    return made | {"spark.jars": ",".join(filter(None, (made.get("spark.jars"), *needed)))}
+    return spark_options | {"spark.jars": ",".join(filter(None, (spark_options.get("spark.jars"), *needed)))}
 
 
 def options() -> dict[str, str]:
@@ -74,21 +74,21 @@ def options() -> dict[str, str]:
         if len(content) > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
         text = content.decode("utf-8-sig")
-        found = _properties(text)
+        properties = _properties(text)
     except OSError as error:
         message = f"the file of HEDDLE_KAFKA_OPTIONS cannot be read: {error.strerror}"
         raise HeddleError("HDL-626", message, "name a properties file", file=str(path)) from None
     except ValueError as error:
-        told = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        message = f"the file of HEDDLE_KAFKA_OPTIONS cannot be used: {told}"
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        message = f"the file of HEDDLE_KAFKA_OPTIONS cannot be used: {reason}"
         raise HeddleError("HDL-626", message, "its lines are: name=value", file=str(path)) from None
-    keep_secret({f"secret {name}": value for name, value in found.items() if name not in _PLAIN})
-    return found
+    keep_secret({f"secret {name}": value for name, value in properties.items() if name not in _PLAIN})
+    return properties
 
 
 def _properties(text: str) -> dict[str, str]:
     """``name=value`` lines, a backslash at the end of one goes on. Raises ValueError, which repeats no value."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     joined = re.sub(r"\\\r?\n[ \t]*", "", text)
     for number, line in enumerate(joined.splitlines(), 1):
         line = line.strip()
@@ -98,12 +98,12 @@ def _properties(text: str) -> dict[str, str]:
         name = name.strip()
         if not mark or not re.fullmatch(r"[a-z0-9._-]{1,200}", name):
             raise ValueError(f"statement {number} is no name=value")
-        if name in found:
+        if name in properties:
             raise ValueError(f"{name} stands twice")
         if name == "bootstrap.servers":
             raise ValueError("bootstrap.servers is what --servers says")
-        found[name] = value.strip()
-    return found
+        properties[name] = value.strip()
+    return properties
 
 
 def check_servers(servers: str) -> None:

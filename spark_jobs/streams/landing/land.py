@@ -1,12 +1,12 @@
-"""Lands what a topic of Kafka has now in a Delta table, each record exactly once.
+"""Land the current records of a Kafka topic in a Delta table, each record exactly once.
 
-Spark's Structured Streaming reads what is there (``availableNow``) in batches of a bounded size, and notes in its
-checkpoint which offsets a batch has before it is run, and that it is done behind it. A batch is written to two Delta
-tables under the id of the checkpoint and the batch's number as Delta's transaction: after a crash anywhere the same
-offsets are read again under the same number, and a table that has them leaves them out.
+Spark's Structured Streaming reads the available records (``availableNow``) in batches of a bounded size. Its checkpoint
+records the offsets of a batch before the batch runs, and its completion afterwards. A batch is written to two Delta
+tables with the id of the checkpoint and the batch's number as Delta's transaction. After a crash anywhere the same
+offsets are read again under the same number, and a table that already has them skips them.
 
-The table has no partitions: its log has the least and the greatest event time of each file, by which readers leave
-files out, while folders by the day of arrival would tell them nothing of event time and make small files of late ones.
+The table has no partitions: its log has the least and the greatest event time of each file, by which readers skip
+files. Folders by the day of arrival would not help with event time, and would make small files of late records.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 @dataclass(frozen=True)
 class Topic:
-    """What is landed, and where.
+    """A topic, and the place where it is landed.
 
     Parameters
     ----------
     name
-        The topic's.
+        Name of the topic.
     servers
-        ``host:port``, several with commas between them.
+        ``host:port``, several separated by commas.
     stream
-        Whose columns its records have.
+        The stream whose columns the records have.
     table
         The folder of the Delta table.
     avro
@@ -61,7 +61,7 @@ class Topic:
     checkpoint
         A folder; None: in the table's.
     starting
-        ``earliest`` or ``latest``: where a topic begins that has no checkpoint yet.
+        ``earliest`` or ``latest``: where a topic without a checkpoint begins.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Landed:
-    """What came of it: records that went into the table, and into the quarantine, in so many batches."""
+    """Result of landing: the numbers of records in the table and in the quarantine, and of batches."""
 
     topic: str
     table: str
@@ -85,12 +85,12 @@ class Landed:
     batches: int
 
     def to_json(self) -> dict[str, Any]:
-        """As programs read it."""
+        """The fields as JSON."""
         return asdict(self)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is to be told of it: HDL-629 if records did not fit."""
+        """Warnings about the result: HDL-629 if records did not fit."""
         if not self.quarantined:
             return ()
         message = f"topic {self.topic}: {count(self.quarantined, 'record')} did not fit the stream"
@@ -108,16 +108,18 @@ def topic_of(
     checkpoint: str | Path | None = None,
     starting: str = "earliest",
 ) -> Topic:
-    """A topic by what a user says. ``stream``: as the topic is called if it is not given; ``table``: where the stream
-    is read from. Raises HDL-626 for what cannot be landed, and what is wrong with the stream."""
+    """A topic from the options of a command. ``stream``: by default the topic's name; ``table``: by default the
+    place that
+    the stream is read from. Raises HDL-626 for a topic that cannot be landed, and the errors of the stream.
+    """
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise HeddleError("HDL-626", f"{printable(name, 100)!r} is no topic", "letters, digits, '.', '_' and '-'")
     if starting not in STARTS:
         raise HeddleError("HDL-626", f"--starting is {starting!r}", "earliest or latest")
-    known, found = load_streams(streams, settings().source_roots)
+    known, diagnostics = load_streams(streams, settings().source_roots)
     chosen = known.get(stream or name)
     if chosen is None:
-        errors = [each for each in found if each.severity == "error"]
+        errors = [each for each in diagnostics if each.severity == "error"]
         if errors:
             raise HeddleError.of(errors[0])
         hint = f"--stream names one of {', '.join(sorted(known)[:20])}"
@@ -127,17 +129,17 @@ def topic_of(
         raise HeddleError("HDL-626", message, "say by --to where its table is to be")
     avro = None if avro_schema is None else AvroSchema.of(_text(Path(avro_schema)))
     place = _folder(chosen.source.path if table is None else str(table), "--to")
-    kept = None if checkpoint is None else _folder(str(checkpoint), "--checkpoint")
-    return Topic(name, servers, chosen, place, avro, kept, starting)
+    checkpoint_folder = None if checkpoint is None else _folder(str(checkpoint), "--checkpoint")
+    return Topic(name, servers, chosen, place, avro, checkpoint_folder, starting)
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise HeddleError(
-            "HDL-626", f"the Avro schema cannot be read: {told}", "name its file", file=str(path)
+            "HDL-626", f"the Avro schema cannot be read: {reason}", "name its file", file=str(path)
         ) from None
 
 
@@ -173,7 +175,7 @@ def land(
 
 
 class _Batches:
-    """What is done with each batch, and what came of all."""
+    """Process each batch, and count its records."""
 
     def __init__(self, place: Landing, records: Records, report: Callable[[str], None]) -> None:
         self.place, self.records, self.report = place, records, report

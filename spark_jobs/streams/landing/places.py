@@ -1,8 +1,8 @@
-"""Where a topic is landed: the tables, the checkpoint, and which of them belong together.
+"""Places of a topic: the tables, the checkpoint, and a check that they belong together.
 
-A checkpoint says how far a topic was read, a table what was made of it; each alone would lose records or double them.
-So both are marked: the checkpoint with the identities of its tables, the table with the identity of the checkpoint of
-each of its topics. What does not fit is refused before anything is read.
+A checkpoint records how far a topic was read, a table the records made of it. Either one without the other would lose
+records or double them. So both are marked: the checkpoint with the identities of its tables, the table with the
+identity of the checkpoint of each of its topics. A mismatch is refused before anything is read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ TOPICS, LOCK, MARKER = "_heddle_topics.json", "_heddle_land.lock", "heddle.json"
 
 @dataclass(frozen=True)
 class Landing:
-    """Where a topic goes: ``table``, ``quarantine`` and ``checkpoint`` are folders; ``identity`` is of the checkpoint,
-    and names the transactions of both tables."""
+    """Destination of a topic: ``table``, ``quarantine`` and ``checkpoint`` are folders; ``identity`` is the
+    checkpoint's, and
+    names the transactions of both tables.
+    """
 
     table: Path
     quarantine: Path
@@ -42,7 +44,7 @@ class Landing:
 
 @contextmanager
 def landing(topic: str, table: Path, checkpoint: Path | None, records: Records) -> Iterator[Landing]:
-    """The places of a topic, made or found, for one process at a time.
+    """Create or open the places of a topic, for one process at a time.
 
     Raises HDL-627 if another process lands into the table, or if the table, its columns and the checkpoint do not
     belong together.
@@ -58,9 +60,9 @@ def landing(topic: str, table: Path, checkpoint: Path | None, records: Records) 
             raise HeddleError("HDL-627", message, "wait until it is done") from None
         tables = {"table": _table(table, records.table), "quarantine": _table(quarantine, QUARANTINE)}
         identity = _bound(topic, table, checkpoint, tables)
-        found = Landing(table, quarantine, checkpoint, identity)
-        _check_reached(found)
-        yield found
+        place = Landing(table, quarantine, checkpoint, identity)
+        _check_reached(place)
+        yield place
 
 
 def _table(folder: Path, schema: pa.Schema) -> str:
@@ -74,11 +76,11 @@ def _table(folder: Path, schema: pa.Schema) -> str:
         return str(DeltaTable.create(str(folder), schema).metadata().id)
     table = DeltaTable(str(folder))
     present = {field.name: field for field in pa.schema(table.schema().to_arrow())}
-    wanted = {field.name: field for field in pa.schema(DeltaSchema.from_arrow(schema).to_arrow())}
-    changed = [name for name, field in wanted.items() if name in present and present[name].type != field.type]
-    gone = [name for name in present if name not in wanted]
-    if changed or gone:
-        message = f"the table {folder} has other columns than the stream: {', '.join(sorted({*changed, *gone}))}"
+    required = {field.name: field for field in pa.schema(DeltaSchema.from_arrow(schema).to_arrow())}
+    changed = [name for name, field in required.items() if name in present and present[name].type != field.type]
+    superfluous = [name for name in present if name not in required]
+    if changed or superfluous:
+        message = f"the table {folder} has other columns than the stream: {', '.join(sorted({*changed, *superfluous}))}"
         raise HeddleError("HDL-627", message, "declare them as they are there, or land into another folder")
     added = [field for field in DeltaSchema.from_arrow(schema).fields if field.name not in present]
     if added:
@@ -114,7 +116,7 @@ def _bound(topic: str, table: Path, checkpoint: Path, tables: dict[str, str]) ->
 
 
 def _check_reached(place: Landing) -> None:
-    """HDL-627 if the tables have batches that the checkpoint does not know: those after it would be left out."""
+    """Raise HDL-627 if the tables have batches that the checkpoint does not know: later batches would be skipped."""
     from deltalake import DeltaTable
 
     offsets = place.checkpoint / "offsets"
@@ -128,14 +130,14 @@ def _check_reached(place: Landing) -> None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise HeddleError("HDL-627", f"{path} is damaged", "put it back as it was, or land into another folder")
-    return found
+    return parsed
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

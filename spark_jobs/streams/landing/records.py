@@ -1,7 +1,7 @@
-"""Records of a topic as events, read strictly: a record fits its stream whole, or it is put aside with the reason.
+"""Read records of a topic as events, strictly: a record fits its stream completely, or it is quarantined with a reason.
 
 Nothing is rounded, cut or guessed: a text is no number, 1.0 is no integer, a decimal has no more digits than its
-column. A reason names a column and what stands there, never a value, which may be private.
+column. A reason names a column and the kind of its content, never a value, which may be private.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BROKER_COLUMNS: Mapping[str, Type] = {
     "kafka_offset": LONG,
     "kafka_id": STRING,
 }
-"""What a landed table says of each record beside its fields; ``kafka_id`` is ``partition:offset``."""
+"""Columns of a landed table about each record, in addition to its fields; ``kafka_id`` is ``partition:offset``."""
 
 QUARANTINE = pa.schema(
     [
@@ -49,10 +49,10 @@ QUARANTINE = pa.schema(
 """The table of records that did not fit: of keys and values the first :data:`KEPT` bytes, and how many there are."""
 
 KEPT = 65_536
-"""Bytes of a key, and of a value, that are kept of a record that does not fit."""
+"""Bytes of the key, and of the value, that are stored of a record that does not fit."""
 
 MARK = "_heddle_"
-"""How columns are named that a record has besides, until it is known which table it goes to."""
+"""Prefix of the columns that are added to records until the table that they go to is known."""
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 _LONGEST = 400
@@ -64,16 +64,16 @@ _DECIMAL = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?", re.ASCII)
 
 @dataclass(frozen=True)
 class Records:
-    """How the records of a topic are read.
+    """Reader of a topic's records.
 
     Parameters
     ----------
     schema
-        (column, type) of the table, in its order; those of :data:`BROKER_COLUMNS` among them.
+        (column, type) of the table, in its order, including :data:`BROKER_COLUMNS`.
     time
-        The column of event times: a record without one is put aside.
+        The column of event times: a record without one is quarantined.
     time_unit
-        What an integer there counts since 1970; None: times are texts in ISO 8601.
+        Unit of integers in it, since 1970; None: times are texts in ISO 8601.
     avro
         The schema that records are written by; None: they are JSON objects.
     """
@@ -85,7 +85,7 @@ class Records:
 
     @classmethod
     def of(cls, stream: Stream, avro: AvroSchema | None = None) -> Records:
-        """How records of a stream are read. Raises HDL-626 for columns that no landed table can have."""
+        """Reader of a stream's records. Raises HDL-626 for columns that no landed table can have."""
         if not stream.schema:
             message = f"stream {stream.name} declares no columns"
             raise HeddleError("HDL-626", message, "give it a `schema`: records are read by it")
@@ -101,8 +101,8 @@ class Records:
             if avro is not None and known is None and name not in avro.names:
                 message = f"the Avro schema has no field {name}"
                 raise HeddleError("HDL-626", message, f"it has {', '.join(avro.names[:20])}")
-        rest = tuple((name, type) for name, type in BROKER_COLUMNS.items() if name not in declared)
-        return cls((*stream.schema, *rest), stream.time, stream.source.time_unit, avro)
+        added = tuple((name, type) for name, type in BROKER_COLUMNS.items() if name not in declared)
+        return cls((*stream.schema, *added), stream.time, stream.source.time_unit, avro)
 
     @property
     def table(self) -> pa.Schema:
@@ -122,7 +122,7 @@ class Records:
             yield self._batch(batch, fields)
 
     def _fields(self) -> dict[str, Callable[[Any], Any]]:
-        """How each column that is a field of records is made of its values."""
+        """Conversions of values to each column that is a field of records."""
         return {
             name: _maker(type, self.time_unit if name == self.time else None)
             for name, type in self.schema
@@ -187,16 +187,16 @@ def _array(values: Sequence[Any], type: Type) -> pa.Array:
 
 
 def _kept(contents: Sequence[bytes | None], whys: Sequence[str | None]) -> pa.Array:
-    """What is kept of keys or values: of records that do not fit alone."""
-    kept = (None if why is None or each is None else each[:KEPT] for each, why in zip(contents, whys, strict=True))
-    return pa.array(list(kept), pa.binary())
+    """Keys or values to store: only of records that do not fit."""
+    saved = (None if why is None or each is None else each[:KEPT] for each, why in zip(contents, whys, strict=True))
+    return pa.array(list(saved), pa.binary())
 
 
 # ------------------------------------------------------------------------------------------------ JSON
 def _object(content: bytes, is_exact: bool) -> dict[str, Any]:
-    """The JSON object of a record. Raises Unfit for anything else, also for a key that stands twice."""
+    """The JSON object of a record. Raises Unfit for anything else, also for a key that occurs twice."""
     try:
-        found = json.loads(
+        parsed = json.loads(
             content.decode("utf-8"),
             parse_int=_integer,
             parse_float=Decimal if is_exact else float,
@@ -209,16 +209,16 @@ def _object(content: bytes, is_exact: bool) -> dict[str, Any]:
         raise Unfit(f"it is not JSON (character {error.pos})") from None
     except (ValueError, RecursionError, ArithmeticError):
         raise Unfit("it is JSON that cannot be read: a number is too long, or brackets are too deep") from None
-    if not isinstance(found, dict):
-        raise Unfit(f"it is {_kind(found)}, no JSON object")
-    return found
+    if not isinstance(parsed, dict):
+        raise Unfit(f"it is {_kind(parsed)}, no JSON object")
+    return parsed
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise Unfit("a key stands twice in one object")
-    return found
+    return fields
 
 
 def _integer(text: str) -> int:
@@ -249,7 +249,7 @@ def _kind(value: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------ values
 def _maker(type: Type, unit: str | None) -> Callable[[Any], Any]:
-    """What makes a value of a column of a type; it raises Unfit."""
+    """Conversion to values of a column of a type; it raises Unfit."""
     if type == TIMESTAMP:
         return lambda value: _instant(value, unit)
     if type.name == "long":
@@ -306,12 +306,12 @@ def _decimal(value: Any, type: Type) -> Decimal:
     text = "".join(map(str, digits)).lstrip("0")
     if not text:
         return Decimal(0)
-    kept = text.rstrip("0")
-    exponent += len(text) - len(kept)
+    significant = text.rstrip("0")
+    exponent += len(text) - len(significant)
     # digits behind the point, and before it
-    if -exponent > type.scale or len(kept) + exponent > type.precision - type.scale:
+    if -exponent > type.scale or len(significant) + exponent > type.precision - type.scale:
         raise Unfit(f"a number that no {type} holds exactly")
-    return Decimal((sign, tuple(map(int, kept)), exponent))
+    return Decimal((sign, tuple(map(int, significant)), exponent))
 
 
 def _text(value: Any) -> str:

@@ -25,10 +25,10 @@ MOST_BYTES = 1 << 17
 
 
 def jobs(settings: Settings) -> list[list[str]]:
-    """The arguments of ``spark_jobs/jobs/land_topic.py`` for each topic of the file, in its order; none if there is no
+    """Arguments of ``spark_jobs/jobs/land_topic.py`` for each topic of the file, in its order; empty if there is no
     file.
 
-    Paths are relative to the folder of the file. Raises HDL-626 for what it may not say.
+    Paths are relative to the folder of the file. Raises HDL-626 for invalid content.
     """
     path = settings.topics
     try:

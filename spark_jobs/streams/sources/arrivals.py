@@ -14,9 +14,12 @@ from spark_jobs.streams.sources.clusters import Cluster
 
 @dataclass(frozen=True)
 class Move:
-    """A file came or went, at the moment ``noted``, when the table that it is of was in the state ``commit``.
-    ``changed``: None, or the file is among those that a change data feed tells of: with all of them that moved at this
-    moment it has the spans in which these do not hold the same events, by the column of times that ``by`` names."""
+    """A file came or went, at the moment ``noted``, when its table was in the state ``commit``. ``changed``: None,
+    or the file
+    is covered by a change data feed: outside these spans, all files that moved at this moment contain the same
+    events as
+    before, by the column of times ``by``.
+    """
 
     event: str
     noted: int
@@ -25,7 +28,7 @@ class Move:
     changed: tuple[tuple[int, int], ...] | None = None
 
     def text(self) -> str | None:
-        """What changed as the table has it."""
+        """The change as stored in the table."""
         return None if self.changed is None else json.dumps({"by": self.by, "spans": self.changed})
 
 
@@ -91,14 +94,16 @@ class Arrival:
         return {stamp.rpartition("|")[2] for stamp in self.stamps if "|" in stamp}
 
     def meets(self, begin: int | None, end: int | None) -> bool:
-        """Whether both may hold events of one moment."""
+        """Return whether the file and a span may contain events of one moment."""
         return (self.begin is None or end is None or self.begin < end) and (
             self.end is None or begin is None or begin < self.end
         )
 
     def row(self, stamp: str | None = None, seen: int | None = None) -> dict[str, Any]:
-        """As the table has it. ``stamp``: the only one that it was seen with now, at the moment ``seen``: rows before
-        have the others."""
+        """The row of the table. ``stamp``: the only one that the file was seen with now, at the moment ``seen``;
+        earlier rows have
+        the others.
+        """
         moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
         nothing = Move(self.event, self.noted)
         move = next((each for each in self.moves if (each.event, each.noted) == (self.event, self.noted)), nothing)
@@ -135,8 +140,10 @@ def arrival_of(
             move = _move(row)
             moves[move.noted] = move
     row = rows[-1]
-    spanned = next((one for one in reversed(rows) if is_spanned(one.get("declared"))), None)
-    said: Mapping[str, Any] = {"begin": None, "end": None, "refused": "[]", "late": 0} if spanned is None else spanned
+    spanned = next((row_of_span for row_of_span in reversed(rows) if is_spanned(row_of_span.get("declared"))), None)
+    span_values: Mapping[str, Any] = (
+        {"begin": None, "end": None, "refused": "[]", "late": 0} if spanned is None else spanned
+    )
     return Arrival(
         stream,
         row["identity"],
@@ -144,10 +151,10 @@ def arrival_of(
         row["event"],
         micros(row["arrived"]),
         micros(row["at"]),
-        None if said["begin"] is None else micros(said["begin"]),
-        None if said["end"] is None else micros(said["end"]),
-        tuple((first, last) for first, last in json.loads(said["refused"])),
-        said["late"],
+        None if span_values["begin"] is None else micros(span_values["begin"]),
+        None if span_values["end"] is None else micros(span_values["end"]),
+        tuple((first, last) for first, last in json.loads(span_values["refused"])),
+        span_values["late"],
         # of all rows: one that adds a stamp has the moment of the one before it
         frozenset(stamp for row in rows for stamp in (row.get("stamps") or "").split()),
         tuple(moves.values()),
@@ -155,16 +162,16 @@ def arrival_of(
         row.get("listed"),
         None if spanned is None else spanned.get("declared"),
         spanned is not None,
-        tuple(Cluster(*one) for one in json.loads(said.get("clusters") or "[]")),
+        tuple(Cluster(*cluster) for cluster in json.loads(span_values.get("clusters") or "[]")),
     )
 
 
 def _move(row: Mapping[str, Any]) -> Move:
-    told = json.loads(row.get("changed") or "null")
+    change = json.loads(row.get("changed") or "null")
     move = Move(row["event"], micros(row["at"]), row.get("commit"))
-    if told is None:
+    if change is None:
         return move
-    return replace(move, by=told["by"], changed=tuple((first, last) for first, last in told["spans"]))
+    return replace(move, by=change["by"], changed=tuple((first, last) for first, last in change["spans"]))
 
 
 def time_named(stream: Stream) -> str:

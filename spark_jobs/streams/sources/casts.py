@@ -51,7 +51,7 @@ _BLANK = "".join(map(chr, range(33))) + "\x7f"
 
 # ---------------------------------------------------------------------------------------- single values
 def integer_of(text: str, bits: int) -> int | None:
-    """The integer that a text writes, if it has no more than so many bits."""
+    """The integer that a text represents, if it fits into ``bits`` bits."""
     text = text.strip(_BLANK)
     if not _INTEGER.fullmatch(text):
         return None
@@ -81,7 +81,7 @@ def double_of(text: str) -> float | None:
 
 
 def truth_of(text: str) -> bool | None:
-    """What a text says."""
+    """The boolean that a text represents."""
     word = text.strip(_BLANK).lower()
     return True if word in _TRUE else False if word in _FALSE else None
 
@@ -109,7 +109,7 @@ def microseconds_of(text: str) -> int | None:
                 return None
             zone = timezone(-shift if match[8][0] == "-" else shift)
         fraction = int((match[7] or "").ljust(6, "0")[:6])
-        fields = [int(found or least) for found, least in zip(match.groups()[:6], (1, 1, 1, 0, 0, 0), strict=True)]
+        fields = [int(field or least) for field, least in zip(match.groups()[:6], (1, 1, 1, 0, 0, 0), strict=True)]
         moment = datetime(*fields, fraction, tzinfo=zone)  # type: ignore[arg-type,misc]
     except ValueError:
         return None
@@ -149,9 +149,9 @@ def _to_decimal(value: pa.Array, type: Type, result: Type) -> pa.Array:
         wide = pc.round(wide.cast(pa.decimal256(76, as_decimal(type)[1])), result.scale, "half_towards_infinity")
     scale = wide.type.scale
     bound = pa.scalar(Decimal(10) ** (result.precision - result.scale), pa.decimal256(76, scale))
-    kept = only_where(pc.and_(pc.less(wide, bound), pc.greater(wide, pc.negate(bound))), wide)
+    in_range = only_where(pc.and_(pc.less(wide, bound), pc.greater(wide, pc.negate(bound))), wide)
     room = result.precision - result.scale + max(scale, result.scale)
-    return narrow(kept.cast(pa.decimal256(room, scale)).cast(pa.decimal256(room, result.scale)), result)
+    return narrow(in_range.cast(pa.decimal256(room, scale)).cast(pa.decimal256(room, result.scale)), result)
 
 
 def _to_double(value: pa.Array, type: Type, result: Type) -> pa.Array:
@@ -186,10 +186,14 @@ def _moment_texts(value: pa.Array, type: Type) -> pa.Array:
     days = numbers // size
     outside = (days < (_FIRST - _EPOCH.date()).days) | (days > (_LAST - _EPOCH.date()).days)
     texts = np.datetime_as_string(np.where(outside, 0, numbers).astype(f"datetime64[{code}]"))
-    found = pa.array(texts.tolist(), pa.utf8(), mask=outside | np.asarray(nulls_of(value)))
+    texts_of_moments = pa.array(texts.tolist(), pa.utf8(), mask=outside | np.asarray(nulls_of(value)))
     if unit == "D":
-        return found
-    return pc.utf8_rtrim(pc.utf8_rtrim(pc.replace_substring(found, "T", " "), "0"), ".") if len(found) else found
+        return texts_of_moments
+    return (
+        pc.utf8_rtrim(pc.utf8_rtrim(pc.replace_substring(texts_of_moments, "T", " "), "0"), ".")
+        if len(texts_of_moments)
+        else texts_of_moments
+    )
 
 
 def _to_date(value: pa.Array, type: Type, result: Type) -> pa.Array:

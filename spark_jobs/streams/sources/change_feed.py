@@ -1,15 +1,16 @@
-"""Which events of a Delta table changed, by its change data feed, where its log says only which files did.
+"""Find the events of a Delta table that changed with its change data feed, where its log only shows the changed files.
 
-An UPDATE of one row writes the file of a day anew. Where the table has ``delta.enableChangeDataFeed`` each commit says
-which rows it changed: in files of their own (``cdc``), which are then all that it changed; by whole files that it added
-or removed; or by the rows that a deletion vector names and the one before it did not. Commits that change no data
-(``OPTIMIZE``) say so. Read are the times alone, by the code that reads events, so that a changed row has the time that
-the event has.
+An UPDATE of one row rewrites the file of a day. If the table has ``delta.enableChangeDataFeed``, each commit
+shows which
+rows it changed: in separate files (``cdc``), which then cover all its changes; by complete files that it added or
+removed; or by the rows that a deletion vector names and the one before it did not. Commits that change no data
+(``OPTIMIZE``) are marked. Only times are read, with the code that reads events, so that a changed row has the same
+time as its event.
 
-What is found is sound only if the two states of the table that are compared are those that the commits lie between. So
-the table has to be the same one, its files at the version that the ledger knows have to be those that the ledger has,
-the feed has to have been on, and no commit since may change the table's columns, its properties or its protocol. Else,
-or if a file of the feed is gone, what changed is known by files as of any other table.
+The result is sound only if the commits lead from one of the two compared states of the table to the other. So the
+table must be the same one, its files at the version that the ledger knows must be those in the ledger, the feed must
+have been on, and no commit since may change the table's columns, properties or protocol. Otherwise, or if a file of the
+feed is gone, changes are found by files as for any other table.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ Span = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """What a feed says: the identities of the ``files`` that came or went and hold together the same events but for
-    those in the ``changed`` spans [begin, end) (microseconds); or, as a ``problem``, why it ought to and does not."""
+    """Changes shown by a feed: the identities of the ``files`` that came or went and together contain the same events
+    outside the ``changed`` spans [begin, end) (microseconds); or a ``problem``: why the feed should show them and
+    does not.
+    """
 
     files: frozenset[str] = frozenset()
     changed: tuple[tuple[int, int], ...] = ()
@@ -59,7 +62,7 @@ class ChangedRows:
 
 
 class _NoFeed(Exception):
-    """Why the feed does not say what changed."""
+    """Reason why the feed does not show the changes."""
 
 
 def changed_rows(
@@ -70,11 +73,13 @@ def changed_rows(
     came: Sequence[str],
     places: Mapping[str, str],
 ) -> ChangedRows:
-    """What changed of a Delta table without an ``event_id`` between two states of it, its ``commits``.
+    """Changes of a Delta table without an ``event_id`` between two states of it, its ``commits``.
 
-    ``known``: the identities of its files then, each with the span of its events; ``gone`` and ``came``: of those that
-    went since, and came; ``places``: at least those of the files that came. Files that only hold new rows are not among
-    what is found.
+    - ``known``: the identities of its files then, each with the span of its events;
+    - ``gone`` and ``came``: the identities of files that went since, and that came;
+    - ``places``: at least those of the files that came.
+
+    Files that only contain new rows are not in the result.
     """
     commit, listed = commits
     if commit is None or listed is None:
@@ -109,9 +114,9 @@ def _before(stream: Stream, commit: str, now: DeltaSnapshot, known: Mapping[str,
     if now.version - version > MOST_COMMITS:
         raise _NoFeed(f"there are {now.version - version:,} commits since, more than {MOST_COMMITS:,}")
     before = read_log(stream, version)
-    others = [file for file in before.files if file.identity not in known]
+    further = [file for file in before.files if file.identity not in known]
     # what has no rows is no file to the ledger
-    if known.keys() - {file.identity for file in before.files} or table_splits(stream, before.schema, others):
+    if known.keys() - {file.identity for file in before.files} or table_splits(stream, before.schema, further):
         raise _NoFeed(f"version {version} has other files than were seen")
     return before
 
@@ -123,9 +128,11 @@ def _spans(snapshot: DeltaSnapshot, known: Mapping[str, Span]) -> dict[str, Span
 
 @dataclass(frozen=True)
 class _Actions:
-    """What the commits between two states of a table did, by the places of files. ``notes``: where the feed says which
-    rows changed, with the files' sizes. By commits without any: the files that were ``added``, ``removed``, and whose
-    deletion ``vectors`` changed. ``named``: all files; ``complete``: those of them that came first, with all rows."""
+    """Actions of the commits between two states of a table, by the places of files. ``notes``: files of the feed
+    with the
+    rows that changed, and their sizes. By commits without any: the files that were ``added``, ``removed``, and whose
+    deletion ``vectors`` changed. ``named``: all files; ``complete``: the files that first came with all rows.
+    """
 
     notes: dict[str, int] = field(default_factory=dict)
     added: set[str] = field(default_factory=set)
@@ -136,8 +143,8 @@ class _Actions:
 
 
 def _actions(stream: Stream, before: DeltaSnapshot, now: DeltaSnapshot) -> _Actions:
-    """Raises :class:`_NoFeed` if the table was altered, OSError if a commit is gone."""
-    root, found = Place.of(stream.source.path), _Actions()
+    """Read the actions of commits. Raises :class:`_NoFeed` if the table was altered, OSError if a commit is gone."""
+    root, actions = Place.of(stream.source.path), _Actions()
     for version in range(before.version + 1, now.version + 1):
         commit: dict[str, list[dict[str, Any]]] = {}
         for line in (root / "_delta_log" / f"{version:020}.json").read().splitlines():
@@ -149,18 +156,18 @@ def _actions(stream: Stream, before: DeltaSnapshot, now: DeltaSnapshot) -> _Acti
             {file_place(stream, root, each["path"]): each for each in commit.get(kind, ())}
             for kind in ("add", "remove", "cdc")
         )
-        first = added.keys() - removed.keys() - found.named
-        found.complete.update(path for path in first if not added[path].get("deletionVector"))
-        found.named.update(added.keys() | removed.keys())
+        first = added.keys() - removed.keys() - actions.named
+        actions.complete.update(path for path in first if not added[path].get("deletionVector"))
+        actions.named.update(added.keys() | removed.keys())
         # they are all that changed, whichever files were written for it
-        found.notes.update({path: each["size"] for path, each in notes.items()})
+        actions.notes.update({path: each["size"] for path, each in notes.items()})
         if notes:
             continue
         come, go = ({path for path, each in files.items() if each["dataChange"]} for files in (added, removed))
-        found.vectors.update(come & go)
-        found.added.update(come - go)
-        found.removed.update(go - come)
-    return found
+        actions.vectors.update(come & go)
+        actions.added.update(come - go)
+        actions.removed.update(go - come)
+    return actions
 
 
 @dataclass
@@ -185,19 +192,19 @@ class _Feed:
 
     def spans(self) -> list[tuple[int, int]]:
         """The spans of all rows that changed, but those of fresh files."""
-        found = [span for path, size in self.actions.notes.items() for span in self._of_rows(path, size)]
+        changed_spans = [span for path, size in self.actions.notes.items() for span in self._of_rows(path, size)]
         # a file that came complete since: how it came is told as of any other
         then = {path: replace(self.here[path], deleted=None) for path in self.actions.complete & self.here.keys()}
         then |= self.then
-        kept = {path for path in self.actions.vectors if path in then and path in self.here}
-        for path in sorted(kept):
-            found += self._between(then[path], self.here[path])
-        for path in sorted((self.actions.added - self.fresh) | self.actions.removed | (self.actions.vectors - kept)):
-            found += self._of_file(path)
-        return found
+        in_both = {path for path in self.actions.vectors if path in then and path in self.here}
+        for path in sorted(in_both):
+            changed_spans += self._between(then[path], self.here[path])
+        for path in sorted((self.actions.added - self.fresh) | self.actions.removed | (self.actions.vectors - in_both)):
+            changed_spans += self._of_file(path)
+        return changed_spans
 
     def _of_file(self, path: str) -> list[tuple[int, int]]:
-        """Of all rows of a file, or the span of its events if there are too many, or it is gone."""
+        """Spans of all rows of a file, or the span of its events if there are too many or the file is gone."""
         begin, end = self.known.get(path, (None, None))
         try:
             return self._of_rows(path, self.then[path].size if path in self.then else 0)
@@ -211,15 +218,15 @@ class _Feed:
         return spans_of_times(times[times != UNTIMED])
 
     def _between(self, then: DeltaFile, here: DeltaFile) -> list[tuple[int, int]]:
-        """Of the rows of a file that are deleted in one state alone."""
+        """Spans of the rows of a file that are deleted in only one of two states."""
         none = np.zeros(0, dtype=np.int64)
-        gone = [none if file.deleted is None else file.deleted for file in (then, here)]
-        times = self._times(replace(here, deleted=None))[np.setxor1d(gone[0], gone[1])]
+        deleted = [none if file.deleted is None else file.deleted for file in (then, here)]
+        times = self._times(replace(here, deleted=None))[np.setxor1d(deleted[0], deleted[1])]
         return spans_of_times(times[times != UNTIMED])
 
     def _times(self, file: DeltaFile) -> NDArray[np.int64]:
         """The time of each row of a file. Raises :class:`_NoFeed`, and what reading raises."""
-        found = [np.zeros(0, dtype=np.int64)]
+        chunks = [np.zeros(0, dtype=np.int64)]
         for split in table_splits(self.stream, self.now.schema, [file]):
             self.rows += split.rows or 0
             if self.rows > MOST_ROWS:
@@ -228,5 +235,5 @@ class _Feed:
                 raise _NoFeed(f"{file.path} lacks the times")
             for batch in read_split(self.stream, split, []):
                 times = pc.fill_null(batch.column(self.stream.time).cast(pa.int64()), UNTIMED)
-                found.append(times.to_numpy(zero_copy_only=False))
-        return np.concatenate(found)
+                chunks.append(times.to_numpy(zero_copy_only=False))
+        return np.concatenate(chunks)

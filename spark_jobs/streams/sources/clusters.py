@@ -26,10 +26,10 @@ from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.splits import Split
 
 MOST = 64
-"""Clusters of a file that are kept; of more, those nearest to one another are joined."""
+"""Largest number of clusters of a file; with more, the nearest ones are joined."""
 
 SHARE = 10
-"""Events are told as far from the others if they are alone, or fewer than one in so many."""
+"""Events are far from the others if there is only one, or fewer than one in this number."""
 
 NAMED = 3
 """Groups of far events that are named one by one."""
@@ -55,17 +55,17 @@ def of_times(times: NDArray[np.int64]) -> list[Cluster]:
 
 
 def grouped_clusters(clusters: Iterable[Cluster], most: int | None = None) -> tuple[Cluster, ...]:
-    """Clusters, ascending, those that are not far apart joined; ``most``: no more than so many."""
-    found: list[Cluster] = []
+    """Clusters, ascending, with neighbours that are not far apart joined; ``most``: the largest number returned."""
+    joined: list[Cluster] = []
     for cluster in sorted(clusters):
-        if found and cluster.begin - found[-1].end < FAR_APART:
-            found[-1] = _both(found[-1], cluster)
+        if joined and cluster.begin - joined[-1].end < FAR_APART:
+            joined[-1] = _both(joined[-1], cluster)
         else:
-            found.append(cluster)
-    while most is not None and len(found) > most:
-        at = min(range(1, len(found)), key=lambda number: found[number].begin - found[number - 1].end)
-        found[at - 1 : at + 1] = [_both(found[at - 1], found[at])]
-    return tuple(found)
+            joined.append(cluster)
+    while most is not None and len(joined) > most:
+        at = min(range(1, len(joined)), key=lambda number: joined[number].begin - joined[number - 1].end)
+        joined[at - 1 : at + 1] = [_both(joined[at - 1], joined[at])]
+    return tuple(joined)
 
 
 def _both(cluster: Cluster, other: Cluster) -> Cluster:
@@ -75,14 +75,14 @@ def _both(cluster: Cluster, other: Cluster) -> Cluster:
 def of_file(stream: Stream, splits: Iterable[Split]) -> tuple[Cluster, ...] | None:
     """The clusters of a file; None if some of its events have no time.
 
-    Splits that say between which times they lie are read only if that is more than :data:`FAR_APART`. Raises what
+    Splits with known first and last times are read only if these are more than :data:`FAR_APART` apart. Raises what
     reading raises.
     """
-    found: list[Cluster] = []
+    clusters: list[Cluster] = []
     for split in splits:
         if split.begin is not None and split.end is not None and split.rows is not None:
             if split.end - split.begin <= FAR_APART:
-                found.append(Cluster(split.begin, split.end, split.rows))
+                clusters.append(Cluster(split.begin, split.end, split.rows))
                 continue
         elif format_of(stream).has_statistics:
             return None
@@ -90,8 +90,8 @@ def of_file(stream: Stream, splits: Iterable[Split]) -> tuple[Cluster, ...] | No
             times, _, missing = times_of(batch, stream)
             if missing:
                 return None
-            found = list(grouped_clusters([*found, *of_times(times)]))
-    return grouped_clusters(found, MOST)
+            clusters = list(grouped_clusters([*clusters, *of_times(times)]))
+    return grouped_clusters(clusters, MOST)
 
 
 def newest_of(stream: Stream, splits: Iterable[Split]) -> int | None:
@@ -122,7 +122,7 @@ def stored_clusters(known: Sequence[pa.Array], added: Sequence[tuple[Cluster, st
 
     ``known``: the columns of the ledger (n,) with the files' paths, first and last times, and clusters as JSON.
     """
-    paths, begins, ends, told = known
+    paths, begins, ends, texts = known
     least, most = pc.min(begins.cast(pa.int64())).as_py(), pc.max(ends.cast(pa.int64())).as_py()
     # of a file that has the last microsecond of the year 9999 the ledger has no end
     has_open = bool(pc.any(pc.and_(begins.is_valid(), ends.is_null())).as_py())
@@ -130,7 +130,7 @@ def stored_clusters(known: Sequence[pa.Array], added: Sequence[tuple[Cluster, st
     high = max([*(cluster.end for cluster, _ in added), *([] if most is None else [most])], default=0)
     if high - low <= FAR_APART and not has_open:
         return []
-    files = zip(told.to_pylist(), paths.to_pylist(), strict=True)
+    files = zip(texts.to_pylist(), paths.to_pylist(), strict=True)
     stored = [(Cluster(*each), path) for text, path in files if text is not None for each in json.loads(text)]
     return [*stored, *added]
 
@@ -151,23 +151,23 @@ def far_warnings(
         for group in far_groups(cluster for cluster, _ in clusters)
         if span is None or group.end > span[0] or any(path in new for path in _files(group, clusters))
     ]
-    found = []
+    warnings = []
     for group in groups[:NAMED]:
         files = _files(group, clusters)
-        others = f" and {number_of(len(files) - 1, 'more file')}" if len(files) > 1 else ""
+        more_files = f" and {number_of(len(files) - 1, 'more file')}" if len(files) > 1 else ""
         until = "" if group.events == 1 else f" .. {format_instant(group.end - 1)}"
         message = (
             f"stream {stream}: {number_of(group.events, 'event')} at {format_instant(group.begin)}{until} "
-            f"in {files[0]}{others}: more than {FAR_APART // DAY} days from all others"
+            f"in {files[0]}{more_files}: more than {FAR_APART // DAY} days from all others"
         )
         hint = "if a clock was wrong, correct the file; otherwise leave it: the time in between costs nothing"
-        found.append(Diagnostic("HDL-475", message, hint, severity="warning"))
+        warnings.append(Diagnostic("HDL-475", message, hint, severity="warning"))
     if len(groups) > NAMED:
-        rest = groups[NAMED:]
-        message = f"stream {stream}: {number_of(sum(group.events for group in rest), 'event')} more like that"
-        hint = f"from {format_instant(rest[0].begin)} to {format_instant(rest[-1].end - 1)}"
-        found.append(Diagnostic("HDL-475", message, hint, severity="warning"))
-    return found
+        unnamed = groups[NAMED:]
+        message = f"stream {stream}: {number_of(sum(group.events for group in unnamed), 'event')} more like that"
+        hint = f"from {format_instant(unnamed[0].begin)} to {format_instant(unnamed[-1].end - 1)}"
+        warnings.append(Diagnostic("HDL-475", message, hint, severity="warning"))
+    return warnings
 
 
 def _files(group: Cluster, clusters: Iterable[tuple[Cluster, str]]) -> list[str]:

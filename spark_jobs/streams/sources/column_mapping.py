@@ -1,7 +1,7 @@
-"""The columns of a Delta table whose files name them otherwise (column mapping): by the log's names, or by their ids.
+"""Names of a Delta table's columns in its files (column mapping): by the log's names, or by their ids.
 
-A file's names are told as :data:`Names` for each file on its own: an older file may hold columns that the table has
-renamed since, and some that it has dropped, whose names may be those of others now.
+Each file has its own :data:`Names`: an older file may contain columns that the table has renamed since, and dropped
+columns whose names belong to other columns now.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 Names = Mapping[tuple[str, ...], str]
-"""What the table calls a column or field of a file, by its path there (fields of structs by name, below a map ``key``
-and ``value``, below an array ``element``). What is not in it the table no longer has."""
+"""The table's name for a column or field of a file, by its path there (fields of structs by name, below a map ``key``
+and ``value``, below an array ``element``). Paths that are missing were dropped from the table.
+"""
 
 _PHYSICAL, _ID, _FIELD_ID = b"delta.columnMapping.physicalName", b"delta.columnMapping.id", b"PARQUET:field_id"
 
@@ -21,7 +22,7 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def names_in_file(table: pa.Schema, file: pa.Schema, by_id: bool) -> dict[tuple[str, ...], str]:
-    """The names of a file of a table whose log maps columns, as the mode says, by the ids of its fields or by names."""
+    """Names of a file of a table with column mapping, by the ids of its fields or by names, as the mode requires."""
     names: dict[tuple[str, ...], str] = {}
     _match(table, file, (), by_id, names)
     return names
@@ -103,7 +104,7 @@ def _type(type: pa.DataType, path: tuple[str, ...], names: Names) -> pa.DataType
 
 
 def place_in_file(path: tuple[str, ...], names: Names) -> tuple[str, ...]:
-    """Where a column of the table, or a field of its structs, lies in the file."""
+    """Path in the file of a column of the table, or of a field of its structs."""
     at: tuple[str, ...] = ()
     for name in path:
         at = next(known for known, called in names.items() if known[:-1] == at and called == name)

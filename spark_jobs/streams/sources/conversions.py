@@ -16,7 +16,7 @@ Value = Any
 """An Arrow Array or, for what does not depend on the row, a Scalar."""
 
 Kernel = Callable[[list[Value], list[Type], Type, Call], Value]
-"""From the values and types of a call's arguments, and the type of its result, to its values."""
+"""Compute the values of a call from its arguments' values and types, and the type of its result."""
 
 _PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -29,7 +29,7 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 
 EXACT_DOUBLE = 15
-"""Decimals of so many digits are exact as an integer in a double, and so is the power of ten beside them."""
+"""Decimals with at most this number of digits are exact as an integer in a double, and so is the power of ten."""
 
 
 def arrow_type(type: Type) -> pa.DataType:
@@ -58,10 +58,10 @@ def as_double(value: Value, type: Type) -> Value:
 
 def as_wide_decimal(value: Value, type: Type, scale: int) -> Value:
     """An exact number as decimal256 with a scale: room for every comparison and product of two decimals."""
-    whole, _ = as_decimal(type)
+    digits, _ = as_decimal(type)
     if type.name == "long":
-        return value.cast(pa.decimal256(max(19, whole) + scale, scale))
-    return value.cast(pa.decimal256(whole + scale, scale))
+        return value.cast(pa.decimal256(max(19, digits) + scale, scale))
+    return value.cast(pa.decimal256(digits + scale, scale))
 
 
 def narrow(value: Value, result: Type) -> Value:
@@ -70,7 +70,7 @@ def narrow(value: Value, result: Type) -> Value:
 
 
 def as_type(value: Value, type: Type, result: Type) -> Value:
-    """A value in a type that :func:`optimizer.workload.types.unified` found for it and others."""
+    """Convert a value to a common type, see :func:`optimizer.workload.types.unified`."""
     if result == DOUBLE:
         return as_double(value, type)
     if result.name == "decimal":
@@ -82,13 +82,13 @@ def over_arrays(kernel: Kernel, first: bool = False) -> Kernel:
     """A kernel that sees arrays alone; ``first``: the one of the first argument, as the others are constants."""
 
     def run(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
-        taken = values[:1] if first else values
-        rows = next((len(value) for value in taken if not isinstance(value, pa.Scalar)), None)
-        arrays = [pa.repeat(value, rows or 1) if isinstance(value, pa.Scalar) else value for value in taken]
+        inputs = values[:1] if first else values
+        rows = next((len(value) for value in inputs if not isinstance(value, pa.Scalar)), None)
+        arrays = [pa.repeat(value, rows or 1) if isinstance(value, pa.Scalar) else value for value in inputs]
         if rows == 0:
             arrays = [array.slice(0, 0) for array in arrays]
-        found = kernel(arrays, types, result, call)
-        return found if rows is not None else found[0]
+        output = kernel(arrays, types, result, call)
+        return output if rows is not None else output[0]
 
     return run
 
@@ -106,12 +106,12 @@ def only_where(known: pa.Array, value: pa.Array) -> pa.Array:
 
 
 def whole_numbers(rounded: np.ndarray[Any, np.dtype[np.float64]], nulls: pa.Array, bits: int) -> pa.Array:
-    """Whole doubles as integers; null beyond so many bits, and for NaN."""
+    """Doubles that are whole numbers, as integers; null if they need more than ``bits`` bits, and for NaN."""
     fits = (rounded >= -(2.0 ** (bits - 1))) & (rounded < 2.0 ** (bits - 1))
     numbers = np.where(fits, rounded, 0.0).astype(np.int64)
     return pa.array(numbers, mask=~fits | np.asarray(nulls))
 
 
 def nulls_of(value: pa.Array) -> Sequence[bool]:
-    """Where an array is null, as NumPy has it."""
+    """Null mask of an array, as NumPy."""
     return value.is_null().to_numpy(zero_copy_only=False)

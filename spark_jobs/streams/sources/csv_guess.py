@@ -1,6 +1,7 @@
-"""What CSV files that nobody has declared seem to be: their delimiter, header, columns, types, and how times are
-written. Looks at the beginning of some files; what is read by it is still checked value by value
-(:mod:`spark_jobs.streams.sources.csv_source`).
+"""Guess the delimiter, header, columns, types and time formats of undeclared CSV files from the beginning of some
+files.
+
+Values that are read with the guess are still checked one by one (:mod:`spark_jobs.streams.sources.csv_source`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROWS = 2000
 DELIMITERS = ",;\t|"
 
 NULLS = ("NA", "N/A", "null", "NULL", "None", "none", "\\N", "-", "?", "#N/A", "n/a")
-"""Texts that often stand for no value; the empty one always does."""
+"""Texts that often mean null; the empty text always does."""
 
 LONGEST_INTEGER = 18
 """Digits of which every number is one of 64 bits."""
@@ -52,9 +53,14 @@ FORMATS = tuple(
 
 @dataclass(frozen=True)
 class GuessedColumn:
-    """A column of CSV files. ``type``: that all values looked at have; ``formats``: of times that are not in ISO 8601,
-    the formats that all of them fit; ``has_zone``: whether its times say their zone; ``null``: texts without which it
-    would be a column of strings; ``texts``: what was looked at."""
+    """A column of CSV files.
+
+    - ``type``: fits all sampled values;
+    - ``formats``: formats of times that are not in ISO 8601, each of which fits all of them;
+    - ``has_zone``: whether its times include their zone;
+    - ``null``: texts without which the type would not be string;
+    - ``texts``: the sampled texts.
+    """
 
     name: str
     type: Type
@@ -66,7 +72,7 @@ class GuessedColumn:
 
 @dataclass(frozen=True)
 class CsvGuess:
-    """What CSV files seem to be. ``row_bytes``: of a record, about."""
+    """Guess for CSV files. ``row_bytes``: approximate size of a record."""
 
     delimiter: str
     header: bool
@@ -75,7 +81,9 @@ class CsvGuess:
 
 
 def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
-    """What some files of one kind seem to be. Raises HDL-135 for what is no CSV in UTF-8, or has no records."""
+    """Guess the format of some files of one kind. Raises HDL-135 for files that are no CSV in UTF-8, or have no
+    records.
+    """
     heads = [_head(path) for path in paths]
     texts = [text for text in heads if text.strip()]
     if not texts:
@@ -136,7 +144,7 @@ def _records(text: str, delimiter: str) -> list[list[str]]:
 
 
 def has_commas(column: GuessedColumn) -> bool:
-    """Whether a column of texts has numbers with a decimal comma."""
+    """Return whether a column of texts contains numbers with a decimal comma."""
     known = pc.drop_null(column.texts).filter(pc.not_equal(pc.drop_null(column.texts), ""))
     return column.type == STRING and len(known) > 0 and _is_all(r"[+-]?[0-9][0-9. ]*,[0-9]+|[0-9]+")(known)
 
@@ -153,31 +161,31 @@ def _delimiter(text: str) -> str:
 
 
 def _has_header(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the first record has names: no values as the records below have them."""
+    """Return whether the first record contains names: no values like those in the records below."""
     return not any(_is_value(field) for field in records[0])
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text is a number or a time."""
+    """Return whether a text is a number or a time."""
     if re.fullmatch(f"{DECIMAL}|{INTEGER}", text.strip()):
         return True
     return bool(re.match(r"\d", text.strip())) and bool(_formats(pa.array([text.strip()])) or _is_iso(pa.array([text])))
 
 
 def _column(name: str, values: Sequence[str]) -> GuessedColumn:
-    """What a column seems to be by some of its fields."""
+    """Guess a column from some of its fields."""
     trimmed = [value.strip() for value in values]
     missing = [text for text in NULLS if text in set(trimmed)]
     known = pa.array([text for text in trimmed if text and text not in missing], pa.string())
     texts = pa.array([None if not text or text in missing else text for text in trimmed], pa.string())
     if not len(known):
         return GuessedColumn(name, STRING, texts)
-    found = next((type for type, fits in _KINDS if fits(known)), None)
-    if found is not None and found not in (DATE, TIMESTAMP):
-        return GuessedColumn(name, found, texts, null=tuple(missing))
+    guessed = next((type for type, fits in _KINDS if fits(known)), None)
+    if guessed is not None and guessed not in (DATE, TIMESTAMP):
+        return GuessedColumn(name, guessed, texts, null=tuple(missing))
     has_zone = bool(pc.any(pc.match_substring_regex(known, r"(Z|[+-]\d\d:?\d\d)$")).as_py())
-    if found is not None:
-        return GuessedColumn(name, found, texts, (), found == TIMESTAMP and has_zone, tuple(missing))
+    if guessed is not None:
+        return GuessedColumn(name, guessed, texts, (), guessed == TIMESTAMP and has_zone, tuple(missing))
     formats = _formats(known)
     if formats:
         has_zone = "%z" in formats[0]
@@ -234,7 +242,7 @@ def _formats(texts: pa.Array) -> tuple[str, ...]:
 
 
 def fits_format(texts: pa.Array, pattern: str) -> bool:
-    """Whether all texts are instants in a format of ``strptime``."""
+    """Return whether all texts are instants in a format of ``strptime``."""
     try:
         instants_in_format(texts, pattern)
     except (pa.ArrowInvalid, ValueError):
@@ -248,12 +256,12 @@ def _descents(texts: pa.Array, pattern: str) -> int:
 
 
 def is_nameable(name: str) -> bool:
-    """Whether a declared schema can name a column so."""
+    """Return whether a declared schema can have a column of this name."""
     return bool(name) and len(name) <= 255 and printable(name) == name
 
 
 def left_out(names: Iterable[str]) -> list[str]:
-    """Those names that no schema can have: not printable, or as one before but for its case."""
+    """Names that no schema can have: not printable, or equal to an earlier one except for case."""
     seen: set[str] = set()
     bad = []
     for name in names:

@@ -37,7 +37,7 @@ HEAD = 1 << 16
 """Bytes at the beginning, and at the end, of a file that a look at it reads."""
 
 BITS = {3: 8, 5: 16, 10: 32, 19: 64}
-"""How wide an integer is by the digits of its type."""
+"""Width of an integer in bits, by the digits of its type."""
 
 ZONE = r"(Z|:.*[+-]\d\d:?(\d\d)?)$"
 """The zone at the end of a timestamp's text: after a time of day, since a date ends in ``-01`` as well."""
@@ -51,7 +51,7 @@ TRUE, FALSE = ["true", "t", "1"], ["false", "f", "0"]
 
 BOM = b"\xef\xbb\xbf"
 _END = uuid.uuid4().hex[:16].encode()
-"""Stands in a record of its own behind the last one: it is read as one unless a quote is still open there."""
+"""An extra record after the last one: it is read as a record unless a quote is still open."""
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _FIRST_DATE = -719_162
@@ -59,7 +59,7 @@ _FIRST_DATE = -719_162
 
 
 class Layout(NamedTuple):
-    """Where a file's events begin, in bytes, and its column names in order."""
+    """Offset in bytes at which a file's events begin, and its column names in order."""
 
     start: int
     names: tuple[str, ...]
@@ -140,10 +140,11 @@ def _raw(source: Source, file: io.BufferedIOBase, width: int, places: Sequence[i
 
 
 class _Blocks(io.RawIOBase):
-    """A file from where it stands, then ``end``, as pyarrow has to be given it to lose nothing.
+    """A file from its current position, then ``end``, arranged so that pyarrow loses nothing.
 
-    It drops a line feed that begins a block if the block before ended in a carriage return, also inside quotes: none
-    does. It drops a byte order mark at the beginning, also one that is part of a text: there is another before that.
+    pyarrow drops a line feed that begins a block if the block before ended in a carriage return, also inside quotes: no
+    block ends so. It drops a byte order mark at the beginning, also one that is part of a text: another one
+    precedes it.
     """
 
     def __init__(self, file: io.BufferedIOBase, end: bytes) -> None:
@@ -164,9 +165,9 @@ class _Blocks(io.RawIOBase):
         self.held = b""
         if len(block) > size:
             block, self.held = block[:size], block[size:]
-        kept = block.rstrip(b"\r")
-        if kept and len(kept) < len(block):
-            block, self.held = kept, block[len(kept) :] + self.held
+        complete = block.rstrip(b"\r")
+        if complete and len(complete) < len(block):
+            block, self.held = complete, block[len(complete) :] + self.held
         return block
 
 
@@ -193,20 +194,20 @@ def _grammar(delimiter: str, quote: str | None) -> _Grammar:
 
 
 def _fields(source: Source, record: bytes) -> list[bytes]:
-    """The fields of a whole record, without their quotes."""
-    grammar, found, at = _grammar(source.delimiter, source.quote), [], 0
+    """The fields of a complete record, without their quotes."""
+    grammar, fields, at = _grammar(source.delimiter, source.quote), [], 0
     while (match := grammar.field.match(record, at)) is not None:
         inside = grammar.quoted.fullmatch(match[0]) if grammar.quoted is not None else None
         mark = (source.quote or "").encode()
-        found.append(match[0] if inside is None else inside[1].replace(mark * 2, mark) + inside[2])
+        fields.append(match[0] if inside is None else inside[1].replace(mark * 2, mark) + inside[2])
         at = match.end() + 1
         if record[match.end() : at] != source.delimiter.encode():
             break
-    return found
+    return fields
 
 
 class _Record(NamedTuple):
-    """Where a record is: bytes [begin, end), its first line; ``end`` None: a quote is still open where they end."""
+    """Position of a record: bytes [begin, end), its first line; ``end`` None: a quote is still open at the end."""
 
     line: int
     begin: int
@@ -237,8 +238,8 @@ def _line(source: Source, path: str, layout: Layout, number: int) -> int:
 
 
 def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid | None) -> HeddleError:
-    """What keeps a file from being taken apart, at its line. pyarrow says which record it is, at most."""
-    told = re.search(r"Row #(\d+)", str(error))
+    """The error, with its line, that prevents parsing a file. pyarrow reports the record's number at most."""
+    match = re.search(r"Row #(\d+)", str(error))
     source, width = stream.source, len(layout.names)
     with mapped(path) as data:
         for number, record in enumerate(_records(source, data, layout.start), 1):
@@ -246,7 +247,7 @@ def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid
                 return _open_quote(stream, path, record.line + _line_ends(_until_open(source, data[record.begin :])))
             if record.end - record.begin >= BLOCK:
                 return _too_long(stream, path, record.line)
-            if told is not None and number < int(told[1]):
+            if match is not None and number < int(match[1]):
                 continue
             text = data[record.begin : record.end]
             if (count := len(_fields(source, text))) != width:
@@ -297,7 +298,7 @@ def _counted(count: int) -> str:
 
 # -------------------------------------------------------------------------------------------- header
 def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence[str]) -> Layout | None:
-    """What a file's beginning says; None: there is nothing in it."""
+    """Read the beginning of a file; None: the file is empty."""
     source = stream.source
     pattern = _grammar(source.delimiter, source.quote).record
     data = file.read(HEAD)
@@ -339,8 +340,8 @@ def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence
         raise HeddleError("HDL-420", message, "save the file as UTF-8") from None
     for name in wanted:
         if name not in names:
-            there = f"it has {', '.join(sorted(map(_short, names))[:20])}"
-            hint = "; ".join(filter(None, (_why_missing(stream, names, match[0]), there)))
+            present = f"it has {', '.join(sorted(map(_short, names))[:20])}"
+            hint = "; ".join(filter(None, (_why_missing(stream, names, match[0]), present)))
             raise HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
         if names.count(name) > 1:
             raise HeddleError(
@@ -363,7 +364,9 @@ _OTHER_FORMATS = {
     b"Obj\x01": ("Avro", ""),
     b"ORC": ("ORC", ""),
 }
-"""By the first bytes of a file what it is, and what makes CSV of it. Letters count only with a byte that is no text."""
+"""Formats by the first bytes of a file, and the command that turns it into CSV. Letters count only with a binary
+byte.
+"""
 
 
 def _other_format(data: bytes) -> tuple[str, str] | None:
@@ -377,10 +380,10 @@ def _other_format(data: bytes) -> tuple[str, str] | None:
 def _why_missing(stream: Stream, names: Sequence[str], header: bytes) -> str:
     """The likely cause of a column that is not in the header; empty: none is."""
     declared = [name for name, _ in stream.schema]
-    for mark, said in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", "','"), (":", "':'")):
+    for mark, shown in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", "','"), (":", "':'")):
         pieces = [piece.strip(" \"'") for piece in header.decode().strip("\r\n").split(mark)]
         if mark != stream.source.delimiter and len(set(pieces) & set(declared)) > 1:
-            return f"write `delimiter: {said}` below `source`: that is what the header has between its columns"
+            return f"write `delimiter: {shown}` below `source`: that is what the header has between its columns"
     if header.startswith((b"#", b"//", b"--")):
         return "the file begins with a comment: remove it"
     stripped = [name.strip() for name in names]
@@ -404,16 +407,16 @@ def head(
         data, size = b"", HEAD
         while more := file.read(size):
             data, size = data + more, len(data) + len(more)
-            whole = [record for record in _records(stream.source, data) if record.end is not None]
+            records = [record for record in _records(stream.source, data) if record.end is not None]
             # what ends where the data end may go on
-            if len(whole) > 1 or len(data) >= BLOCK:
-                data = data[: whole[-1].begin] if len(whole) > 1 else data
+            if len(records) > 1 or len(data) >= BLOCK:
+                data = data[: records[-1].begin] if len(records) > 1 else data
                 break
     return next(_typed(stream, path, wanted, layout, io.BytesIO(data)), None)
 
 
 def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) -> pa.Array:
-    """The times in a file's last lines: none where these cannot be told apart."""
+    """The times in a file's last lines; empty if these cannot be parsed."""
     source = stream.source
     with opened(path, version, look=True) as file:
         layout = _layout(stream, path, file, [stream.time])
@@ -426,7 +429,7 @@ def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) 
     starts = [0] if begin == layout.start else [match.end() for match in islice(re.finditer(rb"[\r\n]+", data), 20)]
     for start in starts:
         # the line may begin within a quoted text
-        records = [_fields(source, data[one.begin : one.end]) for one in _records(source, data, start)]
+        records = [_fields(source, data[record.begin : record.end]) for record in _records(source, data, start)]
         if not records or any(len(fields) != len(layout.names) for fields in records):
             continue
         texts = [fields[layout.names.index(stream.time)] for fields in records]
@@ -437,7 +440,7 @@ def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) 
 
 # ------------------------------------------------------------------------------------------- values
 def _column(stream: Stream, path: str, layout: Layout, name: str, values: pa.Array, seen: int) -> pa.Array:
-    """One column's fields as values; ``seen``: how many records came before them."""
+    """Values of one column's fields; ``seen``: the number of records before them."""
     type = stream.type_of(name)
     assert type is not None
     try:
@@ -494,7 +497,7 @@ _EXPECTED = {
 
 
 def _way_of_writing(text: str) -> str:
-    """What to say of a time that is not in ISO 8601."""
+    """Hint for a time that is not in ISO 8601."""
     if re.fullmatch(r"[0-9]{9,19}", text):
         unit = next(unit for unit, digits in (("s", 11), ("ms", 14), ("us", 17), ("ns", 19)) if len(text) <= digits)
         return f"a time in ISO 8601; if these are numbers since 1970, write `time_unit: {unit}` below `source`"
@@ -562,7 +565,9 @@ def _trimmed(texts: pa.Array, null: Sequence[str]) -> pa.Array:
 
 
 def _has_no_words(texts: pa.Array) -> bool:
-    """Whether no letter occurs but the E of exponents: pyarrow takes ``0x10`` and ``nan(2)`` for numbers too."""
+    """Return whether no letter occurs but the E of exponents: pyarrow accepts ``0x10`` and ``nan(2)`` as numbers
+    too.
+    """
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return True
@@ -589,8 +594,8 @@ def _numbers(texts: pa.Array, null: Sequence[str], pattern: str, target: pa.Data
 def _integers(texts: pa.Array, null: Sequence[str], bits: int) -> pa.Array:
     numbers = _numbers(texts, null, INTEGER, pa.int64())
     if bits < 64 and len(numbers) > numbers.null_count:
-        most, found = 1 << (bits - 1), pc.min_max(numbers).as_py()
-        if found["min"] < -most or found["max"] >= most:
+        most, extremes = 1 << (bits - 1), pc.min_max(numbers).as_py()
+        if extremes["min"] < -most or extremes["max"] >= most:
             raise pa.ArrowInvalid("out of range")
     return numbers
 
@@ -643,14 +648,14 @@ def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
         re.escape(part) if index % 2 == 0 else "%" if part == "%" else f"(?P<{part}>{DIRECTIVES[part]})"
         for index, part in enumerate(parts)
     )
-    found = pc.extract_regex(texts, f"(?i)^{regex}$")
-    if found.null_count != texts.null_count:
+    fields = pc.extract_regex(texts, f"(?i)^{regex}$")
+    if fields.null_count != texts.null_count:
         raise pa.ArrowInvalid("not in the format")
     known = pc.is_valid(texts).to_numpy(zero_copy_only=False)
-    names = [field.name for field in found.type]
+    names = [field.name for field in fields.type]
 
     def text(name: str) -> pa.Array:
-        return pc.struct_field(found, name)
+        return pc.struct_field(fields, name)
 
     def number(name: str, least: int, most: int) -> np.ndarray:
         if name not in names:
@@ -687,12 +692,12 @@ def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
 
 def _offsets(texts: pa.Array) -> np.ndarray:
     """Seconds ahead of UTC."""
-    found = pc.extract_regex(texts, r"^(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)$")
+    fields = pc.extract_regex(texts, r"^(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)$")
     hours, minutes = (
-        pc.fill_null(pc.struct_field(found, name).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        pc.fill_null(pc.struct_field(fields, name).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         for name in ("hours", "minutes")
     )
     if len(hours) and (hours.max() > 18 or minutes.max() > 59):
         raise pa.ArrowInvalid("no such zone")
-    behind = pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False).to_numpy(zero_copy_only=False)
+    behind = pc.fill_null(pc.equal(pc.struct_field(fields, "sign"), "-"), False).to_numpy(zero_copy_only=False)
     return np.where(behind, -1, 1) * (hours * 60 + minutes) * 60

@@ -1,7 +1,7 @@
-"""Under which declaration of a stream something was stored, and whether that is still the declaration of now.
+"""Compare the declaration under which something was stored with the current declaration of its stream.
 
-What Heddle stores names its declaration by :func:`optimizer.workload.declarations.declaration_digest`. Warehouses that
-were written before there were digests do not: there the stored plans of then say how the stream was declared.
+Stored data name their declaration by :func:`optimizer.workload.declarations.declaration_digest`. Warehouses from
+before there were digests do not: their stored plans contain the stream's declaration.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ BETWEEN = "|"
 
 @dataclass(frozen=True)
 class Declaration:
-    """How a stream is declared now. ``plans``: reads how the plans of before there were digests declare it."""
+    """The current declaration of a stream. ``plans``: reads the declarations in plans from before there were
+    digests.
+    """
 
     stream: Stream
     plans: Callable[[], tuple[Stream, ...]] = tuple
 
     @cached_property
     def former(self) -> tuple[Stream, ...]:
-        """How the plans of before there were digests declare the stream."""
+        """Declarations of the stream in plans from before there were digests."""
         return self.plans()
 
     def of(self, columns: Iterable[str] | None) -> Named:
@@ -40,13 +42,13 @@ class Declaration:
 
     @cached_property
     def is_former_of_times(self) -> bool:
-        """Whether spans that name no declaration are those of the times of now."""
-        return bool(self.former) and all(time_digest(one) == self.of_times for one in self.former)
+        """Return whether spans without a declaration are those of the current times."""
+        return bool(self.former) and all(time_digest(stream) == self.of_times for stream in self.former)
 
 
 @dataclass(frozen=True)
 class Named:
-    """How some ``columns`` of a stream are declared now; None: all, and their order counts."""
+    """Current declaration of some ``columns`` of a stream; None: of all, and their order counts."""
 
     declaration: Declaration
     columns: tuple[str, ...] | None
@@ -63,21 +65,21 @@ class Named:
 
     @cached_property
     def is_former(self) -> bool:
-        """Whether what names no declaration was stored under the one of now."""
+        """Return whether data without a declaration were stored under the current one."""
         former = self.declaration.former
-        return bool(former) and all(self._digest_in(one) == self.digest for one in former)
+        return bool(former) and all(self._digest_in(stream) == self.digest for stream in former)
 
     def token(self, token: str, has_content: bool) -> str:
         """A token with the digest, as it is stored. Where there is no content there is nothing to declare."""
         return f"{token}{BETWEEN}{self.digest if has_content else ''}"
 
     def is_token(self, stored: str, token: str, has_content: bool) -> bool:
-        """Whether a stored token is this one, under the declaration of now."""
+        """Return whether a stored token equals this one, under the current declaration."""
         if stored == token:
             return not has_content or self.is_former
         return stored == self.token(token, has_content)
 
     def is_of(self, stored: str) -> bool:
-        """Whether a stored token is of the declaration of now, whatever its content."""
+        """Return whether a stored token has the current declaration, regardless of its content."""
         _, between, digest = stored.partition(BETWEEN)
         return digest in ("", self.digest) if between else self.is_former

@@ -44,11 +44,12 @@ from spark_jobs.streams.sources.splits import FIRST, INTEGERS, LAST, Split, colu
 
 
 def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
-    """A stream that leaves its schema out with the one that its files declare: of each column the type that holds the
-    values of every file. A column without such a type is left out, and told of (HDL-431).
+    """Give a stream without a schema the one that its files declare: each column gets the type that fits the values
+    of every
+    file. A column without such a type is skipped and reported (HDL-431).
 
-    Raises HDL-406 for a format that declares none, and what :func:`optimizer.workload.streams.with_schema` and listing
-    raise.
+    Raises HDL-406 for a format that declares none, and the errors of :func:`optimizer.workload.streams.with_schema` and
+    of listing.
     """
     with failures_of(stream, stream.source.path):
         schemas = format_of(stream).schemas(stream)
@@ -61,8 +62,8 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
 def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`."""
     names: dict[str, str] = {}
-    found: dict[str, tuple[Type | Nested | None, str]] = {}
-    told: dict[str, Diagnostic] = {}
+    types_and_paths: dict[str, tuple[Type | Nested | None, str]] = {}
+    diagnostics: dict[str, Diagnostic] = {}
     for path, schema in schemas.items():
         column_places(stream, path, schema.names, schema.names)
         for field in schema:
@@ -71,7 +72,7 @@ def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[
                 continue
             name = names.setdefault(field.name.lower(), field.name)
             type = nested_of_arrow(field.type, type_of_arrow)
-            before, first = found.setdefault(name, (type, path))
+            before, first = types_and_paths.setdefault(name, (type, path))
             if type == before:
                 continue
             lost: list[str] = []
@@ -81,25 +82,25 @@ def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[
                     f"stream {stream.name}: column {left_out} is left out: no type holds that of {first} and {path}"
                 )
                 hint = "declare a `schema` with the columns that are used, or correct the file"
-                told.setdefault(left_out, Diagnostic("HDL-431", message, hint, severity="warning"))
-            found[name] = (common, path)
-    if stream.time in told:
-        raise HeddleError.of(replace(told[stream.time], severity="error"))
-    pairs = [(name, type) for name, (type, _) in found.items() if isinstance(type, Type)]
+                diagnostics.setdefault(left_out, Diagnostic("HDL-431", message, hint, severity="warning"))
+            types_and_paths[name] = (common, path)
+    if stream.time in diagnostics:
+        raise HeddleError.of(replace(diagnostics[stream.time], severity="error"))
+    pairs = [(name, type) for name, (type, _) in types_and_paths.items() if isinstance(type, Type)]
     nested, leaves = list[tuple[str, Nested]](), 0
-    for name, (type, _) in found.items():
+    for name, (type, _) in types_and_paths.items():
         if isinstance(type, Nested) and leaves + type.leaves > MOST_LEAVES:
             message = f"stream {stream.name}: column {name} is left out: there are more than {MOST_LEAVES} fields"
-            told[name] = Diagnostic(
+            diagnostics[name] = Diagnostic(
                 "HDL-431", message, "declare a `schema` with those that are used", severity="warning"
             )
         elif isinstance(type, Nested):
             nested, leaves = [*nested, (name, type)], leaves + type.leaves
-    return with_schema(stream, pairs, nested), tuple(told.values())
+    return with_schema(stream, pairs, nested), tuple(diagnostics.values())
 
 
 def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str]) -> Type | Nested | None:
-    """What holds the values of both, without the fields (added to ``lost``) for which there is nothing."""
+    """A type for the values of both, without the fields (added to ``lost``) that have none."""
     if isinstance(left, Type) and isinstance(right, Type):
         return _common(left, right)
     if not (isinstance(left, Nested) and isinstance(right, Nested) and left.kind == right.kind):
@@ -121,12 +122,12 @@ def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str
 
 def _common(left: Type, right: Type) -> Type | None:
     """The type in which all values of both are read, or refused one by one; None if there is none."""
-    found = unified([left, right])
-    if found is None or any(
-        type.name != found.name and (type.name, found.name) not in _WIDENING for type in (left, right)
+    unified_type = unified([left, right])
+    if unified_type is None or any(
+        type.name != unified_type.name and (type.name, unified_type.name) not in _WIDENING for type in (left, right)
     ):
         return None
-    return found
+    return unified_type
 
 
 def type_of_arrow(arrow: pa.DataType) -> Type | None:
@@ -163,26 +164,26 @@ def read_split(
     Those of ``encoded`` that are strings in a Parquet file are left dictionary-encoded, which spares decoding them.
     Raises HDL-402 (unreadable file), HDL-404 (a value or type that does not fit).
     """
-    wanted = list(dict.fromkeys([stream.time, *columns]))
+    needed = list(dict.fromkeys([stream.time, *columns]))
     with failures_of(stream, split.path):
         texts = {name for name in encoded if stream.type_of(name) == STRING}
         seen, repeated = 0, repeated_rows(split)
-        for batch in format_of(stream).read(stream, split, wanted, texts):
-            columns_read = [_decoded(stream, split, name, batch.column(name), name in texts, seen) for name in wanted]
-            decoded = pa.RecordBatch.from_arrays(columns_read, names=wanted)
+        for batch in format_of(stream).read(stream, split, needed, texts):
+            columns_read = [_decoded(stream, split, name, batch.column(name), name in texts, seen) for name in needed]
+            decoded = pa.RecordBatch.from_arrays(columns_read, names=needed)
             yield _taken_in(decoded, stream, split, repeated, seen)
             seen += len(decoded)
 
 
 def read_splits(stream: Stream, splits: Iterable[Split], columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """What :func:`read_split` gives of some splits, one after the other; those in a store are read ahead."""
+    """Read some splits one after the other like :func:`read_split`; those in a store are read ahead."""
     return (batch for _, batch in read_each(stream, splits, columns))
 
 
 def read_each(
     stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
 ) -> Iterator[tuple[Split, pa.RecordBatch]]:
-    """As :func:`read_splits`, each batch with its split."""
+    """Like :func:`read_splits`, each batch with its split."""
 
     def read(split: Split) -> Iterator[tuple[Split, pa.RecordBatch]]:
         return ((split, batch) for batch in read_split(stream, split, columns, encoded))
@@ -195,17 +196,17 @@ def read_each(
 
 
 def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBatch | None:
-    """Some of the first events of a split, as :func:`read_split` has them; None if there are none.
+    """Some of the first events of a split, as returned by :func:`read_split`; None if there are none.
 
-    Reads the beginning of the file alone. Raises what :func:`read_split` raises of these events.
+    Reads only the beginning of the file. Raises what :func:`read_split` raises about these events.
     """
-    wanted = list(dict.fromkeys([stream.time, *columns]))
+    needed = list(dict.fromkeys([stream.time, *columns]))
     with failures_of(stream, split.path):
-        batch = format_of(stream).head(stream, split, wanted)
+        batch = format_of(stream).head(stream, split, needed)
         if batch is None:
             return None
-        decoded = [_decoded(stream, split, name, batch.column(name)) for name in wanted]
-        return pa.RecordBatch.from_arrays(decoded, names=wanted)
+        decoded = [_decoded(stream, split, name, batch.column(name)) for name in needed]
+        return pa.RecordBatch.from_arrays(decoded, names=needed)
 
 
 def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -220,13 +221,13 @@ def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordB
 
 
 def repeated_rows(split: Split) -> np.ndarray[Any, Any]:
-    """The rows of a split that are left out, ascending."""
-    found = [np.zeros(0, dtype=np.int64)]
-    for kept in split.repeated:
-        path, _, place = kept.rpartition("#")
+    """Rows of a split that are skipped because they repeat others, ascending."""
+    rows_by_file = [np.zeros(0, dtype=np.int64)]
+    for row_file in split.repeated:
+        path, _, place = row_file.rpartition("#")
         rows = pq.read_table(Place(path).open(), columns=["row"], filters=[("split", "=", int(place))])
-        found.append(rows["row"].to_numpy())
-    return np.sort(np.concatenate(found))
+        rows_by_file.append(rows["row"].to_numpy())
+    return np.sort(np.concatenate(rows_by_file))
 
 
 def _taken_in(
@@ -235,15 +236,15 @@ def _taken_in(
     """A batch, the rows of a split from number ``seen`` on, without what is refused of it and what is repeated."""
     if not len(repeated) and not split.refused:
         return batch
-    kept = np.ones(len(batch), dtype=bool)
+    is_used = np.ones(len(batch), dtype=bool)
     low, high = np.searchsorted(repeated, (seen, seen + len(batch)))
-    kept[repeated[low:high] - seen] = False
+    is_used[repeated[low:high] - seen] = False
     if split.refused:
         column = batch.column(stream.time)
         times = pc.fill_null(column.cast(pa.int64()), -(1 << 62)).to_numpy(zero_copy_only=False)
         for first, last in split.refused:
-            kept &= (times < first) | (times >= last)
-    return batch if kept.all() else batch.filter(pa.array(kept))
+            is_used &= (times < first) | (times >= last)
+    return batch if is_used.all() else batch.filter(pa.array(is_used))
 
 
 def of_each_layout(stream: Stream, splits: Sequence[Split]) -> list[Split]:
@@ -258,16 +259,17 @@ def of_each_layout(stream: Stream, splits: Sequence[Split]) -> list[Split]:
 
 
 def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> list[str]:
-    """Those of ``columns`` that a stream does not have, so that no query that uses them can be answered: those
-    that all files lack, or one file if each must be complete. Otherwise a column is null in the files that lack it, as
-    in older files what a Delta table was given later.
+    """Columns of ``columns`` that a stream lacks, so that no query that uses them can be answered: those that all
+    files lack,
+    or one file if each must be complete. Otherwise a column is null in the files that lack it, like columns added later
+    in older files of a Delta table.
 
     Raises HDL-403 if a file lacks the time column or that of event ids, HDL-404 if it has one in a type that cannot be
-    read as the declared one. Looks at headers and footers only: what the values are is found out when they are read.
+    read as the declared one. Only reads headers and footers: values are checked when they are read.
     """
     needed = [stream.time, *([stream.event_id] if stream.event_id else [])]
-    wanted = list(dict.fromkeys([*needed, *columns]))
-    lacking, found = set[str](), set[str]()
+    looked_up = list(dict.fromkeys([*needed, *columns]))
+    lacking, present_anywhere = set[str](), set[str]()
     alike, format = set[Any](), format_of(stream)
     for path, split in {split.path: split for split in splits}.items():
         with failures_of(stream, path):
@@ -275,17 +277,17 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
             if layout is not None and layout in alike:
                 continue
             alike.add(layout)
-            present = format.columns(stream, split, wanted, needed)
-        for name in wanted:
+            present = format.columns(stream, split, looked_up, needed)
+        for name in looked_up:
             if name not in present:
                 if name in needed:
                     raise _missing(stream, path, name, split)
                 lacking.add(name)
                 continue
-            found.add(name)
+            present_anywhere.add(name)
             if (declared := present[name]) is not None:
                 _decoded(stream, split, name, pa.nulls(0, declared))
-    return sorted(lacking if format.is_each_complete else lacking - found)
+    return sorted(lacking if format.is_each_complete else lacking - present_anywhere)
 
 
 def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:
@@ -312,13 +314,13 @@ def _decoded(
     try:
         return _converted(values, declared, is_time, encoded, unit)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        told = str(error)
+        reason = str(error)
         at = _misfit(values, declared, is_time, unit)
         if at is not None:
-            told = f"row {_rows_before(split) + _row_in_file(split, seen + at) + 1}, {_shown(values[at])}: {told}"
+            reason = f"row {_rows_before(split) + _row_in_file(split, seen + at) + 1}, {_shown(values[at])}: {reason}"
         raise HeddleError(
             "HDL-404",
-            f"stream {stream.name}: column {name} of {split.path} does not fit its declared type {declared}: {told}",
+            f"stream {stream.name}: column {name} of {split.path} does not fit its declared type {declared}: {reason}",
             "correct `schema` in streams.yaml, or the file; a stream without a `schema` takes types from its files "
             "whenever the plan is refreshed",
         ) from error
@@ -352,7 +354,7 @@ def _rows_before(split: Split) -> int:
 
 
 def _row_in_file(split: Split, row: int) -> int:
-    """Which row of its file's part a row of a split is, the deleted ones counted."""
+    """Row number in its file's part of a row of a split, deleted rows included."""
     if split.deleted is None:
         return row
     # so many deleted rows lie before the row as there are whose own place is not beyond it
@@ -367,7 +369,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 _WIDENING = {("long", "double"), ("long", "decimal"), ("date", "timestamp")}
-"""What is read as another type than it has, where the value is the same; every other one is refused."""
+"""Types that are read as another type with the same value; every other one is refused."""
 
 
 def _converted(
@@ -387,11 +389,13 @@ def _converted(
         counted = unit is not None and pa.types.is_integer(actual)
         instants = instants_of_numbers(values, str(unit)) if counted else instants_of_column(values)
         return _in_years(instants, FIRST, LAST - 1, is_time)
-    found = type_of_arrow(actual)
-    if found is None or (found.name != declared.name and (found.name, declared.name) not in _WIDENING):
+    actual_type = type_of_arrow(actual)
+    if actual_type is None or (
+        actual_type.name != declared.name and (actual_type.name, declared.name) not in _WIDENING
+    ):
         raise pa.ArrowInvalid(f"it is {actual}, declared {declared}")
     if declared.name == "decimal":
-        if found.name == "long":
+        if actual_type.name == "long":
             values = values.cast(pa.decimal256(20 + declared.scale, declared.scale))
         values = values.cast(target)
         # a file may hold more digits than it declares
@@ -428,9 +432,9 @@ def _in_years(values: pa.Array, least: int, most: int, is_time: bool = False) ->
 
 def _check_text(values: pa.Array) -> None:
     """Parquet's strings may hold any bytes."""
-    held = values.buffers()[2]
+    bytes_of_texts = values.buffers()[2]
     # most are ASCII, which is ten times quicker to see
-    if held is not None and np.frombuffer(held, dtype=np.uint8).max(initial=0) >= 128:
+    if bytes_of_texts is not None and np.frombuffer(bytes_of_texts, dtype=np.uint8).max(initial=0) >= 128:
         values.validate(full=True)
 
 
@@ -445,14 +449,14 @@ def instants_of_column(values: pa.Array) -> pa.Array:
         if values.type.unit == "us":
             return numbers.cast(target)
         known = numbers.is_valid().to_numpy(zero_copy_only=False)
-        found = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+        counts = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
         if values.type.unit == "ns":
             # floor, so that an event never moves into a later fragment
-            found = np.floor_divide(found, 1000)
+            counts = np.floor_divide(counts, 1000)
         else:
             factor = 1000 if values.type.unit == "ms" else SECOND
-            found = np.clip(found, -(1 << 62) // factor, (1 << 62) // factor) * factor
-        return pa.array(found, mask=~known).cast(target)
+            counts = np.clip(counts, -(1 << 62) // factor, (1 << 62) // factor) * factor
+        return pa.array(counts, mask=~known).cast(target)
     if type_of_arrow(values.type) != STRING:
         raise pa.ArrowInvalid(f"it is {values.type}, declared timestamp")
     return instants_of_texts(values.cast(pa.string()))

@@ -27,14 +27,14 @@ class TwoNames(ValueError):
 def current_names(
     names: Sequence[str], place: Callable[[str], str], log: Place, commits: Sequence[int], checkpoints: Sequence[str]
 ) -> set[str]:
-    """Those of the active names of a table that count, each file by one name.
+    """Active names of a table that count, one name for each file.
 
     Parameters
     ----------
     names
-        Of the files that are active, as delta-rs has them.
+        Names of active files, as delta-rs lists them.
     place
-        Where a file of a name lies, in one spelling.
+        Returns the place of a file by its name, in one spelling.
     log
         The folder of the log.
     commits
@@ -50,34 +50,34 @@ def current_names(
     texts = dict(zip(commits, _texts(log, commits), strict=True))
     removed = [_removed(text) for text in texts.values()]
     in_checkpoint = set(_removed_before(log, checkpoints))
-    kept = set(names)
+    counted_names = set(names)
     unclear = {path for path, spelt in active.items() if len(spelt) > 1}
-    for name in {name for found in (*removed, in_checkpoint) for name in found} - kept:
+    for name in {name for names_removed in (*removed, in_checkpoint) for name in names_removed} - counted_names:
         path = place(name)
         if path in active:
             unclear.add(path)
     if not unclear:
-        return kept
+        return counted_names
     newest = _newest(texts, place, unclear)
     for path in unclear:
         if path not in newest:
             raise TwoNames(" and ".join(sorted({*active[path], *(n for n in in_checkpoint if place(n) == path)})[:2]))
-        kept -= {name for name in active[path] if name != newest[path]}
-    return kept
+        counted_names -= {name for name in active[path] if name != newest[path]}
+    return counted_names
 
 
 def _newest(texts: dict[int, str], place: Callable[[str], str], paths: set[str]) -> dict[str, str | None]:
-    """By file the name that the newest commit which names it adds; None: it removes it."""
-    found: dict[str, str | None] = {}
+    """The name that the newest commit which names a file adds, by file; None: that commit removes it."""
+    newest: dict[str, str | None] = {}
     for version in sorted(texts, reverse=True):
-        here: dict[str, str | None] = {}
+        of_version: dict[str, str | None] = {}
         for kind, name in _named(texts[version], ("add", "remove")):
             path = place(name)
             # a file that is both is there, with other deleted rows
-            if path in paths and (kind == "add" or path not in here):
-                here[path] = name if kind == "add" else None
-        found = here | found
-    return found
+            if path in paths and (kind == "add" or path not in of_version):
+                of_version[path] = name if kind == "add" else None
+        newest = of_version | newest
+    return newest
 
 
 def _texts(log: Place, commits: Sequence[int]) -> list[str]:

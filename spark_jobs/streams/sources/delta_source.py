@@ -1,7 +1,7 @@
-"""What a Delta table holds now, by its log: its columns, its files, and what a file does not hold itself.
+"""Read the current state of a Delta table from its log: its columns, its files, and facts that a file lacks.
 
-The protocol and the configuration of a table say what a reader has to know. What :data:`FEATURES` does not name is
-refused by name, never guessed at.
+The protocol and the configuration of a table define what a reader must support. Features that :data:`FEATURES` does
+not list are refused by name, never guessed at.
 """
 
 from __future__ import annotations
@@ -49,12 +49,19 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]
 
 @dataclass(frozen=True)
 class DeltaFile:
-    """A data file of a table. ``name``: as the log names it, which never names another content; ``partition``: the
-    values of the partition columns; its events lie in [begin, end) microseconds, None if the log does not say;
-    ``size``, ``modified`` (microseconds): as the log has them; ``deleted``: its rows that are no longer the table's,
-    ascending, None if all are; ``mapped``: by what its columns are known, ``name`` or ``id``, None: by the table's own
-    names; ``commit``: the state of the table that has it (:attr:`DeltaSnapshot.commit`), if from then on the table's
-    feed says which rows change; ``table``: the id of the table, which one that is recreated in its place has not."""
+    """A data file of a table.
+
+    - ``name``: as in the log, which never gives it to other content;
+    - ``partition``: the values of the partition columns;
+    - ``begin``, ``end``: its events lie in [begin, end) microseconds, None if the log has no statistics;
+    - ``size``, ``modified`` (microseconds): as in the log;
+    - ``deleted``: its deleted rows, ascending, None if there are none;
+    - ``mapped``: how its columns are identified, ``name`` or ``id``, None: by the table's own names;
+    - ``commit``: the state of the table that has it (:attr:`DeltaSnapshot.commit`), if from then on the table's
+      feed shows
+      which rows change;
+    - ``table``: the id of the table, which changes if the table is recreated.
+    """
 
     name: str
     path: str
@@ -70,7 +77,7 @@ class DeltaFile:
 
     @property
     def identity(self) -> str:
-        """What changes whenever its rows do, or what they are called."""
+        """A name that changes whenever its rows, or their columns, may change."""
         name = f"{self.table}|{self.name}"
         if self.deleted is None:
             return name
@@ -79,8 +86,10 @@ class DeltaFile:
 
 @dataclass(frozen=True)
 class DeltaSnapshot:
-    """A version of a table: its ``schema``, and its ``files`` in the order of the log. ``table``: its name, which one
-    that is made anew in its place has not."""
+    """A version of a table: its ``schema``, and its ``files`` in the order of the log. ``table``: its id, which
+    changes if the
+    table is recreated.
+    """
 
     table: str
     version: int
@@ -89,7 +98,7 @@ class DeltaSnapshot:
 
     @property
     def commit(self) -> str:
-        """What stands for this version of this table."""
+        """Identifier of this version of this table."""
         return f"{self.table}@{self.version}"
 
 
@@ -122,17 +131,17 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
         raise _unopened(stream, root, _check_log(stream, root)) from error
     log = _check_log(stream, root)
     actions = _current(stream, root, actions, log, int(table.version()))
-    found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
+    logged = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
     snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
     # a feed calls columns as the table did when it was written
     commit = snapshot.commit if _has_feed(table) and mapped is None else None
-    mapped_so = (replace(file, mapped=mapped, commit=commit, table=snapshot.table) for file in found)
+    mapped_so = (replace(file, mapped=mapped, commit=commit, table=snapshot.table) for file in logged)
     files = (replace(file, deleted=vectors.get(file.path)) for file in mapped_so)
     return replace(snapshot, files=tuple(files))
 
 
 def _has_feed(table: DeltaTable) -> bool:
-    """Whether a table has a change data feed, which its protocol makes every writer keep."""
+    """Return whether a table has a change data feed, which its protocol requires every writer to maintain."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     is_kept = 4 <= protocol.min_writer_version < 7 or "changeDataFeed" in (protocol.writer_features or ())
     return is_kept and str(configuration.get("delta.enableChangeDataFeed")).lower() == "true"
@@ -143,7 +152,7 @@ def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
 
 
 def _check_protocol(stream: Stream, table: DeltaTable) -> str | None:
-    """By what the columns of files are known: ``name``, ``id``, or None: as the table calls them."""
+    """How the columns of files are identified: ``name``, ``id``, or None: by the table's own names."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     # version 2 is column mapping, without any list of features
     mode = configuration.get("delta.columnMapping.mode", "none")
@@ -153,7 +162,7 @@ def _check_protocol(stream: Stream, table: DeltaTable) -> str | None:
 
 
 def _check_features(stream: Stream, version: int, features: Iterable[str]) -> None:
-    """HDL-405 if a protocol asks readers for more than is understood here."""
+    """Raise HDL-405 if a protocol requires features that are not supported here."""
     used = sorted(set(features) - FEATURES)
     used += [f"reader version {version}"] if version > 3 else []
     if used:
@@ -163,7 +172,7 @@ def _check_features(stream: Stream, version: int, features: Iterable[str]) -> No
 
 
 def _unopened(stream: Stream, root: Place, log: _Log) -> HeddleError:
-    """Why a table cannot be opened, by the actions of its log: what it asks of readers, or where the log is damaged."""
+    """Reason why a table cannot be opened, from the actions of its log: required features, or damage of the log."""
     protocol: dict[str, Any] = {}
     for version in sorted(log.commits):
         name = f"{version:020}.json"
@@ -198,21 +207,21 @@ def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArra
         features = [name for name in table.protocol().reader_features or () if name.startswith("typeWidening")]
         hint = f"ALTER TABLE … DROP FEATURE {(features or ['deletionVectors'])[0]}"
         raise _unread(stream, "uses deletionVectors in a form that is not read", hint) from error
-    found: dict[str, NDArray[np.int64]] = {}
+    deleted_rows: dict[str, NDArray[np.int64]] = {}
     above = str(table.table_uri).rstrip("/") + "/"
-    for path, kept in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True):
+    for path, selection in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True):
         # rows behind the last that is deleted are left out of it
-        gone = np.flatnonzero(~kept.values.to_numpy(zero_copy_only=False))
-        if len(gone):
-            found[file_place(stream, root, path.removeprefix(above))] = gone
-    return found
+        rows = np.flatnonzero(~selection.values.to_numpy(zero_copy_only=False))
+        if len(rows):
+            deleted_rows[file_place(stream, root, path.removeprefix(above))] = rows
+    return deleted_rows
 
 
 def _physical(schema: pa.Schema, name: str) -> str:
-    """What the log's statistics call a column of a table with column mapping."""
+    """Name of a column in the log's statistics of a table with column mapping."""
     at = schema.get_field_index(name)
-    given = b"" if at < 0 else (schema.field(at).metadata or {}).get(b"delta.columnMapping.physicalName", b"")
-    return given.decode() or name
+    physical_name = b"" if at < 0 else (schema.field(at).metadata or {}).get(b"delta.columnMapping.physicalName", b"")
+    return physical_name.decode() or name
 
 
 def _has_log(root: Place) -> bool:
@@ -233,10 +242,10 @@ def _check_log(stream: Stream, root: Place) -> _Log:
     """HDL-430 if a commit is missing between the newest checkpoint, or the beginning, and the newest commit."""
     commits, parts = set(), dict[tuple[int, int], list[str]]()
     for path in (root / "_delta_log").listed():
-        if found := _COMMIT.fullmatch(path.name):
-            commits.add(int(found[1]))
-        elif found := _CHECKPOINT.fullmatch(path.name):
-            parts.setdefault((int(found[1]), int(found[2] or 1)), []).append(path.name)
+        if match := _COMMIT.fullmatch(path.name):
+            commits.add(int(match[1]))
+        elif match := _CHECKPOINT.fullmatch(path.name):
+            parts.setdefault((int(match[1]), int(match[2] or 1)), []).append(path.name)
     checkpoints = {version: names for (version, of), names in sorted(parts.items()) if len(names) >= of}
     covered = max(checkpoints, default=-1)
     last = max([*commits, covered])
@@ -297,17 +306,17 @@ def _files(stream: Stream, root: Place, actions: pa.Table, time: str) -> list[De
 
 def _instants(actions: pa.Table, statistic: str, column: str) -> list[int | None]:
     """A statistic of a column of timestamps in microseconds, None where there is none."""
-    found = pa.nulls(len(actions), pa.int64())
+    instants = pa.nulls(len(actions), pa.int64())
     if statistic in actions.schema.names:
         kind = actions.schema.field(statistic).type
         at = kind.get_field_index(column)
         if at >= 0 and pa.types.is_timestamp(kind.field(at).type) and kind.field(at).type.unit == "us":
-            found = pc.struct_field(actions[statistic], at).cast(pa.int64())
-    return list(found.to_pylist())
+            instants = pc.struct_field(actions[statistic], at).cast(pa.int64())
+    return list(instants.to_pylist())
 
 
 def file_place(stream: Stream, root: Place, name: str) -> str:
-    """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL, in one spelling."""
+    """Place of a file that the log names by a percent-encoded path or URI: a path, or a URL, in one spelling."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", name)
     if scheme is None:
         inside = unquote(name)

@@ -51,7 +51,7 @@ class EventCounts:
 
     @classmethod
     def of(cls, spans: Iterable[Span]) -> EventCounts:
-        """Nothing counted yet of some spans, which may overlap."""
+        """Empty counts for some spans, which may overlap."""
         joined: list[Span] = []
         for begin, end in sorted(spans):
             if joined and begin <= joined[-1][1]:
@@ -90,7 +90,7 @@ class EventCounts:
         self.events.update(other.events)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``stream_statistics`` has it."""
+        """The counts as stored in ``stream_statistics``."""
         return {
             "spans": [list(span) for span in self.spans],
             "bucket": self.bucket,
@@ -106,54 +106,56 @@ class EventCounts:
     def pieces(self) -> list[tuple[int, int, float]]:
         """The spans cut into buckets with events and the time between them: (begin, end, events), ascending in each
         span. A bucket that several spans share is divided by time. O(buckets with events)."""
-        filled, found = sorted(self.events), list[tuple[int, int, float]]()
+        filled, counted = sorted(self.events), list[tuple[int, int, float]]()
         for begin, end in self.spans:
             at = begin
             for number in filled[
                 bisect_left(filled, begin // self.bucket) : bisect_left(filled, -(-end // self.bucket))
             ]:
-                whole = number * self.bucket, (number + 1) * self.bucket
-                piece = _meet(whole, (begin, end))
-                covered = sum(_length(_meet(whole, span)) for span in self.spans)
+                bucket_span = number * self.bucket, (number + 1) * self.bucket
+                piece = _meet(bucket_span, (begin, end))
+                covered = sum(_length(_meet(bucket_span, span)) for span in self.spans)
                 if at < piece[0]:
-                    found.append((at, piece[0], 0))
-                found.append((*piece, self.events[number] * _length(piece) / covered))
+                    counted.append((at, piece[0], 0))
+                counted.append((*piece, self.events[number] * _length(piece) / covered))
                 at = piece[1]
             if at < end:
-                found.append((at, end, 0))
-        return found
+                counted.append((at, end, 0))
+        return counted
 
 
 def combined(counts: Sequence[EventCounts], limits: Span, bucket: int = HOUR) -> list[tuple[int, int, float]]:
-    """Events of a stream by bucket within some limits, each instant as it was read last.
+    """Events of a stream by bucket within some limits, each instant as counted by the latest run that read it.
 
-    ``counts``: oldest first. Returns (begin, end, events), ascending and disjoint: of buckets the parts that some run
-    has read, and time without events in one piece however long. Exact where runs read whole buckets, or the same parts
-    of them; of a part that a newer run has read in part again the rest counts by its length.
+    ``counts``: oldest first. Returns (begin, end, events), ascending and disjoint: the parts of buckets that some
+    run has
+    read, and time without events in one piece however long. Exact where runs read complete buckets, or the same
+    parts of
+    them. If a newer run has read part of a part again, the remainder counts by its length.
     """
-    taken = np.zeros((0, 2), dtype=np.int64)
-    found: list[tuple[int, int, float]] = []
-    for one in reversed(counts):
-        spans = [_meet(span, limits) for span in one.spans]
+    covered = np.zeros((0, 2), dtype=np.int64)
+    pieces: list[tuple[int, int, float]] = []
+    for event_counts in reversed(counts):
+        spans = [_meet(span, limits) for span in event_counts.spans]
         if not any(_length(span) for span in spans):
             continue
-        for begin, end, events in one.pieces():
-            for part in _without(_meet((begin, end), limits), taken):
-                found.append((*part, events * _length(part) / (end - begin)))
-        taken = _union(taken, [span for span in spans if _length(span)])
-    return _by_bucket(sorted(found), bucket)
+        for begin, end, events in event_counts.pieces():
+            for part in _without(_meet((begin, end), limits), covered):
+                pieces.append((*part, events * _length(part) / (end - begin)))
+        covered = _union(covered, [span for span in spans if _length(span)])
+    return _by_bucket(sorted(pieces), bucket)
 
 
 def _by_bucket(pieces: Sequence[tuple[int, int, float]], bucket: int) -> list[tuple[int, int, float]]:
     """Neighbouring pieces of one bucket put together; pieces longer than a bucket stay as they are."""
-    found: list[tuple[int, int, float]] = []
+    joined: list[tuple[int, int, float]] = []
     for begin, end, events in pieces:
-        is_one_bucket = bool(found) and found[-1][0] // bucket == (end - 1) // bucket
-        if found and found[-1][1] == begin and (is_one_bucket or not (events or found[-1][2])):
-            first, _, before = found.pop()
+        is_one_bucket = bool(joined) and joined[-1][0] // bucket == (end - 1) // bucket
+        if joined and joined[-1][1] == begin and (is_one_bucket or not (events or joined[-1][2])):
+            first, _, before = joined.pop()
             begin, events = first, before + events
-        found.append((begin, end, events))
-    return found
+        joined.append((begin, end, events))
+    return joined
 
 
 def _meet(first: Span, second: Span) -> Span:

@@ -108,12 +108,14 @@ def _in(values: list[Value], types: list[Type], result: Type, call: Call) -> Val
 
 
 def _in_set(value: Value, items: list[pa.Scalar], listed: int) -> Value:
-    """IN by one hash lookup. ``items`` are those of the ``listed`` ones that are not null: beside a null in
-    the list nothing is known to be absent."""
-    found = pc.is_in(value, value_set=pa.array([item.as_py() for item in items], value.type))
+    """IN by one hash lookup. ``items`` are the ``listed`` ones that are not null: with a null in the list no value
+    is known
+    to be absent.
+    """
+    is_in = pc.is_in(value, value_set=pa.array([item.as_py() for item in items], value.type))
     if len(items) < listed:
-        found = pc.if_else(found, found, pa.scalar(None, pa.bool_()))
-    return pc.if_else(pc.is_null(value), pa.scalar(None, pa.bool_()), found)
+        is_in = pc.if_else(is_in, is_in, pa.scalar(None, pa.bool_()))
+    return pc.if_else(pc.is_null(value), pa.scalar(None, pa.bool_()), is_in)
 
 
 def _arithmetic(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:

@@ -1,4 +1,4 @@
-"""Which files of a folder are a stream's, by their names, and the warnings about all others.
+"""Decide by their names which files of a folder belong to a stream, and warn about all others.
 
 Every file below a stream's folder is read, is skipped by a convention that docs/sources.md states, or is named in a
 warning (HDL-414). Nothing else decides about names: folders of this machine, stores and copies call this module.
@@ -24,34 +24,36 @@ COMMIT_LOG = "_spark_metadata"
 """The folder in which Spark's streaming sink names the files that it has committed."""
 
 TABLE_LOGS = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table"}
-"""Folders of which the presence says that the folder they lie in is a table."""
+"""Folders whose presence shows that their parent is a table."""
 
 EXAMPLES = 3
 """Names in a warning."""
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is hidden, by its name alone. As in Spark, ``_day=1`` is a partition."""
+    """Return whether a file or folder is hidden, by its name only. As in Spark, ``_day=1`` is a partition."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file is temporary or accompanies another one, by its name alone."""
+    """Return whether a file is temporary or accompanies another one, by its name only."""
     return name.lower().endswith(TEMPORARY)
 
 
 def is_no_data(name: str) -> bool:
-    """Whether a file that is not read goes without saying, by its name alone."""
+    """Return whether a file is skipped without a warning, by its name only."""
     return is_hidden(name) or name.lower().endswith((*TEMPORARY, *NO_DATA))
 
 
 def is_data(name: str, endings: tuple[str, ...]) -> bool:
-    """Whether a file that is not hidden has one of some endings, in whatever case."""
+    """Return whether a file that is not hidden has one of some endings, in any case."""
     return name.lower().endswith(endings)
 
 
 def is_skipped(path: str) -> bool:
-    """Whether a file is skipped by convention: hidden, in a hidden folder, or temporary. ``path``: below the root."""
+    """Return whether a file is skipped by convention: hidden, in a hidden folder, or temporary. ``path``: below the
+    root.
+    """
     return any(map(is_hidden, path.split("/"))) or is_temporary(path)
 
 

@@ -1,4 +1,4 @@
-"""What the file system says of the files of a folder, asked in columns."""
+"""Status of the files of a folder from the file system, in columns."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections.abc import Sequence
 from functools import cached_property
 
 AT_ONCE_HERE = 4096
-"""Files of this machine of which the file system is asked in one go."""
+"""Number of local files whose status is read in one go."""
 
 status_of = os.stat
 """By its path, not by an object that is made of it: of a hundred thousand files."""
 
 
 class FileStatuses:
-    """What the file system says of files: bytes, the times of modification and of change (nanoseconds), inodes. To ask
-    takes longer than to list them: it is asked of those alone that it is needed of, and of each once."""
+    """Status of files: bytes, times of modification and of change (nanoseconds), inodes. Reading a status takes
+    longer than
+    listing a file, so it is read only where needed, and once per file.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths, self._known = paths, dict[int, tuple[int, int, int, int]]()
 
     def of(self, number: int) -> tuple[int, int, int, int]:
-        """Of one file: bytes, time of modification, inode, time of change."""
+        """Status of one file: bytes, time of modification, inode, time of change."""
         if "all" in self.__dict__:
             size, written, inode, changed = self.all
             return size[number], written[number], inode[number], changed[number]
@@ -32,7 +34,9 @@ class FileStatuses:
 
     @cached_property
     def all(self) -> tuple[array[int], array[int], array[int], array[int]]:
-        """Of all files. Columns: an object for each of a hundred thousand is most of what listing them costs."""
+        """Status of all files, in columns: an object for each of a hundred thousand files would be most of the cost
+        of listing.
+        """
         sizes, written, inodes, changed = array("q"), array("q"), array("Q"), array("q")
         for first in range(0, len(self._paths), AT_ONCE_HERE):
             statuses = [status_of(path) for path in self._paths[first : first + AT_ONCE_HERE]]

@@ -72,7 +72,7 @@ def files_of_folder(
 
 
 def names_below(root: str, paths: Sequence[str]) -> list[str]:
-    """What files are called below the root of their source; a source that is one file is called as the file is."""
+    """Names of files below the root of their source. A source that is one file has the file's name."""
     start = len(root.rstrip("/")) + 1
     return [path[start:] or path.rpartition("/")[2] for path in paths]
 
@@ -147,7 +147,9 @@ def _stored_files(
         raise HeddleError("HDL-401", f"stream {stream.name}: there is nothing at {root}", "check `path`")
     visible = [parts for parts in sorted(files) if not any(map(is_hidden, parts))]
     chosen = {"/".join(parts): parts for parts in visible if is_data(parts[-1], endings)}
-    others = [name for name in map("/".join, visible) if name not in chosen and not is_no_data(name.rpartition("/")[2])]
+    unread_names = [
+        name for name in map("/".join, visible) if name not in chosen and not is_no_data(name.rpartition("/")[2])
+    ]
     logs = {
         (part, "/".join(parts[:at]))
         for parts in files
@@ -155,15 +157,17 @@ def _stored_files(
         if part == COMMIT_LOG or part in TABLE_LOGS
     }
     sinks = [str(root / folder) if folder else str(root) for log, folder in logs if log == COMMIT_LOG]
-    named = committed(stream, root, sinks or sinks_above(root), list(chosen))
-    warnings = (*unread_files(stream, endings, others), *named.warnings)
+    committed_files = committed(stream, root, sinks or sinks_above(root), list(chosen))
+    warnings = (*unread_files(stream, endings, unread_names), *committed_files.warnings)
     warnings += tuple(of_table(stream, str(root / folder), log) for log, folder in sorted(logs) if log in TABLE_LOGS)
-    found = [
-        (root / files[parts].name, files[parts]) for name, parts in chosen.items() if name not in named.uncommitted
+    stored_files = [
+        (root / files[parts].name, files[parts])
+        for name, parts in chosen.items()
+        if name not in committed_files.uncommitted
     ]
-    if not found:
+    if not stored_files:
         raise _no_file(stream, endings, root, warnings)
-    return found, warnings
+    return stored_files, warnings
 
 
 def _no_file(
@@ -193,18 +197,18 @@ def _files(
     sinks = [folder for folder, log in walked.logs if log == COMMIT_LOG] or above
     # which files are committed is decided of all of them
     entries, passed = _passed(walked.entries, None if sinks else known)
-    named = [entry for entry in entries if is_data(entry.name, endings) and not is_hidden(entry.name)]
-    paths = [entry.path for entry in named if entry.is_file(follow_symlinks=False)]
+    data_entries = [entry for entry in entries if is_data(entry.name, endings) and not is_hidden(entry.name)]
+    paths = [entry.path for entry in data_entries if entry.is_file(follow_symlinks=False)]
     # folders that are links are not gone into
-    paths += [entry.path for entry in named if entry.is_symlink() and _leads_to_file(stream, entry)]
-    warnings = _unread(stream, endings, entries, named, paths)
+    paths += [entry.path for entry in data_entries if entry.is_symlink() and _leads_to_file(stream, entry)]
+    warnings = _unread(stream, endings, entries, data_entries, paths)
     warnings += tuple(of_table(stream, folder, log) for folder, log in walked.logs if log in TABLE_LOGS)
     if sinks:
         below = {path[len(str(root)) + 1 :]: path for path in paths}
-        said = committed(stream, Place(str(root)), sinks, list(below))
+        committed_files = committed(stream, Place(str(root)), sinks, list(below))
         paths, warnings = (
-            [path for name, path in below.items() if name not in said.uncommitted],
-            warnings + said.warnings,
+            [path for name, path in below.items() if name not in committed_files.uncommitted],
+            warnings + committed_files.warnings,
         )
     if not paths and not len(passed):
         raise _no_file(stream, endings, root, warnings)
@@ -229,17 +233,19 @@ def _unread(
         for entry in entries
         if entry.is_symlink() and not is_no_data(entry.name) and not _is_file(entry)
     ]
-    others = [
+    unread_paths = [
         entry.path
         for entry in entries
         if not is_no_data(entry.name) and not (is_data(entry.name, endings) and (read is None or entry.path in read))
     ]
-    files = {path[below:] for path in others} - set(links)
+    files = {path[below:] for path in unread_paths} - set(links)
     return (*unread_files(stream, endings, files), *unread_links(stream, links))
 
 
 def _leads_to_file(stream: Stream, link: os.DirEntry[str]) -> bool:
-    """Whether a link leads to a file. Raises HDL-458 if that lies where no stream is read from."""
+    """Return whether a link leads to a file. Raises HDL-458 if the file is in a place that is not allowed for
+    streams.
+    """
     if _is_file(link):
         check_place(stream, Path(link.path))
         return True
@@ -254,8 +260,10 @@ def _is_file(link: os.DirEntry[str]) -> bool:
 
 
 class _Walked(NamedTuple):
-    """What lies in a folder and its folders, but for hidden ones and what is in them; whether it has no folders; and
-    the folders that have a log (:mod:`spark_jobs.streams.sources.file_names`), with its name."""
+    """Content of a folder and its folders, without hidden ones; whether it has no folders; and the folders that have
+    a log
+    (:mod:`spark_jobs.streams.sources.file_names`), with its name.
+    """
 
     entries: list[os.DirEntry[str]]
     is_flat: bool
@@ -263,17 +271,17 @@ class _Walked(NamedTuple):
 
 
 def _walked(root: str) -> _Walked:
-    folders, found, is_flat, logs = [root], list[os.DirEntry[str]](), True, list[tuple[str, str]]()
+    folders, files, is_flat, logs = [root], list[os.DirEntry[str]](), True, list[tuple[str, str]]()
     while folders:
         folder = folders.pop()
         with os.scandir(folder) as entries:
-            here = list(entries)
-        inner = [entry for entry in here if entry.is_dir(follow_symlinks=False)]
+            children = list(entries)
+        inner = [entry for entry in children if entry.is_dir(follow_symlinks=False)]
         folders += [entry.path for entry in inner if not is_hidden(entry.name)]
         logs += [(folder, entry.name) for entry in inner if entry.name == COMMIT_LOG or entry.name in TABLE_LOGS]
-        found += [entry for entry in here if not entry.is_dir(follow_symlinks=False)] if inner else here
+        files += [entry for entry in children if not entry.is_dir(follow_symlinks=False)] if inner else children
         is_flat &= not inner
-    return _Walked(found, is_flat, sorted(logs))
+    return _Walked(files, is_flat, sorted(logs))
 
 
 def _passed(

@@ -1,7 +1,7 @@
-"""What an Iceberg table holds now: its columns, its files, and which of their rows are deleted.
+"""Read the current state of an Iceberg table: its columns, its files, and their deleted rows.
 
-pyiceberg reads the metadata and plans the files; they are Parquet, and read as those of a Delta table are whose columns
-are known by ids. What is not understood (files of other formats, deletes by equality, defaults) is refused by name.
+pyiceberg reads the metadata and plans the files. These are Parquet, and read like those of a Delta table whose columns
+are identified by ids. Unsupported features (files of other formats, deletes by equality, defaults) are refused by name.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _told(error: Exception) -> str:
 
 
 def _table(stream: Stream) -> Table:
-    """The table by its catalogue, or by its newest metadata, as its folder says."""
+    """The table from its catalogue, or from the newest metadata in its folder."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.table import StaticTable
 
@@ -119,8 +119,8 @@ def _file(
     data = task.file
     if data.file_format.name != "PARQUET":
         raise _unread(stream, f"has files of {data.file_format.name}", "write it as Parquet")
-    gone = [deletes[each.file_path].get(data.file_path) for each in task.delete_files]
-    rows = [each for each in gone if each is not None]
+    deletes_of_file = [deletes[each.file_path].get(data.file_path) for each in task.delete_files]
+    rows = [each for each in deletes_of_file if each is not None]
     # which snapshot brought it is not planned: this is the newest that can have
     snapshot = table.current_snapshot()
     written = 0 if snapshot is None else snapshot.timestamp_ms * 1000
@@ -140,7 +140,7 @@ def _file(
 
 
 def _path(stream: Stream, text: str) -> str:
-    """Where a file lies."""
+    """Path or URL of a file."""
     if text.startswith("file:"):
         return "/" + text.removeprefix("file:").lstrip("/")
     if scheme_of(text) is None:
@@ -150,7 +150,7 @@ def _path(stream: Stream, text: str) -> str:
 
 def _identical(table: Table, columns: pa.Schema, data: Any) -> dict[str, pa.Scalar]:
     """The values of columns by which the table is partitioned as they are: files of other writers may lack them."""
-    found = {}
+    values = {}
     for number, field in enumerate(table.specs()[data.spec_id].fields):
         if str(field.transform) != "identity":
             continue
@@ -159,10 +159,10 @@ def _identical(table: Table, columns: pa.Schema, data: Any) -> dict[str, pa.Scal
             continue
         value, type_ = data.partition[number], columns.field(name).type
         if isinstance(value, int) and (pa.types.is_date(type_) or pa.types.is_timestamp(type_)):
-            found[name] = pa.scalar(value, pa.int32() if pa.types.is_date(type_) else pa.int64()).cast(type_)
+            values[name] = pa.scalar(value, pa.int32() if pa.types.is_date(type_) else pa.int64()).cast(type_)
         else:
-            found[name] = pa.scalar(value, type_)
-    return found
+            values[name] = pa.scalar(value, type_)
+    return values
 
 
 def _deleted(stream: Stream, delete: Any) -> dict[str, NDArray[np.int64]]:
@@ -174,8 +174,10 @@ def _deleted(stream: Stream, delete: Any) -> dict[str, NDArray[np.int64]]:
         if delete.file_format.name == "PUFFIN":
             from pyiceberg.table.puffin import PuffinFile
 
-            found: Iterable[tuple[str, Any]] = PuffinFile(bytes(file.read())).to_vector().items()
-            return {name: np.sort(np.asarray(positions.to_numpy(), dtype=np.int64)) for name, positions in found}
+            positions_by_file: Iterable[tuple[str, Any]] = PuffinFile(bytes(file.read())).to_vector().items()
+            return {
+                name: np.sort(np.asarray(positions.to_numpy(), dtype=np.int64)) for name, positions in positions_by_file
+            }
         rows = pq.read_table(file, columns=["file_path", "pos"], page_checksum_verification=True)
     names = rows["file_path"].cast(pa.string())
     return {

@@ -1,7 +1,8 @@
-"""A look at a stream's data before anything runs: whether they are what streams.yaml says, which times they hold, and
-about how many events.
+"""Inspect a stream's data before anything runs: compare it with streams.yaml, find its times, and estimate the
+number of
+events.
 
-Opens the beginning of a few files, and the end of files whose times no statistics tell.
+Opens the beginning of a few files, and the end of files without statistics of times.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.splits import Split
 
 ENDS = 16
-"""Of so many files without statistics, the first and the last by name, the times are looked at."""
+"""Number of files without statistics, the first and the last by name, whose times are read."""
 
 LOOKS = 32
-"""So many files without statistics are looked at to say about how many events a stream has when."""
+"""Number of files without statistics that are read to estimate the number of events over time."""
 
 NOT_COPIED = "HDL-432"
 """A stream that only Spark reads has no copy yet."""
@@ -36,8 +37,10 @@ NOT_COPIED = "HDL-432"
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a look at a stream found: how many files it has; the times of its first and last event (microseconds, None:
-    not known), ``about`` these where not all rows were looked at; what is wrong."""
+    """Result of inspecting a stream: the number of its files; the times of its first and last event (microseconds,
+    None:
+    unknown), approximate if ``about`` because not all rows were read; and the diagnostics.
+    """
 
     stream: str
     files: int
@@ -86,8 +89,8 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     times: list[pa.Array] = []
     looked_at = [paths[path] for path in dict.fromkeys([splits[0].path, newest])]
     for split in looked_at:
-        found, rows = _look(stream, split, looked_at, columns)
-        diagnostics += found
+        problems, rows = _look(stream, split, looked_at, columns)
+        diagnostics += problems
         if rows is not None:
             times.append(rows.column(stream.time))
     has_statistics = format_of(stream).has_statistics
@@ -127,7 +130,7 @@ def _empty(stream: Stream, what: str) -> Diagnostic:
 def _look(
     stream: Stream, split: Split, looked_at: list[Split], columns: Sequence[str]
 ) -> tuple[list[Diagnostic], pa.RecordBatch | None]:
-    """What is wrong with the beginning of a file, one of those looked at, and its first rows."""
+    """Diagnostics about the beginning of a file, and its first rows."""
     used = list(dict.fromkeys([*columns, *([stream.event_id] if stream.event_id is not None else [])]))
     try:
         # a column that another file has may be null in this one
@@ -148,7 +151,7 @@ def _look(
 
 
 def _ends(stream: Stream, files: Sequence[Split]) -> list[pa.Array]:
-    """Times at the beginning and the end of files without statistics; those that cannot be read are left out."""
+    """Times at the beginning and the end of files without statistics; unreadable files are skipped."""
     times, format = [], format_of(stream)
     for file in dict.fromkeys([*files[: ENDS // 2], *files[-ENDS // 2 :]]):
         with suppress(HeddleError, OSError):
@@ -166,12 +169,13 @@ def _span(times: Iterable[pa.Array]) -> tuple[int | None, int | None]:
 
 
 def estimated(stream: Stream, splits: Sequence[Split]) -> list[Split]:
-    """The splits to count events by: those without statistics with approximate rows and
-    times.
+    """Splits for counting events: those without statistics get approximate rows and times.
 
-    Of :data:`LOOKS` files, evenly chosen by name, the times are those at their two ends, and a row takes so many bytes
-    as it does at their ends. All others are taken to lie between the files beside them. What a run answers is not
-    decided by this: their identities say nothing of it. Files that cannot be read stay as they are.
+    The times of :data:`LOOKS` files, evenly chosen by name, are those at their two ends, and the size of a row is
+    the size
+    at their ends. All other files are assumed to lie between their neighbours. Answers do not depend on this:
+    identities do
+    not contain it. Files that cannot be read do not change.
     """
     if format_of(stream).has_statistics:
         return list(splits)
@@ -181,13 +185,13 @@ def estimated(stream: Stream, splits: Sequence[Split]) -> list[Split]:
     if not seen:
         return files
     numbers, row = list(seen), sum(look.bytes for look in seen.values()) / sum(look.rows for look in seen.values())
-    found = []
+    estimates = []
     for number, split in enumerate(files):
         before = seen[numbers[max(bisect_right(numbers, number) - 1, 0)]]
         after = seen[numbers[min(bisect_left(numbers, number), len(numbers) - 1)]]
         begin, end = min(before.first, after.first), max(before.last, after.last) + 1
-        found.append(replace(split, begin=begin, end=end, rows=round(split.bytes_about() / row)))
-    return found
+        estimates.append(replace(split, begin=begin, end=end, rows=round(split.bytes_about() / row)))
+    return estimates
 
 
 class _Ends(NamedTuple):

@@ -25,13 +25,18 @@ _COUNTED = ("files", "rows", "fragments", "queries", "windows", "by_feed")
 
 @dataclass(frozen=True)
 class LateDataImpact:
-    """What has changed of a published interval: ``files`` that came or went since, of which so many are ``by_feed``: a
-    change data feed says which rows they do not share; the late events and the moments of such rows (``rows``) in the
-    history of its windows, the ``fragments`` that they fall into, and the ``queries`` with how many of their
-    ``windows`` hold such an event that passes the query's filter, or may hold any, are due now and were not
-    then. Files that went cannot be read: what they may have held counts by time alone, and so do rows that a feed tells
-    of. Windows of rows are not counted (their queries are). ``declared``: the streams that are declared otherwise
-    since, of whose queries all windows count.
+    """Effect of changed files on a published interval.
+
+    - ``files``: files that came or went since, ``by_feed`` of which with a change data feed that shows the rows that
+      differ;
+    - ``rows``: the late events, and the instants of such rows, in the history of its windows;
+    - ``fragments``: the fragments that they fall into;
+    - ``queries``: the queries with the number of their ``windows`` that contain such an event which passes the query's
+      filter, or may contain any event, are due now and were not due then;
+    - ``declared``: the streams whose declaration has changed since; all windows of their queries count.
+
+    Files that went cannot be read: their possible events count by time only, and so do rows shown by a feed. Windows of
+    rows are not counted (their queries are).
     """
 
     files: int
@@ -51,8 +56,10 @@ class LateDataImpact:
 
 
 class ChangedWindows(NamedTuple):
-    """What has changed of a published interval: the ``radius``, and of each query that it may have changed the
-    ``instants`` (ascending) whose windows it may have; None: any of them."""
+    """Changes of a published interval: the ``radius``, and the ``instants`` (ascending) of each affected query whose
+    windows
+    may have changed; None: any of them.
+    """
 
     radius: LateDataImpact
     instants: dict[str, NDArray[np.int64] | None]
@@ -68,13 +75,14 @@ def change(
     due: Mapping[str, int],
     fragments: Mapping[str, Sequence[Fragments]],
 ) -> ChangedWindows:
-    """What came or went since the ledger was as it was then makes of the windows that end after ``begin``.
+    """Find the windows ending after ``begin`` that are affected by files that came or went since an earlier ledger.
 
-    Of each stream: ``arrivals`` its ledger, ``since`` the newest entry that was known then, ``ends`` up to where its
-    windows are answered, ``due`` up to where they were then (if not to the same), ``fragments`` what its synopses are
-    cut into. Instants are certain: a window that is not among them holds the events that it held, because its files are
-    the same. Where an event may make another one a repetition (``event_id``) any window may change, and with windows of
-    rows.
+    By stream: ``arrivals`` its ledger, ``since`` the newest entry at that time, ``ends`` up to where its windows are
+    answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses. The
+    result is
+    certain: other windows contain the same events, because their files are the same. Where an event may make
+    another one a
+    repetition (``event_id``) any window may change, and with windows of rows.
     """
     files = rows = cut = windows = by_feed = 0
     touched: dict[str, NDArray[np.int64] | None] = {}
@@ -126,7 +134,9 @@ def change(
 
 
 def _is_explained(arrival: Arrival, explained: Collection[tuple[str, int]], since: int) -> bool:
-    """Whether feeds tell of all that a file did since a moment. ``explained``: the files of which they do, and when."""
+    """Return whether feeds explain every move of a file since a moment. ``explained``: files that they explain, and
+    when.
+    """
     moves = [move.noted for move in arrival.moves if move.noted > since]
     return arrival.noted in moves and all((arrival.identity, noted) in explained for noted in moves)
 
@@ -137,15 +147,15 @@ def _within(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tupl
 
 def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: int) -> tuple[Any, Any]:
     """The times of the events in [begin, end), ascending, and the events in that order."""
-    kept = []
+    batches_of_span = []
     for batch in batches:
         times, batch, _ = times_of(batch, stream)
-        kept.append(batch.filter(pa.array((times >= begin) & (times < end))))
-    if not kept:
+        batches_of_span.append(batch.filter(pa.array((times >= begin) & (times < end))))
+    if not batches_of_span:
         return np.zeros(0, dtype=np.int64), None
-    table = pa.Table.from_batches(kept).combine_chunks()
+    table = pa.Table.from_batches(batches_of_span).combine_chunks()
     table = table.take(pc.sort_indices(table, [(stream.time, "ascending")]))
-    batch = table.combine_chunks().to_batches()[0] if len(table) else kept[0]
+    batch = table.combine_chunks().to_batches()[0] if len(table) else batches_of_span[0]
     return times_of(batch, stream)[0], batch
 
 
@@ -159,11 +169,17 @@ def _windows(
     due: int,
     possible: Iterable[tuple[int, int]],
 ) -> NDArray[np.int64]:
-    """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone or has
-    ``changed`` (spans, ascending and disjoint), or end after ``due`` and may hold an event: it is
-    ``possible`` in these spans."""
+    """Instants in (begin, end] whose windows contain one of the times (ascending), may have contained removed or
+    ``changed``
+    events (spans, ascending and disjoint), or end after ``due`` and may contain an event: events are ``possible``
+    in these
+    spans.
+    """
     window = query.window
-    spans = [(-FAR if one.begin is None else one.begin, FAR if one.end is None else one.end) for one in gone]
+    spans = [
+        (-FAR if arrival.begin is None else arrival.begin, FAR if arrival.end is None else arrival.end)
+        for arrival in gone
+    ]
     at = _near(window, times, disjoint([*spans, *changed]), begin, end)
     if due < end:
         at = np.union1d(at, _near(window, times[:0], disjoint(possible), max(begin, due), end))

@@ -63,7 +63,7 @@ class Leaf:
         self.steps, self.type = tuple(steps), arrow
 
     def place(self, root: str) -> tuple[str, ...]:
-        """What of a Parquet file has to be read: a column, or a field of its structs, by its path."""
+        """Path of the column, or of a field of its structs, that has to be read from a Parquet file."""
         names = [root]
         for step in self.steps or ():
             if not step.is_field:
@@ -86,7 +86,7 @@ class Leaf:
 
 
 def _behind_brackets(values: pa.Array, at: str | int) -> pa.Array:
-    """Of each map the value of a key, the first if there are several; of each array the element at a place."""
+    """Value of a key of each map, the first if there are several; element at a place of each array."""
     if not pa.types.is_map(values.type):
         if pa.types.is_fixed_size_list(values.type):
             values = values.cast(pa.large_list(values.type.value_type))
@@ -107,11 +107,12 @@ def _behind_brackets(values: pa.Array, at: str | int) -> pa.Array:
 
 
 def nested_of_arrow(arrow: pa.DataType, plain: Any, depth: int = 0) -> Type | Nested | None:
-    """Our type of a file's column, whose ``plain`` types another function tells; what queries cannot use is left out
-    of it, None: that is all of it."""
-    found: Type | Nested | None = plain(arrow)
-    if found is not None or depth >= DEEPEST:
-        return found
+    """Type of a file's column, without the parts that queries cannot use; None: nothing remains. ``plain``: maps
+    plain types.
+    """
+    plain_type: Type | Nested | None = plain(arrow)
+    if plain_type is not None or depth >= DEEPEST:
+        return plain_type
     if pa.types.is_struct(arrow):
         counts = Counter(field.name.lower() for field in arrow)
         fields = [

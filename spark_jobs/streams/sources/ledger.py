@@ -1,30 +1,30 @@
-"""What of a source is taken in: which files came when, which events came too late, and which came twice.
+"""Admit files of a source: when each file came, which events came too late, and which repeat others.
 
-The ledger ``source_files`` notes each file of a stream once, by its identity, with the moment at which it came. A file
-that is new where intervals are published already brings *late* events. They are taken in, and
+The ledger ``source_files`` records each file of a stream once, by its identity, with the moment at which it came.
+A file
+that is new where intervals are already published brings *late* events. They are admitted, and
 :func:`spark_jobs.pipeline.run.history.outdated` finds the intervals that they change, unless the stream has an
-``allowed_lateness`` and they are later than that: those are *refused*, by spans of time that stand in the ledger, so
-that every later run, retry and backfill leaves the same events out; they are counted in ``quarantine`` until somebody
-releases the file. A file that takes the place of others which covered the same time (rewritten, compacted, corrected)
-is never refused.
+``allowed_lateness`` and they are later than that: those are *refused*, by spans of time in the ledger, so that every
+later run, retry and backfill skips the same events. They are counted in ``quarantine`` until somebody releases the
+file. A file that replaces others which covered the same time (rewritten, compacted, corrected) is never refused.
 
-A file is known by what it is listed as below the root of its source (:mod:`spark_jobs.streams.sources.listings`), so
-that a source may be moved. What a file of this machine holds under the same name, size and time of modification
-may be something else all the same, and the same under another time: the ledger keeps its *stamps*, inode, time of
-change and CRC-32, by which it is recognised (:mod:`spark_jobs.streams.sources.recognition`). If it holds what it never
-held it gets an identity of its own, and is a file that came where another went.
+A file is identified by its listing below the root of its source (:mod:`spark_jobs.streams.sources.listings`), so that a
+source may be moved. A local file may have new content under the same name, size and time of modification, or the same
+content under another time: the ledger stores its *stamps*, inode, time of change and CRC-32, to recognise it
+(:mod:`spark_jobs.streams.sources.recognition`). New content gets a new identity, as a file that came where
+another went.
 
-The span of a file's events, and what of it is refused, are of the event times as they were declared then. They are
-noted with the declaration digest of those (:mod:`spark_jobs.streams.sources.declared`); of times that are declared
-otherwise they are worked out anew.
+The span of a file's events, and its refused spans, refer to the event times as declared then. They are stored with the
+declaration digest of those (:mod:`spark_jobs.streams.sources.declared`), and computed again if the event time is
+declared differently.
 
-Of files of a Delta table that took the place of others the table's change data feed may say which rows changed
-(:mod:`spark_jobs.streams.sources.change_feed`). Then the ledger notes with them at what times they differ from those,
-and all that was made of other times stands (:mod:`spark_jobs.streams.sources.replacements`).
+For files of a Delta table that replaced others, the table's change data feed may show which rows changed
+(:mod:`spark_jobs.streams.sources.change_feed`). Then the ledger stores with them the times at which they differ, and
+everything that was computed for other times remains valid (:mod:`spark_jobs.streams.sources.replacements`).
 
 A stream with an ``event_id`` is read without repetitions: of the events that have one id on one day (UTC) the first is
-taken, in the order of files and rows. What repeats is a function of the files alone: it is worked out anew for the days
-that new files touch, and kept in ``repeated/`` by the hash of what it comes from.
+used, in the order of files and rows. The repetitions depend only on the files: they are computed again for the days
+that new files touch, and stored in ``repeated/`` by the hash of their input.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64()), ("day", pa.int6
 
 
 class Ledger(Mapping[str, Arrival]):
-    """What is known of a stream's files, by identity, those that are gone among them.
+    """The known files of a stream, by identity, including files that are gone.
 
-    Columns, so that what it takes grows little with the files: an :class:`Arrival` is made of those that are asked for.
-    ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``: what is known beyond;
-    ``declared``: how the stream is declared, None: spans count whichever declaration they are of.
+    Data are columns, so that the cost grows little with the files: an :class:`Arrival` is created for the files that a
+    caller asks for. ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``:
+    files known
+    in addition; ``declared``: the stream's declaration, None: spans count whatever their declaration.
     """
 
     def __init__(
@@ -98,14 +99,14 @@ class Ledger(Mapping[str, Arrival]):
         self._known_as: dict[str | None, pa.Array] = {}
 
     def joined(self, arrivals: Iterable[Arrival]) -> Ledger:
-        """With some more."""
-        added = self.added | {one.identity: one for one in arrivals}
-        found = Ledger(self.stream, self.version, self.rows, added, self.declared)
+        """Return the ledger with more files."""
+        added = self.added | {arrival.identity: arrival for arrival in arrivals}
+        ledger = Ledger(self.stream, self.version, self.rows, added, self.declared)
         # what was made of the rows is the same
         for name in ("_encoded", "_last", "_spans", "_columns", "_known_as"):
             if name in self.__dict__:
-                found.__dict__[name] = self.__dict__[name]
-        return found
+                ledger.__dict__[name] = self.__dict__[name]
+        return ledger
 
     # ------------------------------------------------------------------------------------ by identity
     @cached_property
@@ -150,13 +151,15 @@ class Ledger(Mapping[str, Arrival]):
         return [*self._arrivals(numbers), *self.added.values()]
 
     def of(self, identities: Iterable[str]) -> dict[str, Arrival]:
-        """Those of some identities that are known."""
-        wanted = list(dict.fromkeys(identities))
-        found = {one.identity: one for one in self._arrivals(self._places(wanted).tolist())} | self.added
-        return {identity: found[identity] for identity in wanted if identity in found}
+        """The known files among some identities."""
+        ordered = list(dict.fromkeys(identities))
+        arrivals = {
+            arrival.identity: arrival for arrival in self._arrivals(self._places(ordered).tolist())
+        } | self.added
+        return {identity: arrivals[identity] for identity in ordered if identity in arrivals}
 
     def path(self, number: int) -> str:
-        """Where the file of a number lies."""
+        """Path of the file with a number."""
         return str(self._of_last("path")[number].as_py())
 
     def _places(self, identities: Iterable[str]) -> NDArray[np.int64]:
@@ -166,37 +169,37 @@ class Ledger(Mapping[str, Arrival]):
         return np.flatnonzero(known.to_numpy(zero_copy_only=False))
 
     def _arrivals(self, numbers: Sequence[int]) -> list[Arrival]:
-        """Those of some identities, by their numbers."""
+        """The files of some identities, by their numbers."""
         if not len(numbers):
             return []
-        mine = np.flatnonzero(np.isin(self._encoded.indices.to_numpy(), np.asarray(numbers)))
+        row_numbers = np.flatnonzero(np.isin(self._encoded.indices.to_numpy(), np.asarray(numbers)))
         rows: dict[str, list[dict[str, Any]]] = {}
-        for row in self.rows.take(pa.array(mine)).to_pylist():
+        for row in self.rows.take(pa.array(row_numbers)).to_pylist():
             rows.setdefault(row["identity"], []).append(row)
         known = self._encoded.dictionary.take(pa.array(numbers, pa.int64())).to_pylist()
         return [arrival_of(self.stream, rows[identity], (), self._is_spanned) for identity in known]
 
     def _is_spanned(self, declared: str | None) -> bool:
-        """Whether spans that are named so are of the event times as they are declared now."""
+        """Return whether spans with this digest refer to the event times as declared now."""
         if self.declared is None:
             return True
         return self.declared.is_former_of_times if declared is None else declared == self.declared.of_times
 
     # ------------------------------------------------------------------------------------- by listing
     def known_as(self, table: str | None = None) -> pa.Array:
-        """What each row was listed as. ``table``: the id of the table that the stream is now."""
+        """Listing of each row. ``table``: the id of the stream's current table."""
         if table not in self._known_as:
             stream = None if self.declared is None else self.declared.stream
             is_table, roots = False, list[str]()
             if self.declared is not None and stream is not None:
                 is_table, roots = format_of(stream).is_table, [stream.source.path]
                 if self.rows["listed"].null_count:
-                    roots += [one.source.path for one in self.declared.former]
+                    roots += [former_stream.source.path for former_stream in self.declared.former]
             self._known_as[table] = listed_as(self.rows, is_table, roots, first_table(self.rows) or table)
         return self._known_as[table]
 
     def listings(self, table: str | None = None) -> dict[str, str]:
-        """What each file was listed as last, by identity."""
+        """Latest listing of each file, by identity."""
         listed = self.known_as(table).take(pa.array(self._last)).to_pylist()
         return dict(zip(self._encoded.dictionary.to_pylist(), listed, strict=True))
 
@@ -217,62 +220,76 @@ class Ledger(Mapping[str, Arrival]):
         ):
             statuses = [stamp.rpartition("|")[0] for stamp in (stamps or "").split()]
             seen.setdefault(identity, set()).update((listing, status) for status in statuses or [""])
-        found = [replace(one, listings=frozenset(seen[one.identity])) for one in self._arrivals(numbers.tolist())]
-        return sorted(found, key=lambda one: (not one.is_here, -one.noted))
+        arrivals = [
+            replace(arrival, listings=frozenset(seen[arrival.identity])) for arrival in self._arrivals(numbers.tolist())
+        ]
+        return sorted(arrivals, key=lambda arrival: (not arrival.is_here, -arrival.noted))
 
     # ------------------------------------------------------------------------------------------ of all
     @cached_property
     def _is_here(self) -> NDArray[np.bool_]:
-        """Which files are there, but those that are added."""
-        here = pc.not_equal(self._of_last("event"), "gone").to_numpy(zero_copy_only=False)
+        """Mask of the files that are present, without those in ``added``."""
+        is_present = pc.not_equal(self._of_last("event"), "gone").to_numpy(zero_copy_only=False)
         if self.added:
             again = pa.array(list(self.added), pa.string())
-            here = here & ~pc.is_in(self._encoded.dictionary, again).to_numpy(zero_copy_only=False)
-        return np.asarray(here)
+            is_present = is_present & ~pc.is_in(self._encoded.dictionary, again).to_numpy(zero_copy_only=False)
+        return np.asarray(is_present)
 
     @property
     def newest(self) -> int:
         """The moment of the last entry: what is noted after it, by whichever host, gets a later one."""
-        noted = [one.noted for one in self.added.values()]
+        noted = [arrival.noted for arrival in self.added.values()]
         return max([*noted, *([] if not len(self.rows) else [pc.max(self.rows["at"]).value])], default=0)
 
     @property
     def late(self) -> int:
         """Events that are refused of the files that are there."""
         known = pc.fill_null(self._of_spanned("late"), 0).to_numpy()[self._is_here].sum()
-        return int(known) + sum(one.late for one in self.added.values() if one.is_here)
+        return int(known) + sum(arrival.late for arrival in self.added.values() if arrival.is_here)
 
     @property
     def extent(self) -> tuple[int, int] | None:
         """The span [begin, end) of the events of all files that are there; None: not known, or there are none."""
         lows, highs = self._spans
         known = self._is_here & (lows < highs)  # not empty
-        added = [one for one in self.added.values() if one.is_here and (one.begin is None or one.begin != one.end)]
-        begins = [*lows[known].tolist(), *(-FAR if one.begin is None else one.begin for one in added)]
-        ends = [*highs[known].tolist(), *(FAR if one.end is None else one.end for one in added)]
+        added = [
+            arrival
+            for arrival in self.added.values()
+            if arrival.is_here and (arrival.begin is None or arrival.begin != arrival.end)
+        ]
+        begins = [*lows[known].tolist(), *(-FAR if arrival.begin is None else arrival.begin for arrival in added)]
+        ends = [*highs[known].tolist(), *(FAR if arrival.end is None else arrival.end for arrival in added)]
         return (min(begins), max(ends)) if begins and -FAR not in begins and FAR not in ends else None
 
     @property
     def newest_event(self) -> int | None:
-        """The time of the newest event of the files that are there and say so; None if none does."""
+        """Time of the newest event in the present files with a known span; None if there is none."""
         lows, highs = self._spans
         ends = highs[self._is_here & (lows < highs) & (highs < FAR)].tolist()
-        ends += [one.end for one in self.added.values() if one.is_here and one.begin != one.end and one.end is not None]
+        ends += [
+            arrival.end
+            for arrival in self.added.values()
+            if arrival.is_here and arrival.begin != arrival.end and arrival.end is not None
+        ]
         return max(ends) - 1 if ends else None
 
     @property
     def clusters(self) -> list[tuple[Cluster, str]]:
         """The clusters of the files that are there, with their paths; none, if nothing can be far from anything."""
-        here = pa.array(self._is_here)
+        is_present = pa.array(self._is_here)
         columns = self._of_last("path"), *map(self._of_spanned, ("begin", "end", "clusters"))
-        known = [column.filter(here) for column in columns]
-        added = [(cluster, one.path) for one in self.added.values() if one.is_here for cluster in one.clusters]
+        known = [column.filter(is_present) for column in columns]
+        added = [
+            (cluster, arrival.path)
+            for arrival in self.added.values()
+            if arrival.is_here
+            for cluster in arrival.clusters
+        ]
         return stored_clusters(known, added)
 
     @cached_property
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The spans of files' events, by the event times as they are declared now; of those that do not say theirs all
-        times."""
+        """Spans of files' events, by the event times as declared now; files without a span get all times."""
         lows, highs = (self._of_spanned(name).cast(pa.int64()) for name in ("begin", "end"))
         known = pc.and_(lows.is_valid(), highs.is_valid())
         return (
@@ -287,15 +304,15 @@ class Ledger(Mapping[str, Arrival]):
         if self.declared is None:
             return None
         digests = self.rows["declared"].combine_chunks().dictionary_encode()
-        allowed = [self._is_spanned(one) for one in digests.dictionary.to_pylist()]
+        allowed = [self._is_spanned(stored_digest) for stored_digest in digests.dictionary.to_pylist()]
         if all(allowed) and (not digests.null_count or self._is_spanned(None)):
             return None
         by_digest = pa.array(allowed, pa.bool_()).take(digests.indices)
         usable = pc.fill_null(by_digest, bool(digests.null_count) and self._is_spanned(None))
         rows = np.flatnonzero(usable.to_numpy(zero_copy_only=False))
-        found = np.full(len(self._encoded.dictionary), -1, dtype=np.int64)
-        found[self._encoded.indices.to_numpy()[rows]] = rows
-        return pa.array(found, mask=found < 0)
+        last_rows = np.full(len(self._encoded.dictionary), -1, dtype=np.int64)
+        last_rows[self._encoded.indices.to_numpy()[rows]] = rows
+        return pa.array(last_rows, mask=last_rows < 0)
 
     def _of_spanned(self, column: str) -> pa.Array:
         """A column of the last row of each identity whose span is of the event times of now; null: there is none."""
@@ -304,14 +321,16 @@ class Ledger(Mapping[str, Arrival]):
         return self.rows[column].combine_chunks().take(self._spanned)
 
     def newest_in(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of some spans [begin, end) (n,) the moments of the newest entries of files that may have events there (n,),
-        those that are gone among them; 0: there are none. O((files + n) log files)."""
+        """Moments of the newest entries of files, present or gone, that may have events in some spans [begin, end)
+        (n,): (n,);
+        0: there are none. O((files + n) log files).
+        """
         lows, highs = self._spans
         noted = self._of_last("at").cast(pa.int64()).to_numpy().copy()
         noted[self._places(self.added)] = 0
-        more = [(_or(one.begin, -FAR), _or(one.end, FAR), one.noted) for one in self.added.values()]
+        more = [(_or(arrival.begin, -FAR), _or(arrival.end, FAR), arrival.noted) for arrival in self.added.values()]
         lows, highs, noted = (
-            np.concatenate([known, np.array([one[at] for one in more], dtype=np.int64)])
+            np.concatenate([known, np.array([added_bounds[at] for added_bounds in more], dtype=np.int64)])
             for at, known in enumerate((lows, highs, noted))
         )
         return newest_in(lows, highs, noted, begins, ends)
@@ -319,28 +338,35 @@ class Ledger(Mapping[str, Arrival]):
     def since(self, noted: int) -> list[Arrival]:
         """The files of which something was noted after a moment."""
         later = pc.greater(self._of_last("at").cast(pa.int64()), noted).to_numpy(zero_copy_only=False)
-        known = [one for one in self._arrivals(np.flatnonzero(later).tolist()) if one.identity not in self.added]
-        return [*known, *(one for one in self.added.values() if one.noted > noted)]
+        known = [
+            arrival for arrival in self._arrivals(np.flatnonzero(later).tolist()) if arrival.identity not in self.added
+        ]
+        return [*known, *(arrival for arrival in self.added.values() if arrival.noted > noted)]
 
     def missing(self, settled: NDArray[np.int64], present: Iterable[str]) -> list[Arrival]:
         """The files that were there, and are not: neither among those ``settled`` (:meth:`settled_in`) nor with one of
         the identities that are ``present``."""
         present = set(present)
-        here = self._is_here.copy()
-        here[settled] = False
-        here[self._places(present)] = False
-        added = [one for one in self.added.values() if one.is_here and one.identity not in present]
-        return [*self._arrivals(np.flatnonzero(here).tolist()), *added]
+        is_missing = self._is_here.copy()
+        is_missing[settled] = False
+        is_missing[self._places(present)] = False
+        added = [arrival for arrival in self.added.values() if arrival.is_here and arrival.identity not in present]
+        return [*self._arrivals(np.flatnonzero(is_missing).tolist()), *added]
 
     def replacements(self, stream: Stream) -> Replacements:
-        """What is known of files that took the place of others."""
-        told = self.rows.filter(self.rows["changed"].is_valid())["identity"].to_pylist()
-        files = [*self.of(told).values(), *(one for one in self.added.values() if one.identity not in told)]
+        """Known replacements of files by others."""
+        identities = self.rows.filter(self.rows["changed"].is_valid())["identity"].to_pylist()
+        files = [
+            *self.of(identities).values(),
+            *(arrival for arrival in self.added.values() if arrival.identity not in identities),
+        ]
         moments: dict[int, list[tuple[Move, FileSpan]]] = {}
-        for one in files:
-            for move in one.moves:
+        for arrival in files:
+            for move in arrival.moves:
                 if move.changed is not None and move.by == time_named(stream):
-                    moments.setdefault(move.noted, []).append((move, FileSpan(one.identity, one.begin, one.end)))
+                    moments.setdefault(move.noted, []).append(
+                        (move, FileSpan(arrival.identity, arrival.begin, arrival.end))
+                    )
         return Replacements(
             Replacement(
                 noted,
@@ -365,8 +391,10 @@ class Ledger(Mapping[str, Arrival]):
         return KnownFiles(self._of_last("path").take(pa.array(numbers)), inodes[chosen]), numbers
 
     def settled_in(self, stream: Stream, files: SourceFiles, span: tuple[int, int]) -> tuple[Any, NDArray[np.int64]]:
-        """Which files of a listing are as they were, and hold no event of a span [begin, end): those that need not be
-        opened (n,), and the numbers of their identities here."""
+        """Files of a listing that are unchanged and contain no event of a span [begin, end), so that they need not
+        be opened (n,),
+        and the numbers of their identities.
+        """
         passed = self._passed(stream, span)
         if not files.is_settling or not passed.any():
             return np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
@@ -379,7 +407,7 @@ class Ledger(Mapping[str, Arrival]):
         return at.is_valid().to_numpy(zero_copy_only=False), numbers[at.drop_null().to_numpy()]
 
     def _passed(self, stream: Stream, span: tuple[int, int]) -> NDArray[np.bool_]:
-        """Which files are there and hold no event of a span, those that are added not among them."""
+        """Mask of the files that are present and contain no event of a span, without those in ``added``."""
         lows, highs = self._spans
         # what repeats an event is looked for in all files that may hold its day
         if self.added or (stream.event_id is not None and (lows[self._is_here] == -FAR).any()):
@@ -388,27 +416,28 @@ class Ledger(Mapping[str, Arrival]):
 
     @property
     def _written(self) -> pa.Array:
-        """When files of a store were written, as they were seen last (microseconds)."""
+        """Times at which files of a store were written, as last seen (microseconds)."""
         # one that was copied from store to store is noted with a moment of its own
         again = pc.if_else(self._is_seen_once, self._of_last("stamps"), pa.scalar(None, pa.string())).cast(pa.int64())
         return pc.coalesce(again, self._of_last("arrived").cast(pa.int64()))
 
     @cached_property
     def _is_seen_once(self) -> NDArray[np.bool_]:
-        """Which files have one stamp in their last row, which is the one that they were seen with last."""
+        """Mask of the files that have one stamp in their last row, which is the one that they were last seen with."""
         alone = pc.equal(pc.count_substring(self._of_last("stamps"), " "), 0)
         return np.asarray(pc.fill_null(alone, False).to_numpy(zero_copy_only=False))
 
     def _listed(self, stream: Stream, files: SourceFiles) -> pa.Array:
-        """By what the files of a listing are found among :meth:`_marks`."""
+        """Keys of the files of a listing, to be looked up in :meth:`_marks`."""
         marks = files.marks if isinstance(files.marks, pa.Array) else pa.array(files.marks, pa.string())
         if not is_by_version(stream):
             return marks
         return pc.binary_join_element_wise(pa.array(files.names, pa.string()), marks, "\n")
 
     def _marks(self, stream: Stream, numbers: NDArray[np.int64], table: str | None) -> pa.Array:
-        """By what a listing has some files if they are as they were when they were noted; null: they have to be looked
-        at."""
+        """Keys that a listing has for some files if they have not changed since they were noted; null: they must be
+        read.
+        """
         chosen = pa.array(numbers)
         listed = self.known_as(table).take(pa.array(self._last)).take(chosen)
         if is_by_version(stream):
@@ -436,7 +465,7 @@ def _or(moment: int | None, other: int) -> int:
 
 
 def ledger(warehouse: Warehouse, stream: str | Stream) -> Ledger:
-    """What is known of a stream's files. Of a stream's name alone: by whichever declaration they were seen last."""
+    """The ledger of a stream's files. With only a stream's name: by the declaration under which they were last seen."""
     name, declared = stream if isinstance(stream, str) else stream.name, None
     if isinstance(stream, Stream):
         declared = Declaration(stream, partial(former_streams, warehouse, name))
@@ -465,7 +494,7 @@ def _by_moment(rows: pa.Table) -> pa.Table:
 
 
 def is_by_version(stream: Stream) -> bool:
-    """Whether a stream's files are those of a store, which are known by their version there."""
+    """Return whether a stream's files are in a store, where their version identifies them."""
     return not format_of(stream).is_table and not Place.of(stream.source.path).is_local
 
 
@@ -534,8 +563,10 @@ def opened(
 
 
 class Admitted(NamedTuple):
-    """What of a stream is taken in: its ``splits``, the ledger with them (``arrivals``), and why a change data feed
-    does not say what changed, if it ought to."""
+    """Admitted files of a stream: its ``splits``, the ledger with them (``arrivals``), and the reason why a change
+    data feed
+    that should show the changes does not.
+    """
 
     splits: list[Split]
     arrivals: Ledger
@@ -613,37 +644,37 @@ def _seen_now(file: Arrival, seen: Seen | None) -> Arrival:
 
 
 def _changed_rows(stream: Stream, known: Ledger, judged: Sequence[Arrival], listed: Listed) -> ChangedRows:
-    """What the feed of a Delta table says of the files that came and went since the ledger was written."""
+    """Changes that the feed of a Delta table shows for the files that came and went since the ledger was written."""
     # what repeats an event of another file may be another row as soon as files are in another order
-    if not format_of(stream).has_feed or stream.event_id is not None or all(one.is_here for one in judged):
+    if not format_of(stream).has_feed or stream.event_id is not None or all(arrival.is_here for arrival in judged):
         return ChangedRows()
     files, names = known.all(), known.listings(listed.table)
-    moves = [move for one in files for move in one.moves]
+    moves = [move for arrival in files for move in arrival.moves]
     commit = max(moves, key=lambda move: move.noted).commit if moves else None
-    spans = {names[one.identity]: (one.begin, one.end) for one in files if one.is_here}
-    identities = {names.get(one.identity, one.identity): one.identity for one in judged}
-    gone = [names[one.identity] for one in judged if not one.is_here]
-    came = [names.get(one.identity, one.identity) for one in judged if one.is_here]
+    spans = {names[arrival.identity]: (arrival.begin, arrival.end) for arrival in files if arrival.is_here}
+    identities = {names.get(arrival.identity, arrival.identity): arrival.identity for arrival in judged}
+    removed = [names[arrival.identity] for arrival in judged if not arrival.is_here]
+    came = [names.get(arrival.identity, arrival.identity) for arrival in judged if arrival.is_here]
     places = {names.get(split.identity, split.identity): split.path for split in listed.splits}
-    rows = changed_rows(stream, (commit, listed.commit), spans, gone, came, places)
+    rows = changed_rows(stream, (commit, listed.commit), spans, removed, came, places)
     rows = replace(rows, files=frozenset(identities[name] for name in rows.files))
     # of what is refused one may hold more than the other, though both have the rows
-    refused = [span for one in judged if one.identity in rows.files for span in one.refused]
+    refused = [span for arrival in judged if arrival.identity in rows.files for span in arrival.refused]
     return replace(rows, changed=disjoint([*rows.changed, *refused]))
 
 
 def _moved(
     stream: Stream, judged: Sequence[Arrival], commit: str | None, rows: ChangedRows, noted: int
 ) -> list[Arrival]:
-    """What came and went, as moves of one moment, of which the table was in the state ``commit``."""
+    """Files that came and went, as moves of one moment at which the table was in the state ``commit``."""
     # which files have the spans is all the same: they are stored once
-    first = next((one.identity for one in judged if one.identity in rows.files), None)
+    first = next((arrival.identity for arrival in judged if arrival.identity in rows.files), None)
     moved = []
-    for one in judged:
-        move = Move(one.event, noted, commit)
-        if one.identity in rows.files:
-            move = replace(move, by=time_named(stream), changed=rows.changed if one.identity == first else ())
-        moved.append(replace(one, noted=noted, moves=(*one.moves, move)))
+    for arrival in judged:
+        move = Move(arrival.event, noted, commit)
+        if arrival.identity in rows.files:
+            move = replace(move, by=time_named(stream), changed=rows.changed if arrival.identity == first else ())
+        moved.append(replace(arrival, noted=noted, moves=(*arrival.moves, move)))
     return moved
 
 
@@ -655,53 +686,58 @@ def next_moment(known: Ledger) -> int:
 def _judged(
     warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, known: Ledger, trust: bool
 ) -> tuple[list[Arrival], list[Arrival]]:
-    """What came and what went since the ledger was written, with what is refused; and of what is as it was those of
-    which the ledger did not know the span of the event times as they are declared now."""
+    """Files that came and went since the ledger was written, with their refused spans; and unchanged files whose
+    span the
+    ledger did not know for the event times as declared now.
+    """
     present: dict[str, list[Split]] = {}
     for split in listed.splits:
         present.setdefault(split.identity, []).append(split)
-    now, found, spanned = next_moment(known), list[Arrival](), list[Arrival]()
+    now, arrivals, spanned = next_moment(known), list[Arrival](), list[Arrival]()
     declared = None if known.declared is None else known.declared.of_times
-    gone = [replace(one, event="gone", noted=now) for one in known.missing(listed.settled, present)]
+    removed = [replace(arrival, event="gone", noted=now) for arrival in known.missing(listed.settled, present)]
     befores = known.of(present)
-    for identity, mine in present.items():
+    for identity, splits_of_file in present.items():
         before = befores.get(identity)
         if before is not None and (before.is_spanned and trust):
             # back again as it was: what was refused of it still is
-            found += [] if before.is_here else [replace(before, event="came", noted=now)]
+            arrivals += [] if before.is_here else [replace(before, event="came", noted=now)]
             continue
-        clusters = of_file(stream, mine)
-        begin, end = _bounds(stream, mine, clusters)
+        clusters = of_file(stream, splits_of_file)
+        begin, end = _bounds(stream, splits_of_file, clusters)
         about: dict[str, Any] = {"declared": declared, "clusters": tuple(clusters or ())}
         if before is not None:
-            one = replace(before, begin=begin, end=end, is_spanned=True, **about)
+            arrival = replace(before, begin=begin, end=end, is_spanned=True, **about)
             is_other = before.is_spanned and (before.begin, before.end) != (begin, end)
             if not before.is_here or is_other:
-                found.append(replace(one, event="came", noted=now))
+                arrivals.append(replace(arrival, event="came", noted=now))
             elif not before.is_spanned:
-                spanned.append(one)
+                spanned.append(arrival)
             continue
-        arrived = max(FIRST, min(clock, _modified(stream, mine[0])))
-        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end, listed=identity, **about)
+        arrived = max(FIRST, min(clock, _modified(stream, splits_of_file[0])))
+        arrival = Arrival(
+            stream.name, identity, splits_of_file[0].path, "came", arrived, now, begin, end, listed=identity, **about
+        )
         if (
             stream.allowed_lateness is not None
             and len(known.rows)
-            and not any(other.meets(begin, end) for other in gone)
+            and not any(other.meets(begin, end) for other in removed)
         ):
             until = arrived - stream.allowed_lateness if end is None else min(end, arrived - stream.allowed_lateness)
             published = _published(warehouse, stream.name, FIRST if begin is None else begin, until)
             spans = [(first if begin is None else max(first, begin), min(last, until)) for first, last in published]
             refused = tuple((first, last) for first, last in spans if first < last)
-            one = replace(one, refused=refused, late=events_in(stream, mine, refused))
-        found.append(one)
-    return [*found, *gone], spanned
+            arrival = replace(arrival, refused=refused, late=events_in(stream, splits_of_file, refused))
+        arrivals.append(arrival)
+    return [*arrivals, *removed], spanned
 
 
 def _bounds(
     stream: Stream, splits: Sequence[Split], clusters: Sequence[Cluster] | None
 ) -> tuple[int | None, int | None]:
-    """The span [begin, end) of a file's events; None, None if some have no time. Without statistics the
-    clusters say it."""
+    """The span [begin, end) of a file's events; None, None if some have no time. Without statistics it comes from the
+    clusters.
+    """
     if not format_of(stream).has_statistics:
         if not clusters:
             return (None, None) if clusters is None else (0, 0)
@@ -715,7 +751,7 @@ def _bounds(
 
 
 def _modified(stream: Stream, split: Split) -> int:
-    """When a file was written last, in microseconds."""
+    """Time of a file's last modification, in microseconds."""
     if split.version is not None:
         return split.version.modified
     with file_errors(stream, split.path):
@@ -728,8 +764,8 @@ def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[
         return []
     rows = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED)
     versions = sorted({row.plan_version for row in rows})
-    mine = (ds.field("stream") == stream) & ds.field("plan_version").isin(versions)
-    plans = {row.plan_version for row in planned(warehouse, mine)} if versions else set()
+    of_stream = (ds.field("stream") == stream) & ds.field("plan_version").isin(versions)
+    plans = {row.plan_version for row in planned(warehouse, of_stream)} if versions else set()
     spans = []
     for row in rows:
         if row.plan_version in plans and stream not in row.record.failed:
@@ -738,19 +774,19 @@ def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if end <= begin:
             continue
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
-            found.append((begin, end))
-    return found
+            joined.append((begin, end))
+    return joined
 
 
 def events_in(stream: Stream, splits: Iterable[Split], spans: Sequence[tuple[int, int]]) -> int:
-    """How many events of some splits lie in one of the spans [begin, end). Raises what reading raises."""
+    """Number of events of some splits in one of the spans [begin, end). Raises what reading raises."""
     return sum(
         int(inside(times, spans).sum())
         for split in splits
@@ -761,8 +797,10 @@ def events_in(stream: Stream, splits: Iterable[Split], spans: Sequence[tuple[int
 
 
 def has_events(stream: Stream, splits: Iterable[Split], begin: int, end: int) -> bool:
-    """Whether an event of some splits lies in [begin, end) (microseconds); reads up to the first one. Raises what
-    reading raises."""
+    """Return whether an event of some splits lies in [begin, end) (microseconds); reads up to the first one. Raises
+    what
+    reading raises.
+    """
     return any(
         bool(inside(times_of(batch, stream)[0], [(begin, end)]).any())
         for split in splits
@@ -772,11 +810,11 @@ def has_events(stream: Stream, splits: Iterable[Split], begin: int, end: int) ->
 
 
 def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
-    """Which of some times (n,) lie in one of the spans [begin, end)."""
-    found = np.zeros(len(times), dtype=bool)
+    """Mask of the times (n,) that lie in one of the spans [begin, end)."""
+    is_inside = np.zeros(len(times), dtype=bool)
     for begin, end in spans:
-        found |= (times >= begin) & (times < end)
-    return found
+        is_inside |= (times >= begin) & (times < end)
+    return is_inside
 
 
 def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: str, token: int) -> None:

@@ -2,7 +2,7 @@
 
 Up to version 2, and later in its mode LEGACY, Spark counts days in the calendar of its time: Julian before 1582-10-15,
 Gregorian since. Arrow, Parquet and SQL count in the Gregorian calendar throughout, so 1582-10-04 of such a file would
-be read as 1582-10-14. A file says in its footer how it was written; values are moved so that they show the same date.
+be read as 1582-10-14. The footer of a file shows how it was written. Values are moved so that they show the same date.
 
 References
 ----------
@@ -38,15 +38,19 @@ _PER_DAY = {"s": DAY // 1_000_000, "ms": DAY // 1000, "us": DAY, "ns": DAY * 100
 
 @dataclass(frozen=True)
 class LegacyCalendar:
-    """Which values of a file are in the legacy calendar: ``datetimes`` (dates and 64-bit timestamps), ``int96``; and
-    the ``zone`` in which timestamps were written, None if it is UTC or the file does not say."""
+    """Values of a file in the legacy calendar: ``datetimes`` (dates and 64-bit timestamps), ``int96``; and the
+    ``zone`` in
+    which timestamps were written, None if it is UTC or not stated.
+    """
 
     datetimes: bool
     int96: bool
     zone: str | None
 
     def is_in(self, metadata: pq.FileMetaData, place: str) -> bool:
-        """Whether the values of a column, or of a field of it, are in it. ``place``: its dotted path."""
+        """Return whether the values of a column, or of a field of it, are in the legacy calendar. ``place``: its
+        dotted path.
+        """
         for number in range(metadata.num_columns):
             column = metadata.schema.column(number)
             if column.path == place or column.path.startswith(f"{place}."):
@@ -55,23 +59,23 @@ class LegacyCalendar:
 
 
 def legacy_calendar(metadata: pq.FileMetaData) -> LegacyCalendar | None:
-    """How a file was written, by its footer; None if none of its values is in the legacy calendar."""
-    said = metadata.metadata or {}
-    version = said.get(b"org.apache.spark.version")
+    """The calendar of a file, by its footer; None if none of its values is in the legacy calendar."""
+    properties = metadata.metadata or {}
+    version = properties.get(b"org.apache.spark.version")
     # the first versions of Spark 2 named themselves nowhere, but wrote their schema
-    if version is None and b"org.apache.spark.sql.parquet.row.metadata" not in said:
+    if version is None and b"org.apache.spark.sql.parquet.row.metadata" not in properties:
         return None
     number = tuple(int(part) for part in re.findall(rb"\d+", version or b"2")[:2])
-    datetimes = number < (3,) or b"org.apache.spark.legacyDateTime" in said
-    int96 = number < (3, 1) or b"org.apache.spark.legacyINT96" in said
+    datetimes = number < (3,) or b"org.apache.spark.legacyDateTime" in properties
+    int96 = number < (3, 1) or b"org.apache.spark.legacyINT96" in properties
     if not datetimes and not int96:
         return None
-    zone = said.get(b"org.apache.spark.timeZone", b"UTC").decode(errors="replace")
+    zone = properties.get(b"org.apache.spark.timeZone", b"UTC").decode(errors="replace")
     return LegacyCalendar(datetimes, int96, None if _UTC.fullmatch(zone) else zone)
 
 
 def shift(days: NDArray[np.int64]) -> NDArray[np.int64]:
-    """By how many days (n,) some days (n,) since 1970 move so that they show the date of the legacy calendar."""
+    """Number of days (n,) by which days (n,) since 1970 move so that they show the date of the legacy calendar."""
     # years that begin in March, from that of 4801 BC
     years = (4 * (days + 2_440_588 + 32_082) + 3) // 1461
     return np.asarray(np.where(days < CHANGE, 38 - years // 100 + years // 400, 0))
@@ -101,24 +105,24 @@ def moved(values: pa.Array | pa.ChunkedArray, zone: str | None, is_time: bool) -
     if isinstance(numbers, pa.ChunkedArray):
         numbers = numbers.combine_chunks()
     known = numbers.is_valid().to_numpy(zero_copy_only=False)
-    found = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    days = np.floor_divide(found, of_day)
+    counts = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    days = np.floor_divide(counts, of_day)
     if of_day != 1 and zone is not None:
         # -719162: 0001-01-01
         before = known & (days < ZONES_AGREE) & ((days >= -719_162) if is_time else True)
         if before.any():
-            raise LegacyTimestamp(str(pa.scalar(int(found[before][0]), pa.int64()).cast(pa.timestamp(kind.unit))))
+            raise LegacyTimestamp(str(pa.scalar(int(counts[before][0]), pa.int64()).cast(pa.timestamp(kind.unit))))
         return values
-    found += shift(days) * of_day
-    return pa.array(found.astype(np.int32) if of_day == 1 else found, mask=~known).cast(kind)
+    counts += shift(days) * of_day
+    return pa.array(counts.astype(np.int32) if of_day == 1 else counts, mask=~known).cast(kind)
 
 
 class LegacyTimestamp(ValueError):
-    """A timestamp of the legacy calendar that cannot be told without Java's old offsets of its zone."""
+    """A timestamp of the legacy calendar that cannot be converted without Java's old offsets of its zone."""
 
 
 def has_moved(metadata: pq.FileMetaData, calendar: LegacyCalendar | None) -> bool:
-    """Whether statistics of a file say that values of it move."""
+    """Return whether statistics of a file show values that move."""
     if calendar is None:
         return False
     for number in range(metadata.num_columns):

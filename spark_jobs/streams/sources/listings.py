@@ -1,9 +1,9 @@
-"""What the files of a source are listed as, whichever folder or store the source lies in now.
+"""Listings of the files of a source, independent of the folder or store in which the source lies.
 
-A *listing* is what one look at a folder, a store or a log says of a file: of a file of a folder
-``name|size|time of modification``, of a store ``name|size|ETag``, of a table ``table|name`` with what of it is deleted.
-Names are below the root of the source. The ledger notes it with each file. An earlier Heddle noted whole paths and
-parts of the declaration in a file's identity; what it would be listed as today follows from those.
+A *listing* is the description of a file in a folder, a store or a log: ``name|size|time of modification`` in a folder,
+``name|size|ETag`` in a store, ``table|name`` with its deleted rows in a table. Names are below the root of the source.
+The ledger stores the listing of each file. An earlier Heddle stored full paths and parts of the declaration in a file's
+identity; today's listing is derived from those.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _DECLARED = r"(?s)(?:\|as \{.*\})?(?:\|one of each .*)?$"
-"""What identities had behind them of the declaration."""
+"""Suffix of identities with the declaration."""
 
 _CONTENT = r"\|content [0-9a-f]{8}$"
 
@@ -22,7 +22,7 @@ _FILE = r"(?s)^.*\|(?P<rest>\d+\|[^|]*)$"
 
 
 def listed_as(rows: pa.Table, is_table: bool, roots: Sequence[str], table: str | None) -> pa.Array:
-    """What the rows of a ledger were listed as.
+    """Listings of the rows of a ledger.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ def listed_as(rows: pa.Table, is_table: bool, roots: Sequence[str], table: str |
     is_table
         Whether the stream is a table, which names its files.
     roots
-        Where the source lies, and lay, of rows that an earlier Heddle noted.
+        Current and former places of the source, for rows that an earlier Heddle noted.
     table
-        The id of the table that the stream is, if it is one: of rows from before tables were noted.
+        The id of the stream's table, if it is one: for rows from before tables were noted.
     """
     listed = rows["listed"].combine_chunks()
     if not listed.null_count:
@@ -44,8 +44,8 @@ def listed_as(rows: pa.Table, is_table: bool, roots: Sequence[str], table: str |
         former = pc.binary_join_element_wise(pa.scalar(table or ""), names, "|")
     else:
         plain = pc.replace_substring_regex(pc.replace_substring_regex(identities, _CONTENT, ""), _DECLARED, "")
-        rest = pc.struct_field(pc.extract_regex(plain, _FILE), "rest")
-        former = pc.binary_join_element_wise(_names(paths, roots), rest, "|")
+        suffix = pc.struct_field(pc.extract_regex(plain, _FILE), "rest")
+        former = pc.binary_join_element_wise(_names(paths, roots), suffix, "|")
     return pc.coalesce(listed, former)
 
 
@@ -73,11 +73,11 @@ FEW = 16
 
 
 def named_alike(listed: pa.Array, names: Sequence[str]) -> pa.Array:
-    """Which listings are of files of a folder with the names and sizes of some, whenever they were written."""
+    """Mask of the listings with the names and sizes of some files of a folder, whatever their times."""
     if len(names) > FEW:
         alike = [name.rpartition("|")[0] for name in names]
         return pc.is_in(pc.replace_substring_regex(listed, r"\|[^|]*$", ""), pa.array(alike, pa.string()))
-    found = pa.repeat(pa.scalar(False), len(listed))
+    is_alike = pa.repeat(pa.scalar(False), len(listed))
     for name in names:
-        found = pc.or_(found, pc.fill_null(pc.starts_with(listed, f"{name.rpartition('|')[0]}|"), False))
-    return found
+        is_alike = pc.or_(is_alike, pc.fill_null(pc.starts_with(listed, f"{name.rpartition('|')[0]}|"), False))
+    return is_alike

@@ -1,14 +1,15 @@
-"""Which files of a folder a live run need not ask for more than their names.
+"""Choose the files of a folder whose status a live run need not read.
 
-Size, inode and times of a hundred thousand files take longer to ask for than a refresh takes. A folder gives the names
-and inodes of its files at once: what is new, gone, renamed, or was put in the place of another is seen by these. They
-say nothing of a file that is *rewritten in place*, under its name and with its inode. So each file has a *turn*, by its
-inode: once an hour its status is asked for, a part of all files at each refresh. In between a live run takes a file for
-what it was if the ledger has had it so for an hour before that, and no window of the run reads it. What a run reads,
-and what is new, is always looked at; runs that are not live, repairs and backfills look at everything.
+Reading size, inode and times of a hundred thousand files takes longer than a refresh. A folder lists the names and
+inodes of its files at once: these show which files are new, gone, renamed, or replaced. They do not show a file that is
+*rewritten in place*, under its name and with its inode. So each file has a *turn*, by its inode: its status is
+read once
+an hour, a part of all files at each refresh. In between, a live run assumes that a file has not changed if the ledger
+had had it so for an hour before that, and no window of the run reads it. New files, and files that a run reads, are
+always checked; runs that are not live, repairs and backfills check everything.
 
-When which turn came is noted in the folder ``looks`` of the warehouse, once the ledger has all that was seen. Who
-loses it looks at everything.
+The time of each turn is stored in the folder ``looks`` of the warehouse, once the ledger has everything that was seen.
+If it is lost, the next run checks everything.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def turns_of(inodes: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Look:
-    """A look at a stream's files that begins at a ``moment``. ``before``: when each turn came last; 0: never (all in
-    microseconds). ``place``: where that is noted, of a stream that is declared as ``of`` says."""
+    """A look at a stream's files that begins at a ``moment``. ``before``: the last time of each turn; 0: never (all in
+    microseconds). ``place``: where that is stored, for a stream with the declaration ``of``.
+    """
 
     place: Place
     of: str
@@ -58,7 +60,7 @@ class Look:
 
     @classmethod
     def begin(cls, warehouse: Warehouse, stream: Stream) -> Look:
-        """What is known of the looks before, at the beginning of another."""
+        """Read the previous looks, at the beginning of a new one."""
         place, of = warehouse.place / LOOKS / f"{digest(stream.name)}.json", digest(to_json(stream))
         before = np.zeros(TURNS, dtype=np.int64)
         try:
@@ -71,12 +73,14 @@ class Look:
 
     @property
     def is_due(self) -> NDArray[np.bool_]:
-        """Which turns it is: also those of a clock that was ahead of this one."""
+        """Mask of the turns that are due, including those of a clock that was ahead of this one."""
         return (self.moment - self.before >= WITHIN) | (self.before > self.moment)
 
     def knows(self, inodes: NDArray[np.uint64], noted: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which files (n,) are as the ledger has noted them last, if their names and inodes still are: those that were
-        so for an hour when they were looked at within the last one."""
+        """Mask of the files (n,) that have not changed since the ledger noted them, if their names and inodes have
+        not: files that
+        had been so for an hour when they were read within the last one.
+        """
         turns = turns_of(inodes)
         return ~self.is_due[turns] & (noted <= self.before[turns] - HOUR)
 

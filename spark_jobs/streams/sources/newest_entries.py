@@ -1,4 +1,4 @@
-"""Of many spans of time, what was noted last of the files that may have events there."""
+"""Newest entries of files that may have events in spans of time, for many spans at once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ def newest_in(
     begins: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Of some spans [begin, end) (n,) the latest of the moments ``noted`` of the files whose events lie in spans
-    [low, high) that meet them (n,); 0: there are none. O((files + n) log files)."""
+    """Latest of the moments ``noted`` of files whose events lie in spans [low, high) that meet some spans [begin,
+    end) (n,):
+    (n,); 0: there are none. O((files + n) log files).
+    """
     # np.unique takes a hundred times as long
     edges = np.sort(np.concatenate([lows, highs]))
     edges = edges[np.append(True, edges[1:] > edges[:-1])] if len(edges) else edges
@@ -34,8 +36,8 @@ def newest_in(
         tables.append(np.maximum(before[:-step], before[step:]))
     low = np.maximum(np.searchsorted(edges, begins, side="right") - 1, 0)
     high = np.minimum(np.searchsorted(edges, ends, side="left"), len(newest))
-    found = np.zeros(len(begins), dtype=np.int64)
+    newest_noted = np.zeros(len(begins), dtype=np.int64)
     for level, table in enumerate(tables):
-        mine = np.flatnonzero((high - low >= 1 << level) & (high - low < 2 << level))
-        found[mine] = np.maximum(table[low[mine]], table[high[mine] - (1 << level)])
-    return found
+        of_level = np.flatnonzero((high - low >= 1 << level) & (high - low < 2 << level))
+        newest_noted[of_level] = np.maximum(table[low[of_level]], table[high[of_level] - (1 << level)])
+    return newest_noted

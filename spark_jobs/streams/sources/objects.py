@@ -1,7 +1,7 @@
-"""Files of sources as they were listed, and the reading of them: on this machine by their paths, in stores by URL.
+"""Files of sources as listed, and reading them: local files by path, files in stores by URL.
 
-In a store a file is listed with its *version*, and what is read of it later has to be of this version, else it is
-HDL-402: the version is asked for once more after reading, so that what a writer replaced meanwhile never counts.
+A file in a store is listed with its *version*. Everything read from it later must be of this version, else HDL-402: the
+version is checked once more after reading, so that content that a writer replaced meanwhile never counts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import pyarrow.parquet as pq
 from spark_jobs.store.storage import ObjectVersion, Place
 
 FOOTER = 1 << 16
-"""Bytes at the end of a Parquet file of a store that are asked for at once: most footers are shorter."""
+"""Bytes at the end of a Parquet file in a store that are requested at once: most footers are shorter."""
 
 BUFFER = 1 << 20
-"""Bytes of an object that are asked for at least."""
+"""Smallest request for an object in bytes."""
 
 COPIED = 8 << 20
 """Bytes of an object that are copied at once."""
 
 BEGINNING = 1 << 16
-"""Bytes at the beginning of a CSV file of a store that are kept, or of a look at it that are asked for at least."""
+"""Bytes at the beginning of a CSV file in a store that are cached, and the smallest request when looking at one."""
 
 BEGINNINGS = 512
 """Beginnings that a process keeps: 32 MiB."""
@@ -72,7 +72,7 @@ _beginnings: dict[tuple[str, ObjectVersion], bytes] = {}
 
 
 def look_at(path: str) -> ObjectVersion:
-    """What a file of a store is like now; its beginning is kept for later looks. Raises OSError."""
+    """Current version of a file in a store; its beginning is cached for later looks. Raises OSError."""
     with Place.of(path).open() as file:
         now = ObjectVersion.of(file)
         if (path, now) not in _beginnings:
@@ -85,8 +85,10 @@ def look_at(path: str) -> ObjectVersion:
 
 @contextmanager
 def opened(path: str, version: ObjectVersion | None = None, look: bool = False) -> Iterator[io.BufferedReader]:
-    """A file's bytes from its first; in a store by large requests, for a ``look`` at an end of it by smaller ones, and
-    by none where :func:`look_at` kept enough. Raises OSError."""
+    """Open a file at its first byte; in a store with large requests, for a ``look`` at an end of it with smaller
+    ones, and
+    with none where :func:`look_at` cached enough. Raises OSError.
+    """
     if Place.of(path).is_local:
         with Path(path).open("rb") as file:
             yield file
@@ -114,7 +116,7 @@ def _read(file: pa.NativeFile, begin: int, size: int) -> bytes:
 
 
 class _Object(io.RawIOBase):
-    """An object as Python reads files, of which the ``kept`` beginning is known; one that ends early is an error."""
+    """An object as a file for Python, with a cached beginning; an object that ends early is an error."""
 
     def __init__(self, size: int, ask: Callable[[], pa.NativeFile], kept: bytes = b"") -> None:
         self.size, self.ask, self.kept, self.at = size, ask, kept, 0
@@ -135,11 +137,11 @@ class _Object(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         with memoryview(buffer).cast("B") as target:
-            wanted = max(0, min(len(target), self.size - self.at))
-            content = self.kept[self.at : self.at + wanted]
-            if not content and wanted:
+            size = max(0, min(len(target), self.size - self.at))
+            content = self.kept[self.at : self.at + size]
+            if not content and size:
                 self.file = self.file or self.ask()
-                content = _read(self.file, self.at, wanted)
+                content = _read(self.file, self.at, size)
             target[: len(content)] = content
         self.at += len(content)
         return len(content)
@@ -191,8 +193,10 @@ def _footer(file: pa.NativeFile) -> pq.FileMetaData:
 def parquet(
     path: str, version: ObjectVersion | None = None, metadata: pq.FileMetaData | None = None, **options: Any
 ) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, maybe with its footer; in a store its columns are asked for by ranges at once. A page that has a
-    checksum is checked against it. Raises OSError and pyarrow's errors."""
+    """Open a Parquet file, optionally with its footer; in a store its columns are requested by ranges at once.
+    Checksums of
+    pages are verified. Raises OSError and pyarrow's errors.
+    """
     options["page_checksum_verification"] = True
     if Place.of(path).is_local:
         yield pq.ParquetFile(path, metadata=metadata, **options)

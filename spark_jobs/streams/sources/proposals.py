@@ -1,6 +1,6 @@
-"""From data that nobody has declared to a stream: its format, columns, time column, and how times are written.
+"""Propose a stream for undeclared data: format, columns, time column, and format of times.
 
-What is proposed is a guess by a sample, which a person confirms; what is read by it is checked value by value.
+A proposal is a guess from a sample, which a person confirms. Values read with it are checked one by one.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ class SeenFile:
 
 @dataclass(frozen=True)
 class Data:
-    """What was looked at, before it has a time: a file, a folder of files of one format, or a Delta table.
+    """Data without a known time column: a file, a folder of files of one format, or a Delta table.
 
-    ``path``: a place is in a store; ``columns``: name and type of what can be read; ``sample``: a table of some of the
-    first rows; ``unused``: columns that queries cannot use; ``guess``: of files that declare no columns.
+    ``path``: a place is in a store; ``columns``: name and type of the readable columns; ``sample``: a table of
+    some of the
+    first rows; ``unused``: columns that queries cannot use; ``guess``: for files that declare no columns.
     """
 
     path: Path | Place
@@ -121,10 +122,10 @@ class Proposal:
 
 # --------------------------------------------------------------------------------------------- looking
 def look(path: Path | Place) -> Data:
-    """What lies at a path of this machine, or at a place in a store.
+    """Data at a path of this machine, or at a place in a store.
 
-    Raises HDL-134 if nothing does, HDL-135 for what is no data that can be read; of a store also HDL-458 where no
-    stream may be read from, and HDL-576 to HDL-578 for what it refuses.
+    Raises HDL-134 if there is nothing, HDL-135 for unreadable data; in a store also HDL-458 where no stream may be read
+    from, and HDL-576 to HDL-578 for refusals of the store.
     """
     if isinstance(path, Place):
         check_place(_undeclared(path, ""), path)
@@ -199,7 +200,7 @@ def data_files(folder: Path) -> tuple[Path, ...]:
 
 
 def is_data_file(name: str) -> bool:
-    """Whether a stream over a folder would read a file of this name."""
+    """Return whether a stream over a folder would read a file of this name."""
     return Path(name).suffix in READ
 
 
@@ -225,7 +226,7 @@ def _url(path: Path | Place) -> str:
 
 
 def stream_name(path: Path | Place) -> str:
-    """What a stream over data would be called: after their file or folder, of a container without its account."""
+    """Name of a stream over data: from their file or folder, for a container without its account."""
     name = Path(path.name.partition("@")[0]).stem if isinstance(path, Place) else path.resolve().stem
     cleaned = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()[:60]
     return cleaned if re.match(r"[a-z_]", cleaned) else f"stream_{cleaned}".rstrip("_")
@@ -246,12 +247,16 @@ def _look_at_texts(path: Path | Place, format: str, files: tuple[SeenFile, ...],
     if bad and not guess.has_names:
         bad = []
     usable = [column for column in guess.columns if column.name not in bad]
-    kept = usable[:MOST_COLUMNS]
-    candidates = [found for column in usable if (found := _candidate_of_text(column))]
-    kept += [column for column in usable[MOST_COLUMNS:] if any(found.name == column.name for found in candidates[:1])]
-    sample = pa.table({column.name: column.texts for column in kept})
-    unused = [*bad, *(column.name for column in usable if column not in kept)]
-    pairs = tuple((column.name, column.type) for column in kept)
+    sampled = usable[:MOST_COLUMNS]
+    candidates = [candidate for column in usable if (candidate := _candidate_of_text(column))]
+    sampled += [
+        column
+        for column in usable[MOST_COLUMNS:]
+        if any(time_candidate.name == column.name for time_candidate in candidates[:1])
+    ]
+    sample = pa.table({column.name: column.texts for column in sampled})
+    unused = [*bad, *(column.name for column in usable if column not in sampled)]
+    pairs = tuple((column.name, column.type) for column in sampled)
     return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files), guess)
 
 
@@ -274,8 +279,8 @@ def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...
     candidates = []
     for name, type in pairs:
         column = sample[name] if name in sample.schema.names else pa.nulls(0)
-        if found := _candidate(name, type, column):
-            candidates.append(found)
+        if candidate := _candidate(name, type, column):
+            candidates.append(candidate)
     return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files))
 
 
@@ -359,14 +364,14 @@ def _score(name: str, base: int) -> int:
 
 
 def _ranked(candidates: Iterable[TimeCandidate]) -> tuple[TimeCandidate, ...]:
-    return tuple(sorted(candidates, key=lambda found: -found.score))
+    return tuple(sorted(candidates, key=lambda candidate: -candidate.score))
 
 
 def time_of(data: Data, name: str | None = None) -> TimeCandidate:
     """The time column of a name, else the likeliest. Raises HDL-136 if there is none."""
     names = [name for name, _ in data.columns]
     if name is not None:
-        chosen = next((found for found in data.candidates if found.name == name), None)
+        chosen = next((candidate for candidate in data.candidates if candidate.name == name), None)
         if chosen is None:
             hint = meant(name, names) if name not in names else f"these have: {_listed(data)}"
             what = "there is no column" if name not in names else "no times are in column"
@@ -433,7 +438,7 @@ def _declared(data: Data, name: str, type: Type, time: TimeCandidate) -> Type:
 
 
 def _rows(data: Data, stream: Stream) -> tuple[int, bool]:
-    """How many events there are, and whether that is about."""
+    """Number of events, and whether it is approximate."""
     if data.guess is not None:
         return max(1, round(sum(file.size for file in data.files) / max(data.guess.row_bytes, 1))), True
     return sum(split.rows or 0 for split in splits_of(stream)), False

@@ -1,11 +1,11 @@
-"""Which files are known already, under whatever names their source lies now.
+"""Recognise known files by their content when listings, names or places have changed.
 
-A file of a folder that is listed as it was, with the inode and the time of change that it had then, is as it was. Else
-it is read: links, permissions, copies and moves change these as well. If a file of its name and size held the same, it
-is that file, and is noted as it is listed now. If not, it is another one: it came where the other went.
+A file of a folder with the same listing, inode and time of change as before has not changed. Otherwise it is read:
+links, permissions, copies and moves also change these. If a file of its name and size had the same content, it is that
+file, and its new listing is stored. If not, it is a new file that came where the other went.
 
-A file of a store is known by its ETag, one of a table by the id of the table and the name that the log has for it.
-Neither is read.
+A file of a store is identified by its ETag, a file of a table by the table's id and the name in its log. Neither is
+read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spark_jobs.streams.sources.ledger import Ledger
 
 CONTENT = "|content "
-"""Before the CRC-32 in the identity of a file that held something else under its name, size and time."""
+"""Precedes the CRC-32 in the identity of a file with other content than before under its name, size and time."""
 
 CHUNK = 4 << 20
 """Bytes of a file that are read at once for its CRC-32."""
@@ -62,7 +62,7 @@ class Recognised:
     seen: dict[str, Seen] = field(default_factory=dict)
 
     def named(self, identities: Mapping[str, str]) -> Recognised:
-        """With the identity of each path."""
+        """Return the splits with the identity of each path."""
         splits = [
             split if (identity := identities[split.path]) == split.identity else replace(split, identity=identity)
             for split in self.splits
@@ -107,11 +107,11 @@ def recognised(
 
 def _by_listing(arrivals: Sequence[Arrival]) -> dict[str, Arrival]:
     """The first of some files that was listed as each."""
-    found: dict[str, Arrival] = {}
-    for one in arrivals:
-        for listing, _ in one.listings:
-            found.setdefault(listing, one)
-    return found
+    first_arrivals: dict[str, Arrival] = {}
+    for arrival in arrivals:
+        for listing, _ in arrival.listings:
+            first_arrivals.setdefault(listing, arrival)
+    return first_arrivals
 
 
 def _of_table(files_seen: Recognised, listings: Mapping[str, Split], known: Ledger, table: str | None) -> Recognised:
@@ -192,12 +192,12 @@ def _contents(stream: Stream, files: Sequence[tuple[str, str, str]], available: 
 
 def _held(listing: str, content: str, candidates: Sequence[Arrival]) -> str:
     """The identity of a file with such content, of files of its name and size."""
-    same = [one for one in candidates if any(known == listing for known, _ in one.listings)]
-    for one in (*same, *candidates):
-        if content in one.contents:
-            return one.identity
+    same = [arrival for arrival in candidates if any(known == listing for known, _ in arrival.listings)]
+    for arrival in (*same, *candidates):
+        if content in arrival.contents:
+            return arrival.identity
     # an earlier Heddle has noted it without what it holds
-    unstamped = [one for one in same if not one.contents]
+    unstamped = [arrival for arrival in same if not arrival.contents]
     if unstamped:
         return unstamped[0].identity
     return f"{listing}{CONTENT}{content}" if same else listing
@@ -209,17 +209,17 @@ def _sized(listing: str) -> str:
 
 @lru_cache(KEPT)
 def _content(path: str, status: str, listing: str) -> str:
-    """What a file holds that is listed so."""
+    """Content checksum of a file with this listing."""
     return _checksum(path)
 
 
 def _checksum(path: str) -> str:
     """The CRC-32 of a file's content."""
-    found = 0
+    checksum = 0
     with Path(path).open("rb") as file:
         while chunk := file.read(CHUNK):
-            found = zlib.crc32(chunk, found)
-    return f"{found:08x}"
+            checksum = zlib.crc32(chunk, checksum)
+    return f"{checksum:08x}"
 
 
 @contextmanager

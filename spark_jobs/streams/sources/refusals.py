@@ -20,8 +20,11 @@ def refusals(warehouse: Warehouse) -> list[Arrival]:
     # what was refused by times that were declared otherwise is refused no more
     planned = () if version is None else load_plan(warehouse, version).workload.streams
     streams = {name: name for name in names} | {stream.name: stream for stream in planned if stream.name in names}
-    found = [one for name in sorted(names) for one in ledger(warehouse, streams[name]).all()]
-    return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
+    arrivals = [arrival for name in sorted(names) for arrival in ledger(warehouse, streams[name]).all()]
+    return sorted(
+        (arrival for arrival in arrivals if arrival.is_here and arrival.late),
+        key=lambda arrival: (arrival.stream, arrival.path),
+    )
 
 
 def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
@@ -29,16 +32,16 @@ def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
     then, and repaired as others are. Returns the files. Raises HDL-412 for one of which nothing is refused."""
     with warehouse.lease() as token:
         refused = refusals(warehouse)
-        found: dict[str, Arrival] = {}
+        released_files: dict[str, Arrival] = {}
         for path in paths:
-            mine = [one for one in refused if one.path == path or one.path.endswith("/" + path)]
-            if not mine:
-                known = ", ".join(Path(one.path).name for one in refused[:8]) or "nothing is"
+            matches = [arrival for arrival in refused if arrival.path == path or arrival.path.endswith("/" + path)]
+            if not matches:
+                known = ", ".join(Path(arrival.path).name for arrival in refused[:8]) or "nothing is"
                 raise HeddleError("HDL-412", f"nothing of {path} is refused", f"refused: {known}")
-            found |= {one.identity: one for one in mine}
+            released_files |= {arrival.identity: arrival for arrival in matches}
         released = [
-            replace(one, event="released", noted=next_moment(ledger(warehouse, one.stream)), refused=(), late=0)
-            for one in found.values()
+            replace(arrival, event="released", noted=next_moment(ledger(warehouse, arrival.stream)), refused=(), late=0)
+            for arrival in released_files.values()
         ]
-        warehouse.append("source_files", [one.row() for one in released], token)
-    return list(found.values())
+        warehouse.append("source_files", [arrival.row() for arrival in released], token)
+    return list(released_files.values())

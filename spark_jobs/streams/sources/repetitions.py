@@ -24,43 +24,47 @@ from spark_jobs.streams.sources.splits import Split
 def distinct(
     warehouse: Warehouse, stream: Stream, splits: list[Split], begin: int, end: int, trust: bool = True
 ) -> list[Split]:
-    """The splits with what repeats of their events in [begin, end), for streams with an ``event_id``; others as they
-    are. ``trust``: what was found before counts. Raises what reading raises."""
+    """Splits with the repeated events in [begin, end), for streams with an ``event_id``; other splits do not change.
+    ``trust``: earlier results count. Raises what reading raises.
+    """
     if stream.event_id is None:
         return splits
     # what does not say which times it holds is read once for all of them
     groups, is_known = [(-(1 << 62), 1 << 62, list(range(len(splits))))], False
     if all(split.begin is not None and split.end is not None for split in splits):
         groups, is_known = _groups(splits, begin // DAY * DAY, -(-end // DAY) * DAY), True
-    found = list(splits)
-    for first, last, mine in groups:
-        path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last, trust)
+    without_repeats = list(splits)
+    for first, last, numbers in groups:
+        path = _repeated(warehouse, stream, [splits[number] for number in numbers], first, last, trust)
         with Place.of(path).open() as file:
             rows = pq.read_table(file)
         # most splits repeat nothing: nothing is attached to those
         for place in np.unique(rows["split"].to_numpy()):
-            split, repeats = found[mine[place]], rows.filter(pc.equal(rows["split"], place))
+            split, repeats = without_repeats[numbers[place]], rows.filter(pc.equal(rows["split"], place))
             lacking = _by_day(repeats, first, last) if is_known else [(first, last, _digest(repeats))]
-            found[mine[place]] = replace(
+            without_repeats[numbers[place]] = replace(
                 split,
                 repeated=(*split.repeated, f"{path}#{place}"),
                 lacking=(*split.lacking, *lacking),
             )
-    return found
+    return without_repeats
 
 
 def _groups(splits: Sequence[Split], begin: int, end: int) -> list[tuple[int, int, list[int]]]:
-    """[begin, end), both midnights, in spans [first, last) of whole days on which the same splits may have events, with
-    the numbers of these splits. At most four spans a split, however long the time between its first and last event."""
+    """Divide [begin, end), both midnights, into spans [first, last) of complete days on which the same splits may
+    have events,
+    with the numbers of these splits. At most four spans a split, however long the time between its first and last
+    event.
+    """
     edges = {begin, end}
     for split in splits:
         bounds = [at for span in split.spans for at in span if at is not None]
         edges.update(edge for at in bounds for edge in (at // DAY * DAY, -(-at // DAY) * DAY))
-    found = []
+    groups = []
     for first, last in pairwise(sorted(at for at in edges if begin <= at <= end)):
-        mine = [number for number, split in enumerate(splits) if split.may_hold(first, last)]
-        found += [(first, last, mine)] if mine else []
-    return found
+        numbers = [number for number, split in enumerate(splits) if split.may_hold(first, last)]
+        groups += [(first, last, numbers)] if numbers else []
+    return groups
 
 
 def _digest(repeats: pa.Table) -> str:
@@ -76,13 +80,16 @@ def _by_day(repeats: pa.Table, first: int, last: int) -> list[tuple[int, int, st
 
 
 def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], begin: int, end: int, trust: bool) -> str:
-    """The file that says which rows of some splits repeat an event of [begin, end) that stands before them: their
-    ``split`` (its place in the list) and ``row``, both ascending. Made once for the same content under the same
-    declaration of the event id and the event time."""
+    """The file with the rows of some splits that repeat an earlier event of [begin, end): their ``split`` (its place
+    in the
+    list) and ``row``, both ascending. Created once for the same content under the same declaration of the event
+    id and the
+    event time.
+    """
     assert stream.event_id is not None
     content = [[split.identity, split.row_groups, split.refused] for split in splits]
-    named = (splits[0].declared if splits else None) or Declaration(stream)
-    events = named.of([stream.event_id])
+    declaration = (splits[0].declared if splits else None) or Declaration(stream)
+    events = declaration.of([stream.event_id])
     kind = [stream.name, stream.event_id, begin, end, content]
     folder = warehouse.place / REPEATED
     file = folder / f"{digest([*kind, events.digest])}.parquet"
@@ -100,34 +107,34 @@ def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], beg
             times = pc.fill_null(batch.column(stream.time).cast(pa.int64()), -(1 << 62)).to_numpy(zero_copy_only=False)
             kept = (times >= begin) & (times < end) & (times > -(1 << 62)) & ~inside(times, split.refused)
             kept &= batch.column(stream.event_id).is_valid().to_numpy(zero_copy_only=False)
-            where = np.flatnonzero(kept)
+            places = np.flatnonzero(kept)
             tables.append(
                 pa.table(
                     {
-                        "id": batch.column(stream.event_id).take(pa.array(where)),
-                        "day": times[where] // DAY,
-                        "split": np.full(len(where), place, dtype=np.int32),
-                        "row": where + seen,
+                        "id": batch.column(stream.event_id).take(pa.array(places)),
+                        "day": times[places] // DAY,
+                        "split": np.full(len(places), place, dtype=np.int32),
+                        "row": places + seen,
                     }
                 )
             )
             seen += batch.num_rows
-    found = REPEATS.empty_table()
+    repeats = REPEATS.empty_table()
     if tables:
         events = pa.concat_tables(tables)
         events = events.append_column("number", pa.array(np.arange(len(events))))
         firsts = events.group_by(["id", "day"], use_threads=False).aggregate([("number", "min")])["number_min"]
         again = np.ones(len(events), dtype=bool)
         again[firsts.to_numpy()] = False
-        found = events.filter(pa.array(again)).select(REPEATS.names).cast(REPEATS)
+        repeats = events.filter(pa.array(again)).select(REPEATS.names).cast(REPEATS)
     sink = pa.BufferOutputStream()
-    pq.write_table(found, sink)
+    pq.write_table(repeats, sink)
     file.put(sink.getvalue().to_pybytes())
     return str(file)
 
 
 def forget(warehouse: Warehouse, before: float, dry_run: bool) -> int:
-    """Remove what :func:`distinct` has kept and nobody has asked for since a moment (seconds); how many files."""
+    """Remove results of :func:`distinct` that were not used since a moment (seconds); return the number of files."""
     folder = warehouse.place / REPEATED
     old = [file for file in folder.listed() if file.modified < before * 1e6]
     for file in old:

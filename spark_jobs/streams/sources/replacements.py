@@ -1,11 +1,10 @@
-"""Files of a stream that took the place of others: where the events that both hold are the same.
+"""Files of a stream that replaced others, with the times at which the events of both differ.
 
-What is stored of a stream is known by the identities of the files that it comes from. When one row of a day is updated,
-the day's file is another, and so would be all that was ever made of it. A *replacement* says what is really so: the
-files that came at one moment hold what those that went held, except for events at some times. So of any span without
-such a time the files that are there now may be named by those that were there before
-(:meth:`Replacements.undone`), step by step back to the oldest that are known: spans in which nothing changed keep their
-names for good, whatever was rewritten around them.
+Stored results are identified by the files that they come from. When one row of a day is updated, the day's file has a
+new identity, and so would everything that was ever computed from it. A *replacement* is more precise: the files that
+came at one moment contain the same events as those that went, except at some times. So in any span without such a time
+the current files may be named by the earlier ones (:meth:`Replacements.undone`), step by step back to the oldest known:
+spans in which nothing changed keep their names, whatever was rewritten around them.
 
 Times are microseconds, spans [begin, end).
 """
@@ -36,14 +35,16 @@ class FileSpan:
     end: int | None
 
     def meets(self, begin: int, end: int) -> bool:
-        """Whether the file may hold an event of [begin, end)."""
+        """Return whether the file may contain an event of [begin, end)."""
         return (self.begin is None or self.begin < end) and (self.end is None or begin < self.end)
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What happened at the moment ``noted``: outside of the ``changed`` spans (ascending, disjoint) the files that
-    ``came`` hold together the events that those that are ``gone`` held together."""
+    """A replacement at the moment ``noted``: outside of the ``changed`` spans (ascending, disjoint) the files that
+    ``came``
+    together contain the same events as those that are ``gone``.
+    """
 
     noted: int
     gone: tuple[FileSpan, ...]
@@ -57,34 +58,37 @@ class Replacements:
     def __init__(self, known: Iterable[Replacement]) -> None:
         self.newest_first = tuple(sorted(known, key=lambda each: -each.noted))
         files = [(*each.gone, *each.came) for each in self.newest_first]
-        self._lows = np.array([min(-FAR if one.begin is None else one.begin for one in each) for each in files], "i8")
-        self._highs = np.array([max(FAR if one.end is None else one.end for one in each) for each in files], "i8")
+        self._lows = np.array(
+            [min(-FAR if span.begin is None else span.begin for span in each) for each in files], "i8"
+        )
+        self._highs = np.array([max(FAR if span.end is None else span.end for span in each) for each in files], "i8")
 
     def undone(self, marks: set[str], begin: int, end: int) -> set[str]:
-        """What stands for the files of a stream in [begin, end), by those that were there before if nothing there has
-        changed since.
+        """Name the files of a stream in [begin, end) by the earlier files that they replaced, as long as nothing
+        there changed.
 
-        Equal sets stand for equal events: each step names files of the same events. The newest comes first, so that the
-        names of a state are those of any later one between which and it nothing in the span changed.
+        Equal sets stand for equal events: each step names files with the same events. The newest step comes
+        first, so that the
+        names of a state equal those of any later state between which and it nothing in the span changed.
         """
         for number in np.flatnonzero((self._lows < end) & (self._highs > begin)):
             step = self.newest_first[number]
             if _meets(step.changed, begin, end):
                 continue
             came = {file.identity for file in step.came if file.meets(begin, end)}
-            gone = {file.identity for file in step.gone if file.meets(begin, end)}
+            gone_names = {file.identity for file in step.gone if file.meets(begin, end)}
             # a file of which only some events are taken has a mark of its own; one that is there cannot be there twice
-            if came <= marks and gone.isdisjoint(marks):
-                marks = (marks - came) | gone
+            if came <= marks and gone_names.isdisjoint(marks):
+                marks = (marks - came) | gone_names
         return marks
 
     def since(self, noted: int) -> tuple[Replacement, ...]:
-        """Those of later moments."""
+        """Replacements after a moment."""
         return tuple(each for each in self.newest_first if each.noted > noted)
 
 
 NOTHING = Replacements(())
-"""Of a stream of which none are known."""
+"""Replacements of a stream without any."""
 
 
 def _meets(spans: Sequence[tuple[int, int]], begin: int, end: int) -> bool:
@@ -100,24 +104,24 @@ def spans_of_times(times: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 def disjoint(spans: Iterable[tuple[int, int]], most: int = MOST_SPANS) -> tuple[tuple[int, int], ...]:
     """Spans, ascending, that cover the given ones: what overlaps is one, and at most ``most`` are left."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if begin >= end:
             continue
-        if found and begin < found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if joined and begin < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
-            found.append((begin, end))
-    if len(found) <= most:
-        return tuple(found)
-    gaps = np.array([later[0] - earlier[1] for earlier, later in zip(found, found[1:], strict=False)])
-    kept = np.sort(np.argsort(-gaps, kind="stable")[: most - 1])
-    cuts = [0, *(kept + 1), len(found)]
-    return tuple((found[low][0], found[high - 1][1]) for low, high in zip(cuts, cuts[1:], strict=False))
+            joined.append((begin, end))
+    if len(joined) <= most:
+        return tuple(joined)
+    gaps = np.array([later[0] - earlier[1] for earlier, later in zip(joined, joined[1:], strict=False)])
+    largest_gaps = np.sort(np.argsort(-gaps, kind="stable")[: most - 1])
+    cuts = [0, *(largest_gaps + 1), len(joined)]
+    return tuple((joined[low][0], joined[high - 1][1]) for low, high in zip(cuts, cuts[1:], strict=False))
 
 
 def met(spans: Sequence[tuple[int, int]], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of some windows [starts, ends) (n,) meet one of the spans, which are ascending and disjoint."""
+    """Mask of the windows [starts, ends) (n,) that meet one of the spans, which are ascending and disjoint."""
     if not spans:
         return np.zeros(len(starts), dtype=bool)
     lows = np.array([*(low for low, _ in spans), FAR], dtype=np.int64)

@@ -52,7 +52,7 @@ def _conditional(values: list[Any], types: list[Type], result: Type, call: Call)
 
 
 def less(left: Any, right: Any, doubles: bool) -> Any:
-    """Which values come before others; NaN comes last."""
+    """Mask of the values that are less than others; NaN is the greatest."""
     smaller = pc.less(left, right)
     if not doubles or _is_number(right):
         return smaller
@@ -61,16 +61,16 @@ def less(left: Any, right: Any, doubles: bool) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a double is a constant that is no NaN: what is compared with one needs fewer looks."""
+    """Return whether a double is a constant other than NaN: comparing with one takes fewer operations."""
     return isinstance(value, pa.Scalar) and value.is_valid and not math.isnan(value.as_py())
 
 
 def _extreme(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
     alike = [as_type(value, type, result) for value, type in zip(values, types, strict=True)]
 
-    def better(kept: pa.Array, other: pa.Array) -> pa.Array:
-        sides = (kept, other) if call.function == "greatest" else (other, kept)
-        return pc.if_else(pc.fill_null(less(*sides, result == DOUBLE), False), other, pc.coalesce(kept, other))
+    def better(best: pa.Array, other: pa.Array) -> pa.Array:
+        sides = (best, other) if call.function == "greatest" else (other, best)
+        return pc.if_else(pc.fill_null(less(*sides, result == DOUBLE), False), other, pc.coalesce(best, other))
 
     return reduce(better, alike)
 
@@ -117,8 +117,8 @@ def _part(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.
     if field == "second":
         inside = pa.array(micros % _SIZES["minute"], mask=nulls_of(value)).cast(pa.decimal128(19, 0))
         # a power of ten as a decimal keeps the digits
-        whole = pc.multiply(inside.cast(pa.decimal256(25, 0)), pa.scalar(Decimal("0.000001"), pa.decimal256(7, 6)))
-        return narrow(whole, result)
+        seconds = pc.multiply(inside.cast(pa.decimal256(25, 0)), pa.scalar(Decimal("0.000001"), pa.decimal256(7, 6)))
+        return narrow(seconds, result)
     size, within = {"hour": ("hour", 24), "minute": ("minute", 60), "whole second": ("second", 60)}[field]
     return pa.array(micros // _SIZES[size] % within, mask=nulls_of(value))
 
@@ -130,14 +130,14 @@ def _parsed(values: list[Any], types: list[Type], result: Type, call: Call) -> p
         match = format.fullmatch(text)
         if match is None:
             return None
-        found = match.groupdict()
+        fields = match.groupdict()
         try:
-            parts = [int(found.get(letter) or 0) for letter in "yMdHms"]
-            micros = int((found.get("S") or "").ljust(6, "0"))
-            whole = datetime(*parts, micros, tzinfo=EPOCH.tzinfo)  # type: ignore[arg-type,misc]
+            parts = [int(fields.get(letter) or 0) for letter in "yMdHms"]
+            micros = int((fields.get("S") or "").ljust(6, "0"))
+            parsed = datetime(*parts, micros, tzinfo=EPOCH.tzinfo)  # type: ignore[arg-type,misc]
         except ValueError:
             return None
-        return whole.date() if result.name == "date" else whole
+        return parsed.date() if result.name == "date" else parsed
 
     return each(values[0], moment, arrow_type(result))
 
@@ -200,7 +200,7 @@ def _rounded(values: list[Any], types: list[Type], result: Type, call: Call) -> 
 
 
 def _exact(value: pa.Array, result: Type) -> pa.Array:
-    """A whole or rounded wide decimal in its type, an integer or a decimal."""
+    """A rounded wide decimal as its type, an integer or a decimal."""
     if result.name == "long":
         return value.cast(pa.decimal256(39, 0)).cast(pa.int64())
     return narrow(value, result)
@@ -218,12 +218,12 @@ def _whole(values: list[Any], types: list[Type], result: Type, call: Call) -> pa
 
 
 def _real(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
-    value, *others = (as_double(value, type) for value, type in zip(values, types, strict=True))
+    value, *arguments = (as_double(value, type) for value, type in zip(values, types, strict=True))
     if call.function == "ln":
         # NaN is not positive, and not excluded either
         return pc.ln(only_where(pc.invert(pc.less_equal(value, 0.0)), value))
     if call.function == "power":
-        exponent = others[0]
+        exponent = arguments[0]
         open = pc.or_(pc.is_nan(exponent), pc.is_inf(exponent))
         undecided = pc.and_(pc.equal(pc.abs(value), 1.0), open)
         return pc.if_else(undecided, pa.scalar(float("nan")), pc.power(value, exponent))

@@ -26,15 +26,17 @@ _BATCH = re.compile(r"(\d+)(\.compact)?")
 
 
 class Committed(NamedTuple):
-    """What the logs of a folder say: the ``uncommitted`` files of it, and the ``warnings`` about these and about
-    files that a log names and that are gone."""
+    """Result of reading the logs of a folder: its ``uncommitted`` files, and the ``warnings`` about these and about
+    files that
+    a log names and that are gone.
+    """
 
     uncommitted: frozenset[str]
     warnings: tuple[Diagnostic, ...]
 
 
 def committed(stream: Stream, root: Place, sinks: Iterable[str], names: Sequence[str]) -> Committed:
-    """What the commit logs of some folders say about files.
+    """Read the commit logs of some folders for some files.
 
     Parameters
     ----------
@@ -50,23 +52,23 @@ def committed(stream: Stream, root: Place, sinks: Iterable[str], names: Sequence
     uncommitted, warnings = set[str](), list[Diagnostic]()
     for sink in sorted(sinks):
         below = _below(str(root), sink)
-        mine = [name for name in names if name.startswith(below)]
+        names_below = [name for name in names if name.startswith(below)]
         # a partition of a sink: the log of the folder above names its files
         ahead = (
             "" if below or sink.rstrip("/") == str(root).rstrip("/") else str(root)[len(sink.rstrip("/")) + 1 :] + "/"
         )
-        inside = {f"{ahead}{name[len(below) :]}": name for name in mine}
+        inside = {f"{ahead}{name[len(below) :]}": name for name in names_below}
         logged = _relative(sink.rstrip("/"), _named(stream, Place.of(sink) / COMMIT_LOG), inside.keys())
         left_over = [name for relative, name in inside.items() if relative not in logged]
-        gone = sorted(name for name in logged if name not in inside and name.startswith(ahead))
+        lost = sorted(name for name in logged if name not in inside and name.startswith(ahead))
         uncommitted.update(left_over)
         if left_over:
             message = f"stream {stream.name}: {count(len(left_over), 'file')} of {sink} not committed by its "
             message += f"{COMMIT_LOG}, so not read: {some(sorted(left_over))}"
             warnings.append(Diagnostic("HDL-416", message, "Spark does not read them either", severity="warning"))
-        if gone:
+        if lost:
             message = (
-                f"stream {stream.name}: {COMMIT_LOG} of {sink} names {count(len(gone), 'file')} not there: {some(gone)}"
+                f"stream {stream.name}: {COMMIT_LOG} of {sink} names {count(len(lost), 'file')} not there: {some(lost)}"
             )
             hint = "put them back if they should count: Spark refuses to read such a folder"
             warnings.append(Diagnostic("HDL-416", message, hint, severity="warning"))
@@ -81,14 +83,16 @@ class ReadNames(NamedTuple):
 
 
 def read_names(stream: Stream, root: Place, names: Sequence[str]) -> ReadNames:
-    """Of all files below a folder, by their paths relative to it, those that are read whatever their ending: neither
-    hidden nor temporary, and committed where a folder has a commit log."""
+    """Files below a folder, by their paths relative to it, that are read whatever their ending: neither hidden nor
+    temporary,
+    and committed where a folder has a commit log.
+    """
     parts = [name.split("/") for name in names]
     logs = {"/".join(each[: each.index(COMMIT_LOG)]) for each in parts if COMMIT_LOG in each[:-1]}
     sinks = {str(root / folder) if folder else str(root) for folder in logs}
     read = [name for name in names if not is_skipped(name)]
-    said = committed(stream, root, sinks or sinks_above(root), read)
-    return ReadNames([name for name in read if name not in said.uncommitted], said.warnings)
+    committed_files = committed(stream, root, sinks or sinks_above(root), read)
+    return ReadNames([name for name in read if name not in committed_files.uncommitted], committed_files.warnings)
 
 
 ORIGINS = ("orc", "json", "avro", "parquet")
@@ -114,12 +118,12 @@ def origin_warnings(stream: Stream) -> tuple[Diagnostic, ...]:
 
 def sinks_above(root: Place) -> list[str]:
     """The folder that has the log of a folder which is one of its partitions (``…/day=1``); none if it is not."""
-    found, folder = list[str](), root
+    sinks, folder = list[str](), root
     while "=" in folder.name:
         folder = folder.parent
         if (folder / COMMIT_LOG).exists():
-            found.append(str(folder))
-    return found
+            sinks.append(str(folder))
+    return sinks
 
 
 def _below(root: str, sink: str) -> str:
@@ -131,9 +135,9 @@ def _named(stream: Stream, log: Place) -> set[str]:
     """The paths that a log names, decoded."""
     batches, compacted = dict[int, str](), -1
     for file in log.listed():
-        if found := _BATCH.fullmatch(file.name):
-            batches[int(found[1])] = file.name
-            compacted = max(compacted, int(found[1])) if found[2] else compacted
+        if match := _BATCH.fullmatch(file.name):
+            batches[int(match[1])] = file.name
+            compacted = max(compacted, int(match[1])) if match[2] else compacted
     last = max(batches, default=-1)
     paths = set[str]()
     for number in range(max(compacted, 0), last + 1):
@@ -175,18 +179,20 @@ def _decoded(uri: str) -> str:
 
 
 def _relative(sink: str, paths: Collection[str], names: Collection[str]) -> set[str]:
-    """What a log names, relative to its folder. If the folder was moved or copied since, the log has paths of another
-    folder: the one below which most of the ``names`` are named."""
-    here = {path[len(sink) + 1 :] for path in paths if path.startswith(f"{sink}/")}
-    others = [path for path in paths if not path.startswith(f"{sink}/")]
+    """Paths in a log, relative to its folder. If the folder was moved or copied since, the log has paths of another
+    folder:
+    the one below which most of the ``names`` are named.
+    """
+    relative = {path[len(sink) + 1 :] for path in paths if path.startswith(f"{sink}/")}
+    elsewhere = [path for path in paths if not path.startswith(f"{sink}/")]
     votes = Counter[str]()
-    for path in others:
+    for path in elsewhere:
         parts = path.split("/")
         for at in range(1, len(parts)):
             if "/".join(parts[at:]) in names:
                 votes["/".join(parts[:at])] += 1
     if votes:
         before = max(votes, key=lambda folder: (votes[folder], len(folder)))
-        here |= {path[len(before) + 1 :] for path in others if path.startswith(f"{before}/")}
-        others = [path for path in others if not path.startswith(f"{before}/")]
-    return here | {path.lstrip("/") for path in others}
+        relative |= {path[len(before) + 1 :] for path in elsewhere if path.startswith(f"{before}/")}
+        elsewhere = [path for path in elsewhere if not path.startswith(f"{before}/")]
+    return relative | {path.lstrip("/") for path in elsewhere}

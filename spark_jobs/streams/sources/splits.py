@@ -1,13 +1,14 @@
 """Splits of event streams, which are read as typed Arrow batches without a JVM.
 
-A *split* is one piece of a source that one task reads: some row groups of a Parquet file, or a whole text file. Splits
-know the event times they can hold where the format says so, so a run opens only what its interval needs. Decoded
-batches have one Arrow type per :class:`optimizer.workload.values.Type`: int64, float64, utf8, bool, date32,
-timestamp[us, UTC] and decimal128(p, s). Every value is checked against its column's type: what is computed in a width
-that was proven to hold it does not wrap round.
+A *split* is one piece of a source that one task reads: some row groups of a Parquet file, or an entire text file.
+Splits
+know the event times that they can contain where the format has statistics, so a run opens only the splits that its
+interval needs. Decoded batches have one Arrow type per :class:`optimizer.workload.values.Type`: int64, float64, utf8,
+bool, date32, timestamp[us, UTC] and decimal128(p, s). Every value is checked against its column's type, so that
+computations in a width that was proven to be sufficient do not wrap round.
 
-Whatever happens while a source is read is a coded error of its stream (:func:`failures_of`). One bad file fails no
-other stream.
+Errors while a source is read are coded errors of its stream (:func:`failures_of`). One bad file does not fail another
+stream.
 """
 
 from __future__ import annotations
@@ -41,24 +42,30 @@ FIRST, LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 INTEGERS = {BYTE: 1 << 7, SHORT: 1 << 15, INT: 1 << 31}
-"""Of integers that are narrower than 64 bits: their least value, negated."""
+"""Least value, negated, of integer types that are narrower than 64 bits."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One piece of a source. ``begin``, ``end``: event times lie in [begin, end) microseconds, or None if
-    unknown; ``identity`` changes whenever the content may have changed; ``row_groups`` empty: the whole file;
-    ``constants``: values of columns that are not read from the file, as Arrow scalars: those of a Delta table's
-    partitions, and null for columns that it has and the file has not (of type null: not even the table). Not taken in
-    (:mod:`spark_jobs.streams.sources.ledger`) are events in the spans ``refused``, and rows that files in ``repeated``
-    name, of which ``lacking`` has a hash for each span of time. Of a file in a store ``version`` is what was listed,
-    and of a Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta
-    table's file ``names`` is what the table calls its columns, if not as it does
-    (:mod:`spark_jobs.streams.sources.column_mapping`), and ``deleted`` which of the split's rows are no longer the
-    table's, ascending: they are counted nowhere else; ``replacements`` is what is known of how the stream's files took
-    the place of others, ``declared`` how the stream is declared. ``gaps``: long spans [first, last) between its first
-    and last event that have none (:mod:`spark_jobs.streams.sources.clusters`). Paths in identities are relative to the
-    stream's source."""
+    """One piece of a source.
+
+    - ``begin``, ``end``: event times lie in [begin, end) microseconds, None if unknown;
+    - ``identity``: changes whenever the content may have changed; paths in it are relative to the stream's source;
+    - ``row_groups``: empty: the entire file;
+    - ``constants``: values of columns that are not read from the file, as Arrow scalars: those of a Delta table's
+      partitions, and null for columns that the table has and the file lacks (of type null: the table lacks them too);
+    - ``refused``: spans whose events are not admitted (:mod:`spark_jobs.streams.sources.ledger`);
+    - ``repeated``: files that list the rows to skip, of which ``lacking`` has a hash for each span of time;
+    - ``version``: of a file in a store, as listed; ``footer``: the footer of a Parquet file there, so that tasks
+      need not
+      request it again;
+    - ``names``: the table's names for the columns of a Delta table's file, if different
+      (:mod:`spark_jobs.streams.sources.column_mapping`);
+    - ``deleted``: rows of the split that the table has deleted, ascending: they are counted nowhere else;
+    - ``replacements``: known replacements of the stream's files by others; ``declared``: the stream's declaration;
+    - ``gaps``: long spans [first, last) between its first and last event without events
+      (:mod:`spark_jobs.streams.sources.clusters`).
+    """
 
     path: str
     identity: str
@@ -87,11 +94,11 @@ class Split:
         return list(self.row_groups or range(metadata.num_row_groups))
 
     def metadata(self) -> pq.FileMetaData:
-        """What its Parquet file says of itself. Raises OSError and pyarrow's errors."""
+        """Metadata in its Parquet file's footer. Raises OSError and pyarrow's errors."""
         return pq.read_metadata(self.path) if self.footer is None else self.footer
 
     def may_hold(self, begin: int, end: int) -> bool:
-        """Whether an event of the split can lie in [begin, end)."""
+        """Return whether an event of the split can lie in [begin, end)."""
         if (self.begin is not None and self.begin >= end) or (self.end is not None and self.end <= begin):
             return False
         return not self.gaps or not any(
@@ -112,18 +119,18 @@ class Split:
         return list(zip(edges[::2], edges[1::2], strict=True))
 
     def rows_about(self) -> float:
-        """How many rows it has, from its size if it does not say."""
+        """Number of rows, estimated from its size if unknown."""
         return self.bytes_about() / ROW if self.rows is None else self.rows
 
     def bytes_about(self) -> int:
-        """How many bytes its file has; 0 if it is gone."""
+        """Size of its file in bytes; 0 if it is gone."""
         if self.version is not None:
             return self.version.size
-        stands = Place.of(self.path).info()
-        return 0 if stands is None else stands.size
+        stored_file = Place.of(self.path).info()
+        return 0 if stored_file is None else stored_file.size
 
     def mark(self, begin: int, end: int) -> str | None:
-        """What stands for its events in [begin, end); None if it has none."""
+        """Identifier of its events in [begin, end); None if it has none."""
         if not self.may_hold(begin, end):
             return None
         if not self.lacking and not self.refused:
@@ -140,9 +147,9 @@ class Split:
 
 
 def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
-    """Hash of the content that can hold events of [begin, end): equal tokens and declarations, equal events.
+    """Hash of the content that can contain events of [begin, end): equal tokens and declarations, equal events.
 
-    Files that took the place of others without a change there stand for those.
+    Files that replaced others without a change there count as those.
     """
     return digest(sorted(_marks_of(splits, begin, end)))
 
@@ -158,16 +165,16 @@ Tokens = dict[tuple[int, int], tuple[str, bool]]
 
 
 class ContentName:
-    """What stored aggregates of some columns of a stream are named by: content of its files, and their declaration.
+    """Name of stored aggregates of some columns of a stream: the content of its files, and their declaration.
 
     Parameters
     ----------
     splits
-        What the stream holds.
+        The splits of the stream.
     columns
         The columns that are read, besides those of the event time and the event id; None: all, and their order counts.
     tokens
-        What is known of other columns of the same splits; it grows.
+        Cache for other columns of the same splits; it grows.
     """
 
     def __init__(self, splits: list[Split], columns: Iterable[str] | None, tokens: Tokens | None = None) -> None:
@@ -188,7 +195,7 @@ class ContentName:
         return token[0] if self._named is None else self._named.token(*token)
 
     def is_of(self, stored: str, begin: int, end: int) -> bool:
-        """Whether what is stored under a name for [begin, end) is what would be stored now."""
+        """Return whether data stored under a name for [begin, end) equal the data that would be stored now."""
         token = self._token(begin, end)
         return stored == token[0] if self._named is None else self._named.is_token(stored, *token)
 
@@ -220,7 +227,7 @@ class SourceFiles:
 
     @cached_property
     def marks(self) -> Sequence[str] | pa.Array:
-        """What a listing says of each file beside its name: of files of this machine it is asked for only now."""
+        """Description of each file in a listing besides its name; local files are only asked for it now."""
         return self.marked()
 
 
@@ -268,18 +275,20 @@ def check_place(stream: Stream, path: Path | Place) -> None:
 def column_places(
     stream: Stream, path: str | Path, names: Sequence[str], wanted: Iterable[str]
 ) -> dict[str, str | None]:
-    """Of some columns those of a file that they are, whatever their case: Spark and Delta do not tell them apart."""
+    """Columns of a file by the names of a stream's columns, regardless of case: Spark and Delta do not distinguish
+    it.
+    """
     known: dict[str, list[str]] = {}
     for name in names:
         known.setdefault(name.lower(), []).append(name)
-    found: dict[str, str | None] = {}
+    places: dict[str, str | None] = {}
     for name in wanted:
         first, *more = known.get(name.lower(), [None])
         if more:
             message = f"stream {stream.name}: columns {first} and {more[0]} of {path} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
-        found[name] = first
-    return found
+        places[name] = first
+    return places
 
 
 def _unreadable(stream: Stream, path: str, error: Exception) -> HeddleError:

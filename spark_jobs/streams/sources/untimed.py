@@ -1,4 +1,4 @@
-"""Events without a usable time: they are in no window, so every run that reads them leaves them out and says so."""
+"""Events without a usable time: they are in no window, so every run that reads them skips and reports them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def note_without_time(record: RunRecord, stream: Stream, counted: Sequence[Witho
     events = Counter(record.without_time.get(stream.name, {}))
     for each in counted:
         events[file_name(stream, each.path)] += each.rows
-    named = dict(sorted(events.items(), key=lambda item: (item[0] == "", -item[1], item[0])))
-    others = sum(rows for number, (file, rows) in enumerate(named.items()) if number >= NAMED or not file)
-    named = dict([(file, rows) for file, rows in named.items() if file][:NAMED])
-    record.without_time[stream.name] = named | ({"": others} if others else {})
+    shown = dict(sorted(events.items(), key=lambda item: (item[0] == "", -item[1], item[0])))
+    unnamed_rows = sum(rows for number, (file, rows) in enumerate(shown.items()) if number >= NAMED or not file)
+    shown = dict([(file, rows) for file, rows in shown.items() if file][:NAMED])
+    record.without_time[stream.name] = shown | ({"": unnamed_rows} if unnamed_rows else {})
     record.diagnostics.append(warning(stream.name, record.without_time[stream.name]).to_json())
 
 
 def file_name(stream: Stream, path: str) -> str:
-    """What a file is called in warnings: its path below the stream's."""
+    """Name of a file in warnings: its path below the stream's."""
     root = stream.source.path.rstrip("/")
     return path.rpartition("/")[2] if path == root else path.removeprefix(f"{root}/")
 
@@ -49,9 +49,9 @@ def warning(stream: str, files: Mapping[str, int]) -> Diagnostic:
     """The warning about events without a usable time, by file ("": of other files)."""
     first = [f"{file} ({rows:,})" for file, rows in files.items() if file][:SHOWN]
     more = len(files) - len(first)
-    where = ", ".join(first) + (f" and {more:,} more" if first and more else "")
+    shown_files = ", ".join(first) + (f" and {more:,} more" if first and more else "")
     events = count(sum(files.values()), "event")
-    message = f"stream {stream}: {events} without a usable time left out" + (f": {where}" if where else "")
+    message = f"stream {stream}: {events} without a usable time left out" + (f": {shown_files}" if shown_files else "")
     hint = "correct the files if they should count; usable are the years 1 to 9999"
     return Diagnostic("HDL-410", message, hint, severity="warning")
 
@@ -61,21 +61,23 @@ def standing_without_time(warehouse: Warehouse, streams: Collection[str] | None 
     ``streams``: None: of all."""
     rows = [row for row in quarantine.rows(warehouse) if row.file and (streams is None or row.stream in streams)]
     noted = newest_of_each(rows)
-    found: list[LeftOut] = []
+    left_out: list[LeftOut] = []
     for stream in sorted({row.stream for row in noted}):
         known = ledger(warehouse, stream).rows
         # of each file its last row
         last = known.group_by(["identity"], use_threads=False).aggregate(
             [("path", "last"), ("event", "last"), ("arrived", "last")]
         )
-        here = last.filter(pc.not_equal(last["event_last"], "gone"))
+        present = last.filter(pc.not_equal(last["event_last"], "gone"))
         for row in (row for row in noted if row.stream == stream):
-            mine = pc.or_(pc.equal(here["path_last"], row.file), pc.ends_with(here["path_last"], f"/{row.file}"))
-            arrived = here["arrived_last"].filter(mine)
+            is_of_file = pc.or_(
+                pc.equal(present["path_last"], row.file), pc.ends_with(present["path_last"], f"/{row.file}")
+            )
+            arrived = present["arrived_last"].filter(is_of_file)
             # a file that was corrected came again since
             if pc.any(pc.less_equal(arrived, pa.scalar(row.at, INSTANT))).as_py():
-                found.append(row)
-    return sorted(found, key=lambda row: (row.stream, -row.rows, row.file))
+                left_out.append(row)
+    return sorted(left_out, key=lambda row: (row.stream, -row.rows, row.file))
 
 
 def warnings(left_out: Iterable[LeftOut]) -> list[Diagnostic]:

@@ -12,7 +12,7 @@ from spark_jobs.streams.sources.formats.tables import TableFormat
 from spark_jobs.streams.sources.splits import check_place
 
 UNREAD = "HDL-405"
-"""What the log of a Delta table says that Heddle does not read itself."""
+"""Properties in the log of a Delta table that Heddle does not support."""
 
 
 class DeltaFormat(TableFormat):

@@ -1,4 +1,4 @@
-"""Parquet files: splits of their row groups, what their footers say, and their columns, also as a table has them."""
+"""Parquet files: splits of their row groups, footers, and columns, also with the names and types of a table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FIRST_ROWS = 1000
 
 
 MAGIC = b"PAR1"
-"""How a Parquet file begins."""
+"""First bytes of a Parquet file."""
 
 
 class ParquetFormat(SourceFormat):
@@ -194,7 +194,7 @@ def parquet_splits(
         if time is not None and called:
             time = ".".join(place_in_file((time,), called))
         column = None if time is None or paths.count(time) != 1 else paths.index(time)
-    found: list[Split] = []
+    splits: list[Split] = []
     groups: list[int] = []
     rows = before = 0
     low: int | None = None
@@ -204,14 +204,14 @@ def parquet_splits(
         nonlocal groups, rows, low, high, before
         if groups:
             first, last = (begin, end) if low is None or high is None else (low, high + 1)
-            known = tuple(sorted(constants.items(), key=lambda one: one[0]))
+            known = tuple(sorted(constants.items(), key=lambda constant: constant[0]))
             split = Split(path, identity, tuple(groups), first, last, rows, known)
             if called:
                 split = replace(split, names=tuple(called.items()))
             if file is not None and file.deleted is not None:
-                gone = file.deleted[slice(*np.searchsorted(file.deleted, (before, before + rows)))] - before
-                split = replace(split, rows=rows - len(gone), deleted=gone)
-            found.append(split)
+                deleted = file.deleted[slice(*np.searchsorted(file.deleted, (before, before + rows)))] - before
+                split = replace(split, rows=rows - len(deleted), deleted=deleted)
+            splits.append(split)
         before += rows
         groups, rows, low, high = [], 0, None, None
 
@@ -231,34 +231,36 @@ def parquet_splits(
         rows += group.num_rows
     flush()
     # one that is alone is the whole file
-    return [replace(split, row_groups=()) for split in found] if len(found) == 1 else found
+    return [replace(split, row_groups=()) for split in splits] if len(splits) == 1 else splits
 
 
 def _renamings(stream: Stream, called: Mapping[tuple[str, ...], str]) -> str:
-    """What of a file's identity says how the table calls those of its columns that the stream has, if not as it does:
-    a column that changes its name leaves the file as it is."""
+    """Suffix of a file's identity with the table's names for those columns of the stream that the table renamed. A
+    column
+    that is renamed leaves the file unchanged.
+    """
     used = {name.lower() for name in (stream.time, *dict(stream.schema), *dict(stream.nested))}
-    others = {path for path, name in called.items() if called[path[:1]].lower() in used and name != path[-1]}
-    return f"|columns {digest(sorted([*path, called[path]] for path in others))}" if others else ""
+    renamed_paths = {path for path, name in called.items() if called[path[:1]].lower() in used and name != path[-1]}
+    return f"|columns {digest(sorted([*path, called[path]] for path in renamed_paths))}" if renamed_paths else ""
 
 
 def _constants(
     stream: Stream, path: Path | str, names: Sequence[str], table: pa.Schema, partition: Mapping[str, pa.Scalar]
 ) -> dict[str, pa.Scalar]:
-    """Those columns of a stream that are not read from a file of a Delta table with the columns ``names``."""
-    wanted = [stream.time, *dict(stream.schema), *dict(stream.nested)]
-    held, known = (
-        column_places(stream, path, names, wanted),
-        column_places(stream, stream.source.path, table.names, wanted),
+    """Columns of a stream that are not read from a file of a Delta table with the columns ``names``."""
+    columns = [stream.time, *dict(stream.schema), *dict(stream.nested)]
+    file_columns, known = (
+        column_places(stream, path, names, columns),
+        column_places(stream, stream.source.path, table.names, columns),
     )
-    found = {}
-    for name in held:
+    constants = {}
+    for name in file_columns:
         column = known[name]
         if column is not None and column in partition:
-            found[name] = partition[column]
-        elif (column is None) != (held[name] is None):
-            found[name] = pa.scalar(None, pa.null() if column is None else table.field(column).type)
-    return found
+            constants[name] = partition[column]
+        elif (column is None) != (file_columns[name] is None):
+            constants[name] = pa.scalar(None, pa.null() if column is None else table.field(column).type)
+    return constants
 
 
 _MICROS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
@@ -299,8 +301,10 @@ def _file_schema(split: Split) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a column of a stream is in a file: a ``leaf`` of its column ``root``, perhaps that itself; ``place``: the
-    column as the file writes it, None: no values of it are in the file."""
+    """A column of a stream in a file: a ``leaf`` of its column ``root``, possibly the root itself; ``place``: the
+    column as
+    written in the file, None: the file contains no values of it.
+    """
 
     root: str
     place: str | None
@@ -308,12 +312,12 @@ class _Part:
 
 
 def _parts(stream: Stream, split: Split, schema: pa.Schema, names: Iterable[str]) -> dict[str, _Part | None]:
-    """Some columns of a stream in a file with this schema; None: it lacks the column."""
+    """Some columns of a stream in a file with this schema; None: the file lacks the column."""
     constants = dict(split.constants)
     paths = {name: path_of(stream, name) for name in names}
     roots = dict.fromkeys(path.root for path in paths.values())
     places = column_places(stream, split.path, schema.names, [root for root in roots if root not in constants])
-    found: dict[str, _Part | None] = {}
+    parts: dict[str, _Part | None] = {}
     for name, path in paths.items():
         place = places.get(path.root)
         if path.root in constants:
@@ -321,14 +325,14 @@ def _parts(stream: Stream, split: Split, schema: pa.Schema, names: Iterable[str]
         elif place is not None:
             arrow = schema.field(place).type
         else:
-            found[name] = None
+            parts[name] = None
             continue
-        found[name] = _Part(path.root, place, Leaf(stream, split.path, path, arrow))
-    return found
+        parts[name] = _Part(path.root, place, Leaf(stream, split.path, path, arrow))
+    return parts
 
 
 def _places(split: Split, parts: Mapping[str, _Part | None]) -> list[str]:
-    """What has to be read of a file, by dotted paths."""
+    """Columns of a file to read, by dotted paths."""
     used = [part for part in parts.values() if part is not None and part.leaf.steps is not None]
     places = dict.fromkeys(part.leaf.place(part.place) for part in used if part.place is not None)
     if split.names:
@@ -339,14 +343,14 @@ def _places(split: Split, parts: Mapping[str, _Part | None]) -> list[str]:
 def _as_the_table_has(rows: Rows, split: Split) -> Rows:
     """The first rows of a split's file, or all, without those that the table has deleted, and by its own names."""
     if split.deleted is not None:
-        kept = np.ones(len(rows), dtype=bool)
-        kept[split.deleted[: np.searchsorted(split.deleted, len(rows))]] = False
-        rows = rows.filter(pa.array(kept))
+        is_kept = np.ones(len(rows), dtype=bool)
+        is_kept[split.deleted[: np.searchsorted(split.deleted, len(rows))]] = False
+        rows = rows.filter(pa.array(is_kept))
     return renamed(rows, dict(split.names)) if split.names else rows
 
 
 def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, constant: pa.Scalar | None) -> Any:
-    """The values of a column in so many rows of a file; ``constant``: what they are if the file has none."""
+    """The values of a column in ``rows`` rows of a file; ``constant``: the value if the file has none."""
     if part is None or part.place is None:
         return pa.repeat(constant, rows)
     if part.leaf.steps is None:
@@ -361,7 +365,7 @@ def _with_moved_dates(
     calendar = legacy_calendar(metadata)
     if calendar is None:
         return columns
-    found = []
+    moved_columns = []
     for (name, part), values in zip(parts.items(), columns, strict=True):
         if part is not None and part.place is not None and part.leaf.steps is not None:
             (place,) = _places(split, {name: part})
@@ -375,8 +379,8 @@ def _with_moved_dates(
                 )
                 hint += "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED"
                 raise HeddleError("HDL-418", message, hint) from error
-        found.append(values)
-    return found
+        moved_columns.append(values)
+    return moved_columns
 
 
 def _dictionaries(split: Split, places: Sequence[str]) -> list[str]:
@@ -384,7 +388,7 @@ def _dictionaries(split: Split, places: Sequence[str]) -> list[str]:
 
 
 def _has_old_calendar(path: str) -> bool:
-    """Whether Spark may have written days before 1582 by the Julian calendar, which DuckDB does not know of."""
+    """Return whether Spark may have written days before 1582 by the Julian calendar, which DuckDB does not support."""
     known = pq.read_metadata(path).metadata or {}
     version = known.get(b"org.apache.spark.version", b"3")
     return version < b"3" or any(key.startswith(b"org.apache.spark.legacy") for key in known)

@@ -23,14 +23,14 @@ from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split
 
 
 class Guess(NamedTuple):
-    """What files that declare no columns seem to be.
+    """Guess for files that declare no columns.
 
     Parameters
     ----------
     columns
         The columns, with a sample of their texts.
     options
-        How the files are written: fields of :class:`optimizer.workload.values.Source`.
+        Options of the files: fields of :class:`optimizer.workload.values.Source`.
     row_bytes
         Approximate bytes of a record.
     has_names
@@ -44,7 +44,7 @@ class Guess(NamedTuple):
 
 
 class SparkReading(NamedTuple):
-    """How Spark's own reader reads a source, for ``heddle compare``.
+    """Arguments for Spark's own reader of a source, for ``heddle compare``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class SparkReading(NamedTuple):
 
 
 class DuckdbReading(NamedTuple):
-    """How DuckDB reads some files, for the audit.
+    """Arguments for DuckDB's reader of some files, for the audit.
 
     Parameters
     ----------
@@ -102,8 +102,9 @@ def unreadable_by_spark(stream: Stream, what: str) -> HeddleError:
 
 
 class SourceFormat(ABC):
-    """A source format. By default: a folder of files, each of which is read as one split, and of which only the values
-    say what they are. A format of this kind defines its names and :meth:`read`.
+    """A source format. By default: a folder of files, each of which is read as one split, and whose content is only
+    known from
+    its values. A format of this kind defines its names and :meth:`read`.
 
     A method that reads raises OSError, pyarrow's errors or coded errors, which
     :func:`spark_jobs.streams.sources.splits.failures_of` turns into an error of the stream.
@@ -125,20 +126,21 @@ class SourceFormat(ABC):
     """The folder in a table's folder by which ``heddle init`` knows the table."""
 
     is_table: ClassVar[bool] = False
-    """Whether a table names its files. Files of a folder are known by name, size and time or ETag."""
+    """Whether a table names its files. Files of a folder are identified by name, size and time or ETag."""
 
     has_statistics: ClassVar[bool] = False
-    """Whether files say their number of rows, and mostly between which times their events lie, before they are read."""
+    """Whether files state their number of rows, and usually the span of their events, before they are read."""
 
     is_each_complete: ClassVar[bool] = False
     """Whether each file must have every column that is read. Otherwise a column that only some files have is null in
-    the others."""
+    the others.
+    """
 
     is_listing_complete: ClassVar[bool] = True
-    """Whether two equal listings mean equal events."""
+    """Whether two equal listings imply equal events."""
 
     has_feed: ClassVar[bool] = False
-    """Whether a change data feed may say which rows of rewritten files changed."""
+    """Whether a change data feed may show which rows of rewritten files changed."""
 
     is_landed: ClassVar[bool] = False
     """Whether ``heddle land`` may write a topic of Kafka into the source."""
@@ -169,7 +171,7 @@ class SourceFormat(ABC):
         return [Split(path, identity, version=version)]
 
     def is_understood(self, stream: Stream) -> bool:
-        """Whether nothing of the source is known to be beyond Heddle, so that Spark would have to copy it."""
+        """Return whether Heddle supports everything in the source, as far as known; otherwise Spark has to copy it."""
         return True
 
     # ------------------------------------------------------------------------------------------- columns
@@ -181,14 +183,14 @@ class SourceFormat(ABC):
     def columns(
         self, stream: Stream, split: Split, names: Sequence[str], needed: Sequence[str] = ()
     ) -> dict[str, pa.DataType | None]:
-        """Return which of some columns a file has, with their types; None: values say.
+        """Return which of some columns a file has, with their types; None: only the values show it.
 
         Raises HDL-403 if it lacks one of ``needed`` and the format knows why, HDL-404 and HDL-456.
         """
         return dict.fromkeys(names)
 
     def column_names(self, stream: Stream, split: Split) -> Sequence[str]:
-        """Return the columns of a file in their order; none if it does not say."""
+        """Return the columns of a file in their order; empty if the file does not declare them."""
         return ()
 
     def layout(self, split: Split) -> Hashable:
@@ -216,7 +218,7 @@ class SourceFormat(ABC):
 
     # ---------------------------------------------------------------------------------------- proposing
     def is_of(self, beginning: bytes) -> bool:
-        """Whether a file without a known ending that begins so may be of the format."""
+        """Return whether a file without a known ending that begins so may be of the format."""
         return False
 
     def guess(self, files: Sequence[Path | Place]) -> Guess | None:

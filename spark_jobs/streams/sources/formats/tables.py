@@ -23,7 +23,7 @@ from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split, ch
 
 
 class TableFormat(ParquetFormat):
-    """A table of Parquet files: which they are, and which of their rows count, is what the table says."""
+    """A table of Parquet files: the table defines its files, and which of their rows count."""
 
     endings: ClassVar[tuple[str, ...]] = ()
     named_endings: ClassVar[tuple[str, ...]] = ()
@@ -66,7 +66,7 @@ def table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -
     if any(not Place.of(file.path).is_local for file in files):
         return _stored_splits(stream, table, files)
     folders: set[Path] = set()
-    found: list[Split] = []
+    splits: list[Split] = []
     for file in files:
         path = Path(file.path)
         if path.parent not in folders or path.is_symlink():
@@ -74,20 +74,20 @@ def table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -
             folders.add(path.parent)
         if not path.is_file():
             raise HeddleError("HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk")
-        found += parquet_splits(stream, file.path, file.identity, table, file=file)
-    return sorted(found, key=lambda split: (split.path, split.row_groups))
+        splits += parquet_splits(stream, file.path, file.identity, table, file=file)
+    return sorted(splits, key=lambda split: (split.path, split.row_groups))
 
 
 def _stored_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
-    """The splits of a table in a store, by its log: what a file's name stands for never changes."""
+    """Splits of a table in a store, from its log: the content under a file's name never changes."""
     versions = {file.path: ObjectVersion(file.size, "", file.modified) for file in files}
     for path in versions:
         check_place(stream, Place(path))
     looked_at = look_at_once(stream, list(versions), lambda path: seen(path, versions[path]))
     footers = dict(zip(versions, looked_at, strict=True))
-    found: list[Split] = []
+    splits_of_table: list[Split] = []
     for file in files:
         version, footer = footers[file.path]
         splits = parquet_splits(stream, file.path, file.identity, table, metadata=footer, file=file)
-        found += [replace(split, version=version, footer=footer) for split in splits]
-    return sorted(found, key=lambda split: (split.path, split.row_groups))
+        splits_of_table += [replace(split, version=version, footer=footer) for split in splits]
+    return sorted(splits_of_table, key=lambda split: (split.path, split.row_groups))
