@@ -1,12 +1,12 @@
 """Compute, check and publish the answers of one data interval, pinned to the plan it started with.
 
-Runs at the refreshes that the published schedule asks for (daily without ``SLIDE AT MOST``), over historic days by
-Airflow's own backfill, and by hand for any interval (Params ``from`` and ``to``). Scheduled runs go on where the last
-one ended; one that is late stands for all that it missed. Three tasks whatever the number of queries; one Spark session
-for an interval.
+Runs at the refreshes of the published schedule (daily without ``SLIDE AT MOST``), over historic days by Airflow's
+own backfill, and by hand for any interval (Params ``from`` and ``to``). A scheduled run continues where the last
+one ended; a late run covers all refreshes that it missed. It has three tasks for any number of queries, and one
+Spark session for an interval.
 
-With ``HEDDLE_SESSION`` a scheduled run is a session, whose one task publishes each refresh as it falls due, by the plan
-in force then; runs by hand and backfills are what they were.
+With ``HEDDLE_SESSION`` a scheduled run is a session, whose one task publishes each refresh as it falls due, by the
+plan in force then. Runs by hand and backfills do not change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from heddle_timetable import NextRefresh, RefreshTimetable, overloaded
 
 RETRY = {"retries": 2, "retry_delay": timedelta(seconds=30)}
 GO_ON = {"retries": 5, "retry_delay": timedelta(seconds=5)}
-"""Of a session's task: what fails is tried again within it, so one that ended was killed."""
+"""Retries of a session's task: the session itself retries errors, so a task that ended was killed."""
 
 SESSION = session_period()
 INSTANT = {"type": ["null", "string"], "format": "date-time"}
@@ -83,10 +83,10 @@ def aggregate_windows() -> None:
         context = get_current_context()
         begin, end = interval_of(context)
         live = context["dag_run"].run_type == "scheduled"
-        found = pinned_run(settings(), begin, end, live)
-        if found == "covered":
+        pin = pinned_run(settings(), begin, end, live)
+        if pin == "covered":
             raise AirflowSkipException("an earlier run, which was late, has answered this interval")
-        return PokeReturnValue(is_done=found is not None, xcom_value=found)
+        return PokeReturnValue(is_done=pin is not None, xcom_value=pin)
 
     @task(outlets=[REFRESHES, ANSWERS], inlets=[RESULTS, ANSWERS])
     def report(pinned: dict[str, Any]) -> dict[str, Any]:

@@ -29,10 +29,10 @@ def land_topics() -> None:
         from spark_jobs.streams.landing.topics import jobs
 
         params_of(get_current_context())
-        found = jobs(settings())
-        if not found:
+        arguments = jobs(settings())
+        if not arguments:
             raise AirflowSkipException(f"there are no topics: {settings().topics} is not there, or names none")
-        return found
+        return arguments
 
     # one after another: each has a Spark session of its own
     land = LandOperator.partial(task_id="land", name="heddle", conn_id="spark_default", max_active_tis_per_dagrun=1)

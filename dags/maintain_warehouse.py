@@ -35,10 +35,10 @@ def maintain_warehouse() -> None:
             return {}
         day = timedelta(days=1) // timedelta(microseconds=1)
         warehouse = Warehouse.open(configured.warehouse, create=False)
-        found = maintain(
+        maintained = maintain(
             warehouse, params["keep_days"] * day, params["retention_days"] * day, params["dry_run"], report=print
         )
-        return found.to_json()
+        return maintained.to_json()
 
     maintain()
 

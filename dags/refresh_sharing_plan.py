@@ -1,9 +1,10 @@
-"""Register the workload's folder, exactly that, and recompute its cheapest sharing plan, daily or by hand.
+"""Register exactly the workload's folder, and recompute its cheapest sharing plan, daily or by hand.
 
-Queries that the folder has no more are removed; their answers stay. If these are more than a tenth of all, and at
-least three, or all that came from one file, nothing is changed unless `allow_removals` says so: a folder that is not
-mounted is no wish to remove queries. Emits the asset ``heddle://sharing_plan`` only when the stored plan changed. With
-`HEDDLE_CATALOG_SCHEMA` set, every query becomes a view there then; views of queries that were removed stay.
+Queries that are no longer in the folder are removed; their answers stay. If these are more than a tenth of all, and
+at least three, or all that came from one file, nothing is changed unless `allow_removals` permits it: a folder that
+is not mounted is no wish to remove queries. Emits the asset ``heddle://sharing_plan`` only when the stored plan
+changed. With `HEDDLE_CATALOG_SCHEMA` set, every query then becomes a view there; views of queries that were removed
+stay.
 """
 
 from __future__ import annotations

@@ -45,11 +45,11 @@ def repair_results() -> None:
         warehouse = Warehouse.open(configured.warehouse, create=False)
         warehouse, clock = of_project(warehouse, configured.warehouse, configured.streams), time.time_ns() // 1000
         day = timedelta(days=1) // timedelta(microseconds=1)
-        found = outdated(warehouse, clock, clock - round(days * day))
-        if not found:
+        stale = outdated(warehouse, clock, clock - round(days * day))
+        if not stale:
             raise AirflowSkipException("everything published is of its sources as they are")
-        for one in found:
-            print(f"outdated: {one}")
+        for interval in stale:
+            print(f"outdated: {interval}")
         return {"plan_version": current_version(warehouse), "days": days}
 
     @task(outlets=[ANSWERS], inlets=[ANSWERS], trigger_rule="all_done")

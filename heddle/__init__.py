@@ -60,7 +60,7 @@ def register(spark: SparkSession, warehouse: Place) -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """What is named above, imported when it is first used: DAG files and plugins import this package."""
+    """Import one of the names above when it is first used: DAG files and plugins import this package."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -64,11 +64,11 @@ class Answers:
         return self.table.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """As a pandas DataFrame; ``options`` as of ``pyarrow.Table.to_pandas``."""
+        """Return a pandas DataFrame; ``options``: those of ``pyarrow.Table.to_pandas``."""
         return self.table.to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
-        """As a Polars DataFrame; Polars has to be installed."""
+        """Return a Polars DataFrame; Polars has to be installed."""
         import polars
 
         frame = polars.from_arrow(self.table)
@@ -117,7 +117,7 @@ class StoredPlan:
 
 
 class QueryExplanation:
-    """Why a query shares, and with whom; whatever an :class:`optimizer.plan.explain.Explanation` has."""
+    """Explanation of a query's sharing; it has every attribute of an :class:`optimizer.plan.explain.Explanation`."""
 
     def __init__(self, explanation: Explanation) -> None:
         self.explanation = explanation
@@ -172,7 +172,7 @@ class House:
         return Answers(table, query)
 
     def scan(self, query: str) -> polars.LazyFrame:
-        """A query's relation as a lazy frame of Polars: only what is asked for is read. Raises HDL-507, HDL-904."""
+        """A query's relation as a lazy frame of Polars: only what you select is read. Raises HDL-507, HDL-904."""
         from spark_jobs.results.frames import scan
 
         return scan(self._warehouse, query)
@@ -203,9 +203,10 @@ class House:
     ) -> Answers:
         """A query's answers from stored partial aggregates, at any instant: the newest window that ends by ``at``.
 
-        ``groups``: only these, each the values of the group columns in the query's order (a value alone if there is
-        one column). ``until``: those of all instants in (at, until]. What is loaded is kept until a run stores more:
-        the first look-up takes seconds, the others milliseconds. Raises HDL-603 to HDL-607.
+        ``groups``: only these, each the values of the group columns in the query's order (a plain value if there is
+        only one column). ``until``: those of all instants in (at, until]. Loaded partial aggregates are cached
+        until a run stores more: the first look-up takes seconds, the others milliseconds. Raises HDL-603 to
+        HDL-607.
         """
         import pyarrow as pa
 
@@ -245,7 +246,9 @@ class House:
         return StoredPlan(load_plan(self._warehouse, chosen), chosen)
 
     def explain(self, query: str) -> QueryExplanation:
-        """Why a query of the plan in force shares, with whom, and what it would cost alone. Raises HDL-507."""
+        """Explain why a query of the plan in force shares, with which others, and what it would cost alone. Raises
+        HDL-507.
+        """
         from optimizer.plan.explain import explain
 
         plan = self.plan().definition
@@ -269,8 +272,8 @@ class House:
 
         plan, extra = self.plan().definition, self._workload(add, None)
         texts = [f"{name}{rate if str(rate).startswith('x') else f'={rate}'}" for name, rate in (rates or {}).items()]
-        gone = [remove] if isinstance(remove, str) else list(remove)
-        return what_if(plan, extra.queries, gone, [RateChange.parse(text) for text in texts], extra)
+        removed = [remove] if isinstance(remove, str) else list(remove)
+        return what_if(plan, extra.queries, removed, [RateChange.parse(text) for text in texts], extra)
 
     def preview(
         self,
@@ -302,13 +305,13 @@ class House:
         from spark_jobs.pipeline.planning.requested import load_inputs
         from spark_jobs.store.settings import settings
 
-        given = [Path(file) for file in ([files] if isinstance(files, (str, os.PathLike)) else files)]
+        paths = [Path(file) for file in ([files] if isinstance(files, (str, os.PathLike)) else files)]
         if streams is not None:
-            inputs = load_inputs(given, Path(streams))
+            inputs = load_inputs(paths, Path(streams))
             _raise_first(inputs.diagnostics)
             return inputs.workload
         known = {stream.name: stream for stream in self.plan().definition.workload.streams}
-        workload, problems = load_workload(workload_files(given), known, owner=settings().owner)
+        workload, problems = load_workload(workload_files(paths), known, owner=settings().owner)
         _raise_first(problems)
         return workload
 

@@ -1,7 +1,7 @@
-"""What the DAGs are wired from: the interval of a run, the Spark operator, links to the plan.
+"""Building blocks of the DAGs: the interval of a run, the Spark operator, links to the plan.
 
-Imported while DAG files are parsed, so nothing heavy is imported here: Heddle's own packages, Spark and
-Great Expectations come in inside tasks.
+Imported while DAG files are parsed, so nothing heavy is imported here: Heddle's own packages, Spark and Great
+Expectations come in inside tasks.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def home() -> Path:
 
 
 def session_period() -> timedelta | None:
-    """How long a session of ``aggregate_windows`` lives (``HEDDLE_SESSION``, which like :func:`home` is read when the
-    DAG file is parsed); None: each refresh is a run of its own. Raises ValueError."""
+    """Lifetime of a session of ``aggregate_windows`` (``HEDDLE_SESSION``, which like :func:`home` is read when the DAG
+    file is parsed); None: each refresh is a separate run. Raises ValueError.
+    """
     text = os.environ.get("HEDDLE_SESSION", "").strip()
-    found = re.fullmatch(r"([1-9]\d{0,3}) (minute|hour)s?", text, re.ASCII)
-    if text and found is None:
+    match = re.fullmatch(r"([1-9]\d{0,3}) (minute|hour)s?", text, re.ASCII)
+    if text and match is None:
         raise ValueError(f"HEDDLE_SESSION is {text[:128]!r}: minutes or hours, as `15 minutes` or `1 hour`")
-    return timedelta(**{f"{found[2]}s": int(found[1])}) if found is not None else None
+    return timedelta(**{f"{match[2]}s": int(match[1])}) if match is not None else None
 
 
 def params_of(context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,24 +95,24 @@ def _refused(message: str) -> Exception:
 def interval_of(context: Mapping[str, Any]) -> tuple[datetime, datetime]:
     """The interval [start, end) of event time that a run is about.
 
-    The Params ``from`` and ``to`` of a run by hand, else the run's data interval (scheduled runs and
-    backfills), else the last whole UTC day before the run was asked for. The same for every try of a run.
-    Raises AirflowFailException for Params that are no interval.
+    It comes from the Params ``from`` and ``to`` of a run by hand, else from the run's data interval (scheduled runs
+    and backfills), else it is the last complete UTC day before the run was requested. It is the same for every try
+    of a run. Raises AirflowFailException for Params that are no interval.
     """
     params = params_of(context)
-    given = [params[name] for name in ("from", "to") if params.get(name)]
-    if len(given) == 1:
+    bounds = [params[name] for name in ("from", "to") if params.get(name)]
+    if len(bounds) == 1:
         raise _refused("only one of the Params `from` and `to` is given: give both, or neither")
-    if given:
-        first, last = map(_instant, given)
+    if bounds:
+        first, last = map(_instant, bounds)
         if first >= last:
-            raise _refused(f"`from` is {given[0]} and `to` is {given[1]}: `to` has to be later")
+            raise _refused(f"`from` is {bounds[0]} and `to` is {bounds[1]}: `to` has to be later")
         return first, last
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and start < end:
         return start, end
-    asked = context["dag_run"].run_after
-    midnight = asked.replace(hour=0, minute=0, second=0, microsecond=0)
+    run_after = context["dag_run"].run_after
+    midnight = run_after.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=1), midnight
 
 
@@ -144,15 +145,15 @@ def pinned_run(
         reached = frontier(warehouse)
         if reached is not None and reached >= last:
             return "covered"
-        found = due(warehouse, clock, first)
-        if found is None:
+        due_run = due(warehouse, clock, first)
+        if due_run is None:
             return None
         return {
-            "plan_version": found.plan_version,
-            "from": format_instant(found.begin),
-            "to": format_instant(found.end),
+            "plan_version": due_run.plan_version,
+            "from": format_instant(due_run.begin),
+            "to": format_instant(due_run.end),
             "live": True,
-            "late": found.late,
+            "late": due_run.late,
         }
     version = current_version(warehouse)
     if version is None or clock < last + watermark_delay(settings.streams):
@@ -169,8 +170,8 @@ def micros(moment: datetime) -> int:
 def published_row(pinned: Mapping[str, Any]) -> LogRow:
     """The newest publication of the interval ``pinned`` in the run log.
 
-    A run that found nothing to change has none of its own: its interval's newest is returned.
-    Raises :class:`optimizer.errors.diagnostics.HeddleError` (HDL-596) if the interval was never published.
+    A run that changes nothing has no publication: its interval's newest is returned. Raises
+    :class:`optimizer.errors.diagnostics.HeddleError` (HDL-596) if the interval was never published.
     """
     from optimizer.errors.diagnostics import HeddleError
     from optimizer.workload.instants import instant_of_text
@@ -199,13 +200,13 @@ def announce(context: Mapping[str, Any], news: Sequence[Announcement]) -> list[d
     if not news:
         return []
     # an event is later than its publication, but the clocks are those of two machines
-    since = datetime.fromtimestamp(min(one.at for one in news) / 1e6, UTC) - timedelta(hours=1)
+    since = datetime.fromtimestamp(min(announcement.at for announcement in news) / 1e6, UTC) - timedelta(hours=1)
     known = {key_of(event.extra) for event in context["inlet_events"][ANSWERS].after(since.isoformat())}
-    added = [one for one in news if one.key not in known]
-    for one in added:
-        print(f"new answers: {one.extra}")
-        context["outlet_events"][ANSWERS].add(answers_of(one.query), extra=one.extra)
-    return [one.extra for one in added]
+    added = [announcement for announcement in news if announcement.key not in known]
+    for announcement in added:
+        print(f"new answers: {announcement.extra}")
+        context["outlet_events"][ANSWERS].add(answers_of(announcement.query), extra=announcement.extra)
+    return [announcement.extra for announcement in added]
 
 
 def announce_run(context: Mapping[str, Any], pinned: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -227,17 +228,17 @@ def announce_refreshes(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     from spark_jobs.store.settings import settings
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
-    place, asked = settings().warehouse, context["ti"].xcom_pull(task_ids="session")
+    place, pinned = settings().warehouse, context["ti"].xcom_pull(task_ids="session")
     if context["dag_run"].run_type != "scheduled":
-        if asked is None:  # it has failed
+        if pinned is None:  # it has failed
             return []
-        announce_run(context, asked)
-        return announce_results(context, [published_row(asked)])
+        announce_run(context, pinned)
+        return announce_results(context, [published_row(pinned)])
     if not Warehouse.stands(place):
         return []
     warehouse = Warehouse.open(place, create=False)
-    found = of_session(warehouse, context["run_id"], micros(datetime.now(UTC)))
-    rows = [row for row in found if not is_of_others(row)]
+    session_rows = of_session(warehouse, context["run_id"], micros(datetime.now(UTC)))
+    rows = [row for row in session_rows if not is_of_others(row)]
     announce(context, announcements(warehouse, rows))
     return announce_results(context, rows)
 
@@ -262,13 +263,13 @@ def announce_results(context: Mapping[str, Any], rows: Sequence[LogRow]) -> list
 
 
 def _publication(extra: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What identifies a publication, of the ``extra`` of its event; earlier versions wrote instants in two forms."""
+    """Identity of a publication, from the ``extra`` of its event; earlier versions wrote instants in two forms."""
     instants = [_instant(extra[name]) if extra.get(name) else None for name in ("from", "to")]
     return (*instants, extra.get("revision"), extra.get("run_id"))
 
 
 RESULT = ("plan_version", "revision", "answers", "run_id")
-"""Of a publication, what its event says besides the interval."""
+"""Fields of a publication in its event, in addition to the interval."""
 
 
 def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -290,7 +291,7 @@ class SparkLink(BaseOperatorLink):
     name = "Spark"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """The address of the page. Airflow asks in the task's own process, once it has ended."""
+        """The address of the page. Airflow calls this in the task's own process, once it has ended."""
         from spark_jobs.store.settings import settings
 
         server = settings().spark_history
@@ -305,8 +306,8 @@ def application_of(run_id: str) -> str:
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
-    found = newest_row_of(Warehouse.open(warehouse, create=False), run_id) if Warehouse.stands(warehouse) else None
-    return found.record.application if found is not None else ""
+    row = newest_row_of(Warehouse.open(warehouse, create=False), run_id) if Warehouse.stands(warehouse) else None
+    return row.record.application if row is not None else ""
 
 
 class SharingPlanLink(BaseOperatorLink):
@@ -321,7 +322,7 @@ class SharingPlanLink(BaseOperatorLink):
 
 
 def _is_local(connection: Any) -> bool:
-    """Whether a connection's master is this machine."""
+    """Return whether a connection's master is this machine."""
     return (
         re.match(r"local(\[|$)", str(connection.host)) is not None
         and connection.extra_dejson.get("deploy-mode") != "cluster"
@@ -329,24 +330,26 @@ def _is_local(connection: Any) -> bool:
 
 
 PATIENCE_SECONDS = 4.0
-"""For a job to end that is told to: a second later Airflow kills the task's process."""
+"""Seconds for a job to end after a signal to stop: a second later Airflow kills the task's process."""
 
 LAST_LINES = 5
-"""What a job said last, which stands in the error of its task."""
+"""Number of the last lines of a job's output in the error of its task."""
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """One of Heddle's jobs as an application of Spark, by ``spark-submit`` with the settings of every Heddle session;
-    with a connection of the type ``spark_connect`` as a process of Python here, which asks that server. So too where
-    the setting ``engine`` is `local`, or `auto` with a local master: the process starts Spark if there is enough to do.
+    """One of Heddle's jobs as an application of Spark, by ``spark-submit`` with the settings of every Heddle session.
 
-    Parameters: ``job``, the name of its module in ``spark_jobs``; ``given``, the return value of the task before, from
-    which :meth:`options` makes the job's options beside ``--warehouse`` and ``--plan-version``.
+    With a connection of the type ``spark_connect`` it is a process of Python here, which calls that server. It is
+    one too if the setting ``engine`` is `local`, or `auto` with a local master: the process starts Spark if there
+    is enough to do.
+
+    Parameters: ``job``, the name of its module in ``spark_jobs``; ``given``, the return value of the task before,
+    from which :meth:`options` makes the job's options in addition to ``--warehouse`` and ``--plan-version``.
     """
 
     template_fields = (*SparkSubmitOperator.template_fields, "given")
     is_quick = True
-    """Whether the application ends after some seconds: see :func:`spark_jobs.engine.configuration.spark_settings`."""
+    """True if the application ends after some seconds: see :func:`spark_jobs.engine.configuration.spark_settings`."""
 
     _process: subprocess.Popen[str] | None = None
 
@@ -359,7 +362,7 @@ class SubmitOperator(SparkSubmitOperator):
         return []
 
     def arguments(self, context: Any) -> list[str]:
-        """What the job is told."""
+        """Arguments of the job."""
         from spark_jobs.store.settings import settings
 
         return [
@@ -374,18 +377,18 @@ class SubmitOperator(SparkSubmitOperator):
 
         self.application_args = self.arguments(context)
         connection = self._connection()
-        here = self._environment(connection)
-        if here is not None:
-            self._run_here(here)
+        environment = self._environment(connection)
+        if environment is not None:
+            self._run_here(environment)
             return
         is_local = connection is not None and _is_local(connection)
         if is_local and shutil.which("spark-submit") is None:
             # the one beside this Python, wherever Airflow was started from
             os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
-        given = {key: str(value) for key, value in (self.conf or {}).items()}
-        made = spark_settings(self.is_quick, is_local, user_settings() | given)
-        self.conf: dict[Any, Any] = {**given, **made}
+        conf = {key: str(value) for key, value in (self.conf or {}).items()}
+        session_conf = spark_settings(self.is_quick, is_local, user_settings() | conf)
+        self.conf: dict[Any, Any] = {**conf, **session_conf}
         super().execute(context)
 
     def _connection(self) -> Any:
@@ -399,7 +402,7 @@ class SubmitOperator(SparkSubmitOperator):
             return None
 
     def _environment(self, connection: Any) -> dict[str, str] | None:
-        """What a process here needs to know of the connection; None if it is for ``spark-submit``."""
+        """Environment for a process here, from the connection; None if the connection is for ``spark-submit``."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
         from spark_jobs.store.settings import settings
@@ -411,8 +414,8 @@ class SubmitOperator(SparkSubmitOperator):
             return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(str(self._conn_id)).get_connection_url()}
         if not _is_local(connection) or settings().engine in (None, "spark"):
             return None
-        asked = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in (self.conf or {}).items())
-        options = {"PYSPARK_SUBMIT_ARGS": f"{asked} pyspark-shell"} if asked else {}
+        flags = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in (self.conf or {}).items())
+        options = {"PYSPARK_SUBMIT_ARGS": f"{flags} pyspark-shell"} if flags else {}
         return {"HEDDLE_SPARK_MASTER": str(connection.host), **options}
 
     def _run_here(self, more: Mapping[str, str]) -> None:
@@ -453,12 +456,12 @@ def _drivers(submitted: int, job: str) -> list[psutil.Process]:
     """The processes of a job that a ``spark-submit`` started on this machine."""
     import psutil
 
-    found = []
+    drivers = []
     with suppress(psutil.Error):
         for child in psutil.Process(submitted).children(recursive=True):
             with suppress(psutil.Error):
-                found += [child] if job in child.cmdline() else []
-    return found
+                drivers += [child] if job in child.cmdline() else []
+    return drivers
 
 
 class AggregateOperator(SubmitOperator):
@@ -535,12 +538,12 @@ def failed_refreshes(run_id: str) -> list[str]:
     warehouse = settings().warehouse
     if not Warehouse.stands(warehouse):
         return []
-    found = of_session(Warehouse.open(warehouse, create=False), run_id, micros(datetime.now(UTC)))
+    rows = of_session(Warehouse.open(warehouse, create=False), run_id, micros(datetime.now(UTC)))
     return [
-        f"{format_instant(row.end)}: {one['code']} {one['message']}"
-        for row in found
-        for one in row.record.diagnostics
-        if one["severity"] == "error"
+        f"{format_instant(row.end)}: {diagnostic['code']} {diagnostic['message']}"
+        for row in rows
+        for diagnostic in row.record.diagnostics
+        if diagnostic["severity"] == "error"
     ]
 
 
@@ -554,13 +557,13 @@ class RepairOperator(SubmitOperator):
         super().__init__(job="repair_results", given=outdated, **arguments)
 
     def options(self, context: Any) -> list[str]:
-        """How far back to look."""
+        """Option with the number of days to look back."""
         return ["--days", str(self.given["days"])]
 
 
 class ViewsOperator(SubmitOperator):
     """``spark_jobs/jobs/create_views.py``: every query a view in Spark's catalogue, in one session. Skipped unless the
-    setting ``HEDDLE_CATALOG_SCHEMA`` says where.
+    setting ``HEDDLE_CATALOG_SCHEMA`` names the schema.
 
     Parameters: ``announced``, the return value of the task that announced the plan (``{"plan_version"}``).
     """
@@ -579,7 +582,7 @@ class ViewsOperator(SubmitOperator):
         super().execute(context)
 
     def options(self, context: Any) -> list[str]:
-        """Where the views are to be."""
+        """Option with the schema of the views."""
         from spark_jobs.store.settings import settings
 
         return ["--catalog-schema", str(settings().catalog_schema)]

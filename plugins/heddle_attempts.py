@@ -1,10 +1,10 @@
-"""Every attempt of a task ends with its reason in its own log, also where only Airflow knows it.
+"""Every attempt of a task ends with its reason in its own log, even if only Airflow knows it.
 
-Airflow 3.3 forks the process of a task, which writes the first line of the log, and then tells the API server that the
-attempt begins. If none answers within some ten seconds it kills that process, and the exception stands in the
-scheduler's log alone. ``airflow standalone`` starts the scheduler before the API server, so on a busy machine the runs
-that were due met no server: hence :class:`PatientCoordinator`. The rest tells what a task's own process cannot: that it
-was killed, lost or given up.
+Airflow 3.3 forks the process of a task, which writes the first line of the log, and then reports to the API server
+that the attempt begins. If none answers within some ten seconds it kills that process, and only the scheduler's log
+has the exception. ``airflow standalone`` starts the scheduler before the API server, so on a busy machine the runs
+that were due met no server: hence :class:`PatientCoordinator`. The rest reports what a task's own process cannot:
+that it was killed, lost or given up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PatientCoordinator(BaseCoordinator):
     """
 
     def execute_task(self, *, client: Any, logger: Any = None, **arguments: Any) -> BaseCoordinator.ExecutionResult:
-        """Run the task's process once the server answers, and say in the task's log how it ended."""
+        """Run the task's process once the server answers, and log in the task's log how it ended if it failed."""
         # the supervisor itself imports the coordinators
         from airflow.sdk.execution_time.supervisor import ActivitySubprocess
 

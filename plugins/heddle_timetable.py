@@ -1,14 +1,14 @@
-"""When ``aggregate_windows`` runs: at the instants that the published schedule asks for, and no others.
+"""Timetable of ``aggregate_windows``: it runs exactly at the instants of the published schedule.
 
 Queries with a refresh bound (``SLIDE AT MOST``) make the schedule, which is stored with the plan. Without any such
-query the DAG runs daily at midnight UTC; so do backfills, which cover history in whole days. Windows of queries with
-a plain ``SLIDE`` ride along with whatever run comes next.
+query the DAG runs daily at midnight UTC; so do backfills, which cover history in whole days. Windows of queries
+with a plain ``SLIDE`` are answered by the next run.
 
-Nothing is kept between calls: the timetable reads the plan in force each time that Airflow asks for the next run (when
-a run is created, and when the DAG file is parsed again), so it survives restarts and changes with the plan.
+Nothing is cached between calls: the timetable reads the plan in force each time that Airflow requests the next run
+(when a run is created, and when the DAG file is parsed again), so it survives restarts and changes with the plan.
 
-With ``HEDDLE_SESSION`` a run is a session instead: one begins with each period of the clock, and answers what falls due
-until it ends. Backfills go by days then as well.
+With ``HEDDLE_SESSION`` a run is a session instead: one begins with each period of the clock, and answers each
+refresh that falls due until it ends. Backfills go by days then as well.
 
 Imported while DAG files are parsed: Heddle's packages are imported when the plan is read.
 """
@@ -39,8 +39,8 @@ def _published() -> Any:
     warehouse = settings().warehouse
     if not Warehouse.stands(warehouse):
         return None
-    found = in_force(Warehouse.open(warehouse, create=False))
-    return found if found is not None and found.schedules else None
+    active_schedule = in_force(Warehouse.open(warehouse, create=False))
+    return active_schedule if active_schedule is not None and active_schedule.schedules else None
 
 
 def _now() -> datetime:
@@ -76,7 +76,7 @@ class RefreshTimetable(CronDataIntervalTimetable):
         return cls(timedelta(seconds=data["session"]) if "session" in data else None)
 
     def serialize(self) -> dict[str, Any]:
-        """How long sessions are (seconds), if there are any."""
+        """Length of sessions (seconds), if there are any."""
         return {} if self._session is None else {"session": round(self._session.total_seconds())}
 
     @property
@@ -90,8 +90,8 @@ class RefreshTimetable(CronDataIntervalTimetable):
         # Airflow asks for a backfill's runs as if the DAG caught up
         if self._session is not None and not restriction.catchup:
             return self._next_session(self._session, last_automated_data_interval, restriction)
-        found = None if restriction.catchup else _published()
-        if found is None:
+        active_schedule = None if restriction.catchup else _published()
+        if active_schedule is None:
             return super().next_dagrun_info(
                 last_automated_data_interval=last_automated_data_interval, restriction=restriction
             )
@@ -99,19 +99,19 @@ class RefreshTimetable(CronDataIntervalTimetable):
 
         after = micros(last_automated_data_interval.end) if last_automated_data_interval else 0
         earliest = micros(restriction.earliest) if restriction.earliest else 0
-        complete = micros(_now()) - found.delay
-        end = newest(found.schedules, complete)
+        complete = micros(_now()) - active_schedule.delay
+        end = newest(active_schedule.schedules, complete)
         if end is None or end <= max(after, earliest):
-            end = next_tick(found.schedules, max(after, earliest))
+            end = next_tick(active_schedule.schedules, max(after, earliest))
         if end is None:  # the lifetimes of all queries with a refresh bound are over
             return super().next_dagrun_info(
                 last_automated_data_interval=last_automated_data_interval, restriction=restriction
             )
         if restriction.latest is not None and end > micros(restriction.latest):
             return None
-        begin = max(after, newest(found.schedules, end - 1) or 0)
+        begin = max(after, newest(active_schedule.schedules, end - 1) or 0)
         interval = DataInterval(_moment(begin), _moment(end))
-        return DagRunInfo(run_after=_moment(end + found.delay), data_interval=interval)
+        return DagRunInfo(run_after=_moment(end + active_schedule.delay), data_interval=interval)
 
     def _next_session(
         self, session: timedelta, last: DataInterval | None, restriction: TimeRestriction
@@ -126,8 +126,9 @@ class RefreshTimetable(CronDataIntervalTimetable):
 
 
 class NextRefresh(BaseDeadlineReference):
-    """When the run after a scheduled run is due: one that is not done by then is late (overload). Of a session, which
-    tells of its own refreshes, when the first refresh after its end is."""
+    """Due time of the run after a scheduled run: a run that is not done by then is late (overload). For a session,
+    which reports its own refreshes, it is the due time of the first refresh after its end.
+    """
 
     required_kwargs = {"dag_id", "run_id"}
 
@@ -147,18 +148,18 @@ class NextRefresh(BaseDeadlineReference):
         from airflow.models.dagrun import DagRun
         from sqlalchemy import select
 
-        mine = select(DagRun.data_interval_end).where(
+        statement = select(DagRun.data_interval_end).where(
             DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.run_type == "scheduled"
         )
-        end, found = session.scalar(mine), _published()
-        if end is None or found is None:
+        end, active_schedule = session.scalar(statement), _published()
+        if end is None or active_schedule is None:
             return None
-        following = found.due_after(micros(end) - (found.delay if self._of_session else 0))
+        following = active_schedule.due_after(micros(end) - (active_schedule.delay if self._of_session else 0))
         return None if following is None else _moment(following)
 
 
 async def overloaded(**kwargs: Any) -> None:
-    """What a missed deadline does: an error in the triggerer's log, beside the mark on the run's page."""
+    """Report a missed deadline: an error in the triggerer's log, in addition to the mark on the run's page."""
     run = kwargs.get("context", {}).get("dag_run", {})
     log.error(
         "%s is not done when the next refresh is due: the next run stands for all that are missed "

@@ -1,13 +1,15 @@
-"""The pages in Airflow: answers, the plan, what its runs did, its history, and a refresh by hand.
+"""The pages in Airflow: answers, the plan, its runs, its history, and a refresh by hand.
 
-A plugin's FastAPI routes have no authentication of their own, so each of these asks for Airflow's user and for what the
-user may do: the plan and its history for reading the DAG ``refresh_sharing_plan``, answers, the operating view and Data
-Docs for reading the runs of ``aggregate_windows``, a refresh for triggering ``refresh_sharing_plan``. The pages are
-those of ``heddle serve`` (:mod:`heddle.pages.app`), made from the warehouse's rows without a JVM.
+A plugin's FastAPI routes have no authentication of their own, so each of these requires Airflow's user with a
+permission. The plan and its history need the permission to read the DAG ``refresh_sharing_plan``; answers, the
+operating view and Data Docs the one to read the runs of ``aggregate_windows``; a refresh the one to trigger
+``refresh_sharing_plan``. The pages are those of ``heddle serve`` (:mod:`heddle.pages.app`), made from the
+warehouse's rows without a JVM.
 
-A refresh, dry or not, is a run of the DAG that the user triggers here as by Airflow's own API: planning reads whole
-streams and takes seconds of CPU, which the api-server has not to spare, a worker has the environment in which the plan
-will be applied, and Airflow limits it, logs it and keeps its outcome. Only an outcome that Airflow kept can be applied.
+A refresh, dry or not, is a run of the DAG that the user triggers here as by Airflow's own API. Planning reads
+complete streams and takes seconds of CPU, which the api-server cannot spare. A worker has the environment in which
+the plan will be applied, and Airflow limits the run, logs it and stores its outcome. Only an outcome that Airflow
+stored can be applied.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from heddle.pages.app import HEADERS, Access, html
 REFRESH, AGGREGATE = "refresh_sharing_plan", "aggregate_windows"
 
 MOST_BYTES = 16_384
-"""Of a form's body."""
+"""Most bytes of a form's body."""
 
 MOST_RATES = 64
 RECENT = 20
@@ -44,7 +46,7 @@ def _warehouse() -> str:
 
 # ------------------------------------------------------------------------------------------- refresh
 def requested_conf(given: Mapping[str, str]) -> dict[str, Any]:
-    """What the form asks of the DAG, as its conf. Raises HeddleError (HDL-112, HDL-552)."""
+    """Convert the form's fields into the conf of the DAG. Raises HeddleError (HDL-112, HDL-552)."""
     from optimizer.errors.diagnostics import HeddleError, printable
     from optimizer.search.cost import COST_MODELS
     from optimizer.search.search import ALGORITHMS
@@ -74,8 +76,9 @@ def requested_conf(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def applied(dry: Any) -> dict[str, Any]:
-    """The conf that applies what a dry run found. Raises HDL-553 if there is nothing to be applied, HDL-551 if
-    another plan is in force by now."""
+    """The conf that applies the outcome of a dry run. Raises HDL-553 if there is nothing to apply, HDL-551 if another
+    plan is in force by now.
+    """
     from optimizer.errors.diagnostics import HeddleError
     from spark_jobs.operations.read import check_in_force
 
@@ -92,9 +95,9 @@ def _refresh_of(run: Any, outcome: Any, problem: Any) -> Any:
     from heddle.pages.refresh import Refresh
 
     state = str(getattr(run.state, "value", run.state))
-    told = outcome if isinstance(outcome, dict) else None
+    xcom = outcome if isinstance(outcome, dict) else None
     return Refresh(
-        run.run_id, state, run.queued_at or run.run_after, run.triggering_user_name or "", run.conf or {}, told, problem
+        run.run_id, state, run.queued_at or run.run_after, run.triggering_user_name or "", run.conf or {}, xcom, problem
     )
 
 
@@ -108,7 +111,7 @@ def recent_refreshes(session: Any) -> list[Any]:
 
 
 def refresh_of(session: Any, run_id: str) -> Any:
-    """One run of the DAG that plans, with its outcome; None if there is none of that id."""
+    """A run of the DAG that plans, with its outcome; None if there is none of that id."""
     from airflow.models.dagrun import DagRun
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
@@ -116,15 +119,15 @@ def refresh_of(session: Any, run_id: str) -> Any:
     run = session.scalar(select(DagRun).where(DagRun.dag_id == REFRESH, DagRun.run_id == run_id))
     if run is None:
         return None
-    told = select(XComModel).where(
+    statement = select(XComModel).where(
         XComModel.dag_id == REFRESH, XComModel.run_id == run_id, XComModel.task_id == "refresh"
     )
-    kept = {one.key: XComModel.deserialize_value(one) for one in session.scalars(told)}
-    return _refresh_of(run, kept.get("return_value"), str(kept.get("problem") or ""))
+    xcoms = {xcom.key: XComModel.deserialize_value(xcom) for xcom in session.scalars(statement)}
+    return _refresh_of(run, xcoms.get("return_value"), str(xcoms.get("problem") or ""))
 
 
 def is_paused(session: Any) -> bool:
-    """Whether the DAG that plans is paused."""
+    """Return whether the DAG that plans is paused."""
     from airflow.models.dag import DagModel
     from sqlalchemy import select
 
@@ -141,18 +144,18 @@ def trigger(conf: dict[str, Any], user: Any, session: Any, request: Request) -> 
     body = TriggerDAGRunPostBody(logical_date=None, conf=conf)
     run = trigger_dag_run(REFRESH, body, create_dag_bag(), user, session, request)
     name = user.get_name()
-    told = json.dumps({"method": "POST", "from": "sharing plan page", "conf": conf})
-    session.add(Log("trigger_dag_run", None, name, name, told, dag_id=REFRESH, run_id=run.run_id))
+    extra = json.dumps({"method": "POST", "from": "sharing plan page", "conf": conf})
+    session.add(Log("trigger_dag_run", None, name, name, extra, dag_id=REFRESH, run_id=run.run_id))
     session.flush()
     return str(run.run_id)
 
 
 # ------------------------------------------------------------------------------------------- requests
 def check_origin(request: Request) -> None:
-    """Raises HDL-554 for a request that changes something and was not made by a page of this server.
+    """Raise HDL-554 for a request that changes something and does not come from a page of this server.
 
-    Airflow's cookie goes along with whatever a browser sends here. A browser says where a request comes from; what
-    says nothing has to bring a token of its own, which no foreign page can.
+    Browsers send Airflow's cookie with every request to this server. A browser also names the origin of a request.
+    A request without an origin has to bring its own token, which no foreign page can.
     """
     from optimizer.errors.diagnostics import HeddleError
 
@@ -187,7 +190,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def build_app() -> FastAPI:
-    """The FastAPI app; every route asks for an authenticated Airflow user with a permission of its own."""
+    """The FastAPI app; every route requires an authenticated Airflow user with a specific permission."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
     from airflow.api_fastapi.core_api.security import requires_access_dag
 
@@ -212,15 +215,15 @@ def _add_refresh(app: FastAPI, may: list[Any]) -> None:
 
         if run is None:
             return html(refresh.form(recent_refreshes(session), paused=is_paused(session)))
-        found = refresh_of(session, run) if len(run) <= 250 else None
-        if found is None:
+        refresh_run = refresh_of(session, run) if len(run) <= 250 else None
+        if refresh_run is None:
             raise HTTPException(404, "there is no such run")
-        return html(refresh.outcome(found, _in_force()))
+        return html(refresh.outcome(refresh_run, _in_force()))
 
     @app.post("/refresh", dependencies=[*may, Depends(check_origin)])
     def dry_run(
         request: Request,
-        given: Any = sent,
+        form: Any = sent,
         user: Any = as_user,
         session: Any = in_session,
     ) -> Response:
@@ -228,20 +231,20 @@ def _add_refresh(app: FastAPI, may: list[Any]) -> None:
         from optimizer.errors.diagnostics import HeddleError
 
         try:
-            conf = requested_conf(given)
+            conf = requested_conf(form)
         except HeddleError as error:
-            found = refresh.form(recent_refreshes(session), given, error.diagnostic, is_paused(session))
-            return html(found, 400)
+            page = refresh.form(recent_refreshes(session), form, error.diagnostic, is_paused(session))
+            return html(page, 400)
         return _shown(trigger(conf, user, session, request))
 
     @app.post("/apply", dependencies=[*may, Depends(check_origin)])
     def apply(
         request: Request,
-        given: Any = sent,
+        form: Any = sent,
         user: Any = as_user,
         session: Any = in_session,
     ) -> Response:
-        run = given.get("run", "")
+        run = form.get("run", "")
         return _shown(trigger(applied(refresh_of(session, run[:250])), user, session, request))
 
 

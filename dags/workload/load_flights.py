@@ -33,7 +33,7 @@ KEPT = {
     "air_time": pa.int32(),
     "distance": pa.int32(),
 }
-"""Columns kept as they are; delays and air_time in minutes, distance in miles, null if nothing was flown."""
+"""Columns that stay as they are; delays and air_time in minutes, distance in miles, null if nothing was flown."""
 
 READ = KEPT | dict.fromkeys(("year", "month", "day", "sched_dep_time", "dep_time"), pa.int32())
 

@@ -1,8 +1,8 @@
-"""A consumer of Heddle's answers that has Spark and Delta, and nothing of Heddle: it reads the table of a query.
+"""A consumer of Heddle's answers that has Spark and Delta, but not Heddle: it reads the table of a query.
 
     spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 dags/workload/read_with_spark.py var/warehouse/tables
 
-Spark needs Delta's extension and catalogue, as its documentation says; ``make demo`` gives it both.
+Spark needs Delta's extension and catalogue, as its documentation describes; ``make demo`` provides both.
 """
 
 from __future__ import annotations

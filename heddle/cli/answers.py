@@ -55,15 +55,15 @@ def read(
         first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
         table, doubtful = _published(existing_warehouse(warehouse), query, first, last, newest)
     deliver_answers(table, query, format, output, limit, more={"unchecked": doubtful} if doubtful else {})
-    for one in doubtful:
-        told = f"note: {one['begin']} .. {one['end']} was published with --checks {one['checks']}"
-        terminal.errors.print(told, highlight=False, soft_wrap=True)
+    for interval in doubtful:
+        note = f"note: {interval['begin']} .. {interval['end']} was published with --checks {interval['checks']}"
+        terminal.errors.print(note, highlight=False, soft_wrap=True)
 
 
 def _published(
     warehouse: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None
 ) -> tuple[pa.Table, list[dict[str, str]]]:
-    """The published answers of a query, of the newest windows if that is asked, and which intervals were unchecked."""
+    """The published answers of a query (with ``newest``, only of the newest windows), and its unchecked intervals."""
     from spark_jobs.results.read import check_answered, newest_windows, partly_checked
     from spark_jobs.results.read import read as read_answers
 
@@ -119,9 +119,9 @@ def _with_iso_times(table: pa.Table) -> pa.Table:
     for at, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             times = table.column(at).cast(pa.timestamp("us"))
-            whole = pc.all(pc.equal(times, pc.floor_temporal(times, unit="second"))).as_py() is not False
-            told = pc.strftime(times.cast(pa.timestamp("s")) if whole else times, format="%Y-%m-%dT%H:%M:%SZ")
-            table = table.set_column(at, field.name, told)
+            in_seconds = pc.all(pc.equal(times, pc.floor_temporal(times, unit="second"))).as_py() is not False
+            texts = pc.strftime(times.cast(pa.timestamp("s")) if in_seconds else times, format="%Y-%m-%dT%H:%M:%SZ")
+            table = table.set_column(at, field.name, texts)
     return table
 
 
@@ -170,7 +170,7 @@ DIGITS = 5
 
 
 def _figure(value: float) -> str:
-    """A double for people: whole numbers whole, others by their significant digits, and never less than cents."""
+    """A double for people: integers without decimals, others by their significant digits, and never less than cents."""
     size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
     if not math.isfinite(value) or not -5 < size < 15:
         return f"{value:.{DIGITS}g}"
@@ -235,8 +235,8 @@ def _check_when(
     having: str | None,
 ) -> None:
     ways = at is not None, range_ is not None and ending_at is not None, begin is not None and end is not None
-    given = sum(option is not None for option in (at, range_, ending_at, begin, end))
-    if sum(ways) != 1 or given != (1 if at is not None else 2):
+    option_count = sum(option is not None for option in (at, range_, ending_at, begin, end))
+    if sum(ways) != 1 or option_count != (1 if at is not None else 2):
         raise typer.BadParameter("say when: --at, or --range with --ending-at, or --from with --to")
     if having is not None and at is not None:
         raise typer.BadParameter("--having is for other windows (--range, --from); --at answers the query as it is")

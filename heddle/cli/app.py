@@ -1,4 +1,4 @@
-"""The ``heddle`` command, whole: where every command is declared."""
+"""The complete ``heddle`` command: the declaration of every command."""
 
 from heddle.cli.root import MODULES, app
 
@@ -19,7 +19,9 @@ _DECLARED = {
     "config": ("config", "schema"),
     "experiments": ("experiments",),
 }
-"""The commands of each module, in the order of ``heddle --help``; a module is imported when one of its own is used."""
+"""The commands of each module, in the order of ``heddle --help``. A module is imported when one of its commands is
+used.
+"""
 
 MODULES |= {name: f"heddle.cli.{module}" for module, names in _DECLARED.items() for name in names}
 

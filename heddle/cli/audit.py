@@ -61,8 +61,8 @@ def audit(
         raise typer.Exit(_audit_files(warehouse, as_json))
     if begin is None or end is None or (is_all and share is not None):
         raise typer.BadParameter("give --from and --to, and --all or --share or neither; or --files")
-    wanted = 1.0 if is_all else _share_of(share or DEFAULT_SHARE)
-    raise typer.Exit(_audit_answers(warehouse, (begin, end), wanted, seed, as_json))
+    chosen_share = 1.0 if is_all else _share_of(share or DEFAULT_SHARE)
+    raise typer.Exit(_audit_answers(warehouse, (begin, end), chosen_share, seed, as_json))
 
 
 def _audit_answers(warehouse: str, interval: tuple[str, str], share: float, seed: str, as_json: bool) -> int:
@@ -74,12 +74,12 @@ def _audit_answers(warehouse: str, interval: tuple[str, str], share: float, seed
         opened, clock = existing_warehouse(warehouse), time.time_ns()
         begin, end = map(parse_instant, interval)
         with engine_of_command("heddle audit") as (engine, report):
-            found = recompute_published(opened, begin, end, share, clock // 1000, engine, report, seed or str(clock))
+            outcome = recompute_published(opened, begin, end, share, clock // 1000, engine, report, seed or str(clock))
     if as_json:
-        print_json({"format_version": 1, **found.to_json()})
+        print_json({"format_version": 1, **outcome.to_json()})
     else:
-        show(found)
-    return 1 if found.wrong else 0
+        show(outcome)
+    return 1 if outcome.wrong else 0
 
 
 def _audit_files(warehouse: str, as_json: bool) -> int:
@@ -95,7 +95,7 @@ def _audit_files(warehouse: str, as_json: bool) -> int:
 
 
 def show_files(checked: CheckedFiles) -> None:
-    """What was read, on standard error, and each file that is damaged."""
+    """Print on standard error the numbers of files and bytes read, and each damaged file."""
     read = f"{number_of(checked.files, 'file')} of {checked.bytes:,} bytes read, {len(checked.damaged)} damaged"
     bare = checked.without_checksum
     without = f"; {bare:,} without a checksum of the complete file" if bare else ""
@@ -108,16 +108,16 @@ def show_files(checked: CheckedFiles) -> None:
 def _share_of(text: str) -> float:
     """A share in (0, 1] of a text like ``5%`` or ``0.05``."""
     try:
-        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        found = 0.0
-    if not 0 < found <= 1:
+        share = 0.0
+    if not 0 < share <= 1:
         raise typer.BadParameter(f"{text!r} is no share: write e.g. 5% or 0.05, at most 100%", param_hint="--share")
-    return found
+    return share
 
 
 def show(result: Recomputation) -> None:
-    """What was recomputed, for people."""
+    """Print the outcome of a recomputation for people."""
     terminal.console.print(
         f"{number_of(result.answers, 'answer')} of {number_of(result.windows, 'window')} in "
         f"{number_of(result.intervals, 'interval')} recomputed: {number_of(len(result.wrong), 'difference')}"

@@ -1,4 +1,4 @@
-"""What a command would change, shown and agreed to."""
+"""Changes that a command would make: shown to the user and confirmed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show_diff(change: PlanDiff, new: SharingPlan) -> None:
-    """What a plan changes, as tables for people. ``new``: the plan that the change ends in."""
+    """Print the changes of a plan as tables for people. ``new``: the plan that the change ends in."""
     unit = unit_text(new.cost_model)
     terminal.console.print(f"  cost  {_figures(*change.cost)} {unit}", highlight=False)
     regrouped = [f"{query} ({old} -> {tree})" for query, old, tree in change.moved]
@@ -34,8 +34,8 @@ def show_diff(change: PlanDiff, new: SharingPlan) -> None:
         ("regrouped", regrouped),
     ):
         if names:
-            told = ", ".join(names[:LISTED]) + (f", … {len(names) - LISTED} more" if len(names) > LISTED else "")
-            terminal.console.print(f"  {what}: {len(names)}  {told}", highlight=False, markup=False, soft_wrap=True)
+            listing = ", ".join(names[:LISTED]) + (f", … {len(names) - LISTED} more" if len(names) > LISTED else "")
+            terminal.console.print(f"  {what}: {len(names)}  {listing}", highlight=False, markup=False, soft_wrap=True)
     if change.is_empty:
         terminal.console.print("  same queries in the same trees")
     rows = [row for row in change.trees if row[2] != row[3]]
@@ -73,7 +73,7 @@ def _figures(before: float, after: float) -> str:
 
 
 def plan_changes(warehouse: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:
-    """What registering some queries changes of what a warehouse has, in lines."""
+    """Changes that registering some queries makes to a warehouse's plan, in lines."""
     from spark_jobs.pipeline.planning.registration import changes
     from spark_jobs.store.warehouse.plans import current_version, load_plan
 
@@ -82,7 +82,7 @@ def plan_changes(warehouse: Warehouse, request: RegistrationRequest, made: Shari
 
 
 def print_changes(lines: Sequence[str]) -> None:
-    """Which queries a plan adds, changes and removes: of what is added the first ones, of the others all."""
+    """Print the queries that a plan adds, changes and removes: the first ones of the added, all of the others."""
     colours = {"+": "green", "-": "red", "~": "yellow"}
     added = 0
     for line in lines:
@@ -96,13 +96,13 @@ def print_changes(lines: Sequence[str]) -> None:
 
 
 def confirm_removal(removed: Sequence[str], yes: bool) -> None:
-    """Have somebody agree that queries are removed. Raises HDL-525 where nobody can be asked."""
+    """Ask the user to confirm that queries are removed. Raises HDL-525 if there is no terminal."""
     if not removed or yes:
         return
     if not is_at_terminal():
-        named = ", ".join(removed[:12]) + (" …" if len(removed) > 12 else "")
-        told = f"{len(removed)} registered {'query' if len(removed) == 1 else 'queries'} would be removed: {named}"
-        raise HeddleError("HDL-525", told, "say --yes if they are to go; nothing was changed")
+        names = ", ".join(removed[:12]) + (" …" if len(removed) > 12 else "")
+        message = f"{len(removed)} registered {'query' if len(removed) == 1 else 'queries'} would be removed: {names}"
+        raise HeddleError("HDL-525", message, "say --yes if they are to go; nothing was changed")
     for name in removed:
         terminal.errors.print(f"- query {name}", style="red", highlight=False, soft_wrap=True)
     if not typer.confirm("Remove them? Their published answers stay.", err=True):
@@ -111,5 +111,5 @@ def confirm_removal(removed: Sequence[str], yes: bool) -> None:
 
 
 def is_at_terminal() -> bool:
-    """Whether somebody is there to be asked."""
+    """Return whether a user at a terminal can answer questions."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,6 +1,6 @@
-"""What a shell completes: names of queries and of streams, of what is registered and declared.
+"""Shell completion of names: registered queries and declared streams.
 
-Nothing is planned and no answer is read. Whatever goes wrong completes nothing and says nothing.
+Nothing is planned and no answer is read. An error completes nothing and prints nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``heddle config``: the settings as they are here and now; ``heddle schema``: what the files of a project may say."""
+"""``heddle config``: the settings in force here and now; ``heddle schema``: the schemas of a project's files."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def schema_text(file: Schema) -> str:
     from optimizer.workload.streams_schema import streams_schema
     from spark_jobs.store.settings import schema as project_schema
 
-    made = streams_schema() if file is Schema.streams else project_schema()
-    return json.dumps(made, indent=2) + "\n"
+    json_schema = streams_schema() if file is Schema.streams else project_schema()
+    return json.dumps(json_schema, indent=2) + "\n"
 
 
 def show_settings(rows: Sequence[Described], path: Path | None) -> None:

@@ -34,7 +34,7 @@ def experiments(
     listing: Annotated[bool, typer.Option("--list", help="List the experiments and what the papers claim.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the papers' figures and tables again, on their workloads, beside what the papers say. Needs no JVM."""
+    """Measure the papers' figures and tables again, on their workloads, next to the papers' values. Needs no JVM."""
     if paper is None and not listing:
         raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom, sharon or golab), or --list")
     with telling_errors():
@@ -89,13 +89,13 @@ def _measured_to(output: Path, experiment: Experiment, full: bool, as_json: bool
 def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:
     if as_json:
         columns = ("name", "paper", "figure", "title", "claim", "minutes")
-        print_json({"experiments": [{name: getattr(found, name) for name in columns} for found in chosen]})
+        print_json({"experiments": [{name: getattr(experiment, name) for name in columns} for experiment in chosen]})
         return
     table = Table(title="experiments", title_justify="left")
     for name in ("paper", "figure", "title", "the paper says", "minutes (--full)"):
         table.add_column(name, justify="right" if name.startswith("minutes") else "left")
-    for found in chosen:
-        cells = (found.paper, found.figure, found.title, found.claim, f"{found.minutes:g}")
+    for experiment in chosen:
+        cells = (experiment.paper, experiment.figure, experiment.title, experiment.claim, f"{experiment.minutes:g}")
         table.add_row(*cells)
     terminal.console.print(table)
 
@@ -122,7 +122,7 @@ def _outcome_json(outcome: Outcome, paths: Sequence[Path]) -> dict[str, Any]:
         "scale": outcome.scale,
         "summary": outcome.summary,
         "measured": {
-            quantity: {"paper": said, "measured": ours} for quantity, (said, ours) in outcome.measured.items()
+            quantity: {"paper": paper, "measured": ours} for quantity, (paper, ours) in outcome.measured.items()
         },
         "files": [str(path) for path in paths],
     }

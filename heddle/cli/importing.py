@@ -33,13 +33,14 @@ def import_job(
     streams: OptionalStreams = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write queries from the statements of a Spark SQL or Flink SQL job, or say what stands in the way of each. With
-    streams the queries are checked against them, without only how they are written is. Needs no JVM."""
+    """Write queries from the statements of a Spark SQL or Flink SQL job, or report the obstacle for each. With streams
+    the queries are checked against them, without only their syntax is checked. Needs no JVM.
+    """
     with telling_errors():
         imported = _imported(file, dialect, streams)
     print_diagnostics(imported.diagnostics)
     if as_json:
-        findings = [found.to_json() for found in imported.diagnostics]
+        findings = [diagnostic.to_json() for diagnostic in imported.diagnostics]
         print_json({"queries": list(imported.names), "text": imported.text, "diagnostics": findings})
     elif output is None:
         sys.stdout.write(imported.text)

@@ -1,4 +1,4 @@
-"""What commands are given: files, streams, rates, a stored plan."""
+"""Inputs of commands: files, streams, rates, a stored plan."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def plan_bare_windows(
     if len(rates) != 1:
         raise HeddleError("HDL-112", f"--windows needs one --rate, not {len(rates)}", "e.g. --rate 1200 (tuples/s)")
     rate = parse_rate(rates[0])
-    found, diagnostics = read_windows(windows)
+    bare_windows, diagnostics = read_windows(windows)
     print_diagnostics(diagnostics)
     seconds = SECONDS if budget is None else budget
     model = model_of(cost_model.value, [])
-    return plan_windows(found, rate, algorithm.value, model, counter.value, seconds), bool(diagnostics)
+    return plan_windows(bare_windows, rate, algorithm.value, model, counter.value, seconds), bool(diagnostics)
 
 
 def existing_warehouse(folder: str) -> Warehouse:

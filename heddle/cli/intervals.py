@@ -41,7 +41,7 @@ def _missing(
     from spark_jobs.streams.sources.decoding import parse_instant
     from spark_jobs.streams.sources.splits import LAST
 
-    names = " and ".join(name for name, given in (("--from", begin), ("--to", end)) if given is None)
+    names = " and ".join(name for name, instant in (("--from", begin), ("--to", end)) if instant is None)
     covered = spans_of_data(load_inputs(files, streams).workload)
     newest = max((last for _, last in covered if last is not None), default=0)
     day = min(newest - newest % DAY, LAST - 2 * DAY)
@@ -52,8 +52,8 @@ def _missing(
         missing = ["--from", day_label(parse_instant(end) - 1)]
     else:
         missing = ["--from", day_label(day), "--to", day_label(day + DAY)]
-    told = "; ".join(text for text, _ in covered) or "no stream can be read"
-    message = f"{names} {'is' if ' ' not in names else 'are'} missing: which time is to be published? {told}"
+    coverage = "; ".join(text for text, _ in covered) or "no stream can be read"
+    message = f"{names} {'is' if ' ' not in names else 'are'} missing: which time is to be published? {coverage}"
     return HeddleError("HDL-477", message, f"e.g. {shlex.join([*_command(context), *missing])}")
 
 

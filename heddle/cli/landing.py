@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class RecordFormat(StrEnum):
-    """How records are written."""
+    """Format of records."""
 
     json = "json"
     avro = "avro"
 
 
 class Starting(StrEnum):
-    """Where a topic begins."""
+    """Position in a topic to begin at."""
 
     earliest = "earliest"
     latest = "latest"
@@ -60,8 +60,9 @@ def land(
     ] = Starting.earliest,
     as_json: AsJson = False,
 ) -> None:
-    """Bring what a topic of Kafka has now into a Delta table that a stream is read from, each record exactly once; what
-    does not fit the stream goes to a table beside it, with the reason."""
+    """Copy the current records of a Kafka topic into a Delta table that a stream is read from, each record exactly
+    once. Records that do not fit the stream go to a table next to it, with the reason.
+    """
     if (format is RecordFormat.avro) != (avro_schema is not None):
         raise typer.BadParameter("--format avro and --avro-schema FILE go together")
     with telling_errors():
@@ -79,7 +80,7 @@ def land(
 
 
 def _landed(topic: Topic) -> Landed:
-    """Land a topic in a session of its own."""
+    """Land a topic in a separate session."""
     from heddle.cli.sessions import spark_session
     from spark_jobs.streams.landing.kafka import check_servers, session_settings
     from spark_jobs.streams.landing.land import land as land_topic
@@ -116,4 +117,4 @@ def copy(
         terminal.console.print(str(each), highlight=False, markup=False, soft_wrap=True)
     if not copied and not problems and not as_json:
         terminal.console.print("no stream has a copy: Heddle reads them itself", highlight=False)
-    raise typer.Exit(1 if any(found.severity == "error" for found in problems) else 0)
+    raise typer.Exit(1 if any(problem.severity == "error" for problem in problems) else 0)

@@ -31,17 +31,18 @@ def format_files(
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Lay out workload files in one way: a clause a line, keywords in capitals, comments where they are. What the
-    queries mean does not change; a query with an error stays as it is, which is told (exit 1). Standard input (-) goes
-    to standard output."""
+    """Lay out workload files in one way: a clause a line, keywords in capitals, comments in their places. The meaning
+    of the queries does not change. A query with an error stays as it is and is reported (exit 1). Standard input
+    (-) goes to standard output.
+    """
     with telling_errors():
         done = _formatted(files, is_written=not (check or diff), is_printed=not as_json)
     if as_json:
-        print_json({"files": [one.to_json() for one in done]})
+        print_json({"files": [file.to_json() for file in done]})
     else:
         show_formatted(done, check, diff)
-    print_diagnostics([found for one in done for found in one.diagnostics])
-    raise typer.Exit(1 if any(one.diagnostics or (check and one.is_changed) for one in done) else 0)
+    print_diagnostics([diagnostic for file in done for diagnostic in file.diagnostics])
+    raise typer.Exit(1 if any(file.diagnostics or (check and file.is_changed) for file in done) else 0)
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class Formatted:
         return self.before != self.after
 
     def to_json(self) -> dict[str, object]:
-        """As ``--json`` prints it."""
+        """The fields as ``--json`` prints them."""
         return {
             "file": self.file,
             "changed": self.is_changed,
-            "errors": [found.to_json() for found in self.diagnostics],
+            "errors": [diagnostic.to_json() for diagnostic in self.diagnostics],
         }
 
 
@@ -80,14 +81,14 @@ def _formatted(files: Sequence[Path], is_written: bool, is_printed: bool) -> lis
         except HeddleError as error:
             done.append(Formatted(file, "", "", (error.diagnostic,)))
             continue
-        made = lay_out(text, file)
-        one = Formatted(file, text, made.text, made.diagnostics)
-        done.append(one)
+        layout = lay_out(text, file)
+        formatted = Formatted(file, text, layout.text, layout.diagnostics)
+        done.append(formatted)
         if is_written and path == STDIN:
-            sys.stdout.write(one.after if is_printed else "")
-        elif is_written and one.is_changed:
+            sys.stdout.write(formatted.after if is_printed else "")
+        elif is_written and formatted.is_changed:
             with writing_to(path):
-                path.write_bytes(_like(path, one.after))
+                path.write_bytes(_like(path, formatted.after))
     return done
 
 
@@ -99,26 +100,26 @@ def _like(path: Path, text: str) -> bytes:
 
 
 def show_formatted(done: Sequence[Formatted], check: bool, diff: bool) -> None:
-    """Which files changed, or would; how, if that is asked for."""
+    """Print the files that changed, or would change; with ``diff``, also the changes."""
     from difflib import unified_diff
 
     from optimizer.language.files import STDIN_NAME
 
     if not (check or diff):
-        done = [one for one in done if one.file != STDIN_NAME]
-    changed = [one for one in done if one.is_changed]
-    for one in changed if diff else ():
-        lines = unified_diff(one.before.splitlines(), one.after.splitlines(), one.file, one.file, lineterm="")
+        done = [file for file in done if file.file != STDIN_NAME]
+    changed = [file for file in done if file.is_changed]
+    for file in changed if diff else ():
+        lines = unified_diff(file.before.splitlines(), file.after.splitlines(), file.file, file.file, lineterm="")
         for line in lines:
             terminal.console.print(line, style=_COLOURS.get(line[:1]), highlight=False, soft_wrap=True)
-    for one in changed if check or not diff else ():
+    for file in changed if check or not diff else ():
         what = "would be laid out" if check else "laid out"
-        terminal.errors.print(f"{what}: {one.file}", highlight=False, soft_wrap=True)
+        terminal.errors.print(f"{what}: {file.file}", highlight=False, soft_wrap=True)
     would = "would be " if check or diff else ""
     same = len(done) - len(changed)
-    told = f"{number_of(len(changed), 'file')} {would}laid out, {same} left as {'it is' if same == 1 else 'they are'}"
+    text = f"{number_of(len(changed), 'file')} {would}laid out, {same} left as {'it is' if same == 1 else 'they are'}"
     if done:
-        terminal.errors.print(told, highlight=False)
+        terminal.errors.print(text, highlight=False)
 
 
 _COLOURS = {"+": "green", "-": "red"}

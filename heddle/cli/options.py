@@ -13,7 +13,7 @@ from heddle.cli.completion import complete_queries, complete_streams
 
 
 def _required(name: str) -> Callable[[], Any]:
-    """What gives a parameter that was not given as the environment or the project file says; HDL-124 if none does."""
+    """Default of a required option, from the environment or the project file; HDL-124 if neither sets it."""
 
     def value() -> Any:
         from spark_jobs.store.settings import required
@@ -24,18 +24,20 @@ def _required(name: str) -> Callable[[], Any]:
 
 
 def _said_streams(streams: Path | None) -> Path | None:
-    """The streams that the environment or the project file says, for who gives none."""
+    """The streams of the option, else those that the environment or the project file sets."""
     from spark_jobs.store.settings import said
 
     return said("streams") if streams is None else streams
 
 
 def _said_warehouse(context: typer.Context, warehouse: str | None) -> str | None:
-    """The warehouse that the environment or the project file says, for who gives no files and windows to plan."""
+    """The warehouse of the option. If it is None and no files or windows are planned, the one that the environment or
+    the project file sets.
+    """
     from spark_jobs.store.settings import said
 
-    given = context.params.get("files") or context.params.get("windows")
-    return said("warehouse") if warehouse is None and not given else warehouse
+    inputs = context.params.get("files") or context.params.get("windows")
+    return said("warehouse") if warehouse is None and not inputs else warehouse
 
 
 FILES_ARE = "Workload files (SQL), folders of them, quoted patterns, or - for standard input."
@@ -137,7 +139,7 @@ OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that
 
 
 class Checks(StrEnum):
-    """How much of a run's answers is checked."""
+    """Levels of checking a run's answers."""
 
     all = "all"
     sample = "sample"
@@ -156,7 +158,7 @@ ChecksOption = Annotated[
 
 
 class EngineName(StrEnum):
-    """What a run computes with."""
+    """Engine of a run."""
 
     spark = "spark"
     local = "local"
@@ -175,7 +177,7 @@ EngineOption = Annotated[
 
 
 class Algorithm(StrEnum):
-    """How queries are grouped into trees."""
+    """Search method that groups queries into trees."""
 
     best = "best"
     optimal = "optimal"
@@ -188,7 +190,7 @@ class Algorithm(StrEnum):
 
 
 class Counter(StrEnum):
-    """How edges are counted."""
+    """Method of counting edges."""
 
     auto = "auto"
     conditioning = "conditioning"
@@ -198,14 +200,14 @@ class Counter(StrEnum):
 
 
 class CostModel(StrEnum):
-    """What a plan costs."""
+    """Cost model of a plan."""
 
     paper = "paper"
     measured = "measured"
 
 
 class PlanFormat(StrEnum):
-    """How a plan is shown."""
+    """Output format of a plan."""
 
     text = "text"
     json = "json"
@@ -214,7 +216,7 @@ class PlanFormat(StrEnum):
 
 
 class Paper(StrEnum):
-    """Whose figures are measured again."""
+    """Papers with figures to measure again."""
 
     f1 = "f1"
     weave_share = "weave-share"
@@ -224,14 +226,14 @@ class Paper(StrEnum):
 
 
 class JobDialect(StrEnum):
-    """Whose SQL a job is written in."""
+    """SQL dialect of a job."""
 
     spark = "spark"
     flink = "flink"
 
 
 class Format(StrEnum):
-    """How answers are printed."""
+    """Output format of answers."""
 
     table = "table"
     csv = "csv"

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, diagnostics with the line that they are about."""
+"""Output of commands: tables for people, JSON for programs, diagnostics with the line that they are about."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def exit_for(error: BaseException) -> typer.Exit:
 
 
 def is_an_end(error: BaseException) -> bool:
-    """Whether an error is the command line's way to end, or that of a reader who has seen enough (``| head``)."""
+    """Return whether an error is the command line's way to end, or comes from a reader that stops early (``|
+    head``).
+    """
     return isinstance(error, (typer.Abort, BrokenPipeError)) or hasattr(error, "exit_code")
 
 
@@ -53,11 +55,11 @@ WIDEST = 100
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     """Errors and warnings on stderr, each once; on a terminal with the line that each is about."""
-    for found in dict.fromkeys(diagnostics):
-        first, *hint = str(found).split("\n")
-        where, word, what = first.partition(f"{found.severity} {found.code}")
-        text = Text(where).append(word, _COLOURS[found.severity]).append(what)
-        for line in _source(found) if terminal.errors.is_terminal else ():
+    for diagnostic in dict.fromkeys(diagnostics):
+        first, *hint = str(diagnostic).split("\n")
+        place, word, what = first.partition(f"{diagnostic.severity} {diagnostic.code}")
+        text = Text(place).append(word, _COLOURS[diagnostic.severity]).append(what)
+        for line in _source(diagnostic) if terminal.errors.is_terminal else ():
             text.append("\n" + line)
         for line in hint:
             text.append("\n    ").append("hint:", "cyan").append(line.removeprefix("    hint:"))
@@ -105,7 +107,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """What goes wrong with a file that is written becomes HDL-115."""
+    """Turn an error of writing a file into HDL-115."""
     try:
         yield
     except OSError as error:
@@ -113,7 +115,7 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration for people, in its largest whole unit; long ones are rounded."""
+    """A duration for people, in its largest unit that divides it; long ones are rounded."""
     if seconds > 10**13:
         return f"10^{math.floor(math.log10(seconds) - math.log10(31_557_600))} years"
     for size, unit in ((31_557_600, "years"), (86400, "d")):
@@ -140,8 +142,8 @@ def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     """A table of the first :data:`LISTED` rows, and how many more there are."""
     table = Table(title=title, title_justify="left")
     for name in columns:
-        left = name in ("old", "new", "query", "because", "quantity", "experiment")
-        table.add_column(name, justify="left" if left else "right")
+        is_text = name in ("old", "new", "query", "because", "quantity", "experiment")
+        table.add_column(name, justify="left" if is_text else "right")
     for row in rows[:LISTED]:
         table.add_row(*row)
     terminal.console.print(table)

@@ -147,9 +147,10 @@ def plan(
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which queries share an execution tree, and what that costs beside No Share and Shared. FILES with --warehouse:
-    beside what is registered, as `heddle run` would plan them, and what that changes; nothing is stored. Needs no
-    JVM."""
+    """Show which queries share an execution tree, and the cost compared with No Share and Shared. FILES with
+    --warehouse: together with the registered queries, as `heddle run` would plan them, and the changes; nothing is
+    stored. Needs no JVM.
+    """
     _check_plan_options(files, streams, warehouse, windows, exactly, format, as_json)
     format = PlanFormat.json if as_json else format
     with telling_errors():
@@ -168,7 +169,9 @@ def plan(
 
 
 def _planned(warehouse: str) -> tuple[SharingPlan, int]:
-    """The newest plan of a warehouse, and its version; who has none yet is told how files are planned."""
+    """The newest plan of a warehouse, and its version. If there is none yet, the error's hint explains how files are
+    planned.
+    """
     try:
         return stored_plan(warehouse)
     except HeddleError as error:
@@ -179,8 +182,9 @@ def _planned(warehouse: str) -> tuple[SharingPlan, int]:
 
 
 class _ShownPlan(NamedTuple):
-    """A plan as JSON, what else its page says (``facts``), the plan itself (None: of bare windows), whether something
-    that it was made of was not usable, and from where on sharing wins."""
+    """A plan as JSON, the other ``facts`` of its page, the plan itself (None: of bare windows), whether some of its
+    input was not usable, and the point from which sharing wins.
+    """
 
     data: dict[str, Any]
     facts: dict[str, Any]
@@ -236,12 +240,12 @@ def _shown(
     from spark_jobs.pipeline.run.break_even import of_plan
 
     compared = stored_comparisons(warehouse) if warehouse is not None else ()
-    found = of_plan(known_costs(warehouse), plan, compared[-1].samples if compared else ())
-    data = to_json(plan) | facts | ({"break_even": found.to_json()} if found is not None else {})
+    break_even = of_plan(known_costs(warehouse), plan, compared[-1].samples if compared else ())
+    data = to_json(plan) | facts | ({"break_even": break_even.to_json()} if break_even is not None else {})
     if summary:
         for tree in data["trees"]:
             tree["query_count"] = len(tree.pop("queries"))
-    return _ShownPlan(data, facts, plan, has_failed, "" if found is None else found.sentence())
+    return _ShownPlan(data, facts, plan, has_failed, "" if break_even is None else break_even.sentence())
 
 
 def _deliver_plan(shown: _ShownPlan, format: PlanFormat, output: Path | None) -> None:
@@ -319,16 +323,16 @@ def show_plan(data: dict[str, Any], console: Console = terminal.console) -> None
             f"… and {number_of(len(data['trees']) - TREES_SHOWN, 'cheaper tree')} (--json shows all)", highlight=False
         )
     for tree in shown_trees:
-        for found in tree.get("sequences", ()):
-            prefixes = found["prefixes"]
+        for section in tree.get("sequences", ()):
+            prefixes = section["prefixes"]
             console.print(
-                f"sequences of {tree['id']}: {number_of(len(found['queries']), 'pattern')}, "
-                f"{number_of(len(found['shared']), 'prefix')} shared; a run counts "
+                f"sequences of {tree['id']}: {number_of(len(section['queries']), 'pattern')}, "
+                f"{number_of(len(section['shared']), 'prefix')} shared; a run counts "
                 f"{number_of(prefixes['counted'], 'prefix')}, {prefixes['unshared']:,} without sharing",
                 highlight=False,
             )
-    for found in data.get("schedules", ()):
-        console.print(f"refreshes: {found['summary']}", highlight=False)
+    for section in data.get("schedules", ()):
+        console.print(f"refreshes: {section['summary']}", highlight=False)
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
     if blind := ", ".join(data.get("blind", ())):
@@ -376,7 +380,9 @@ def explain(
     warehouse: OptionalWarehouse = None,
     as_json: AsJson = False,
 ) -> None:
-    """Why a query shares, with whom, what it would cost alone, and why the nearest others are in other trees."""
+    """Explain why a query shares, with which others, what it would cost alone, and why the nearest others are in other
+    trees.
+    """
     from optimizer.plan.explain import explain as explain_query
 
     with telling_errors():
@@ -424,7 +430,7 @@ def diff(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What one stored plan changes of another: queries, trees, costs, and which stored partials stay valid."""
+    """Show the changes from one stored plan to another: queries, trees, costs, and which stored partials stay valid."""
     from spark_jobs.pipeline.planning.versions import diff_of_versions
 
     with telling_errors():
@@ -436,7 +442,7 @@ def diff(
 
 
 def show_version_diff(difference: VersionDiff) -> None:
-    """What a version of the plan changes of another."""
+    """Print the changes from one version of the plan to another."""
     old, new = difference.old, difference.new
     terminal.console.print(f"plan version {difference.old_version} -> {difference.new_version}", highlight=False)
     if old.cost_model != new.cost_model:
@@ -479,7 +485,9 @@ def what_if(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cost and trees if queries came or went or rates changed, beside the stored plan (or FILES'). Stores nothing."""
+    """Show cost and trees if queries came or went or rates changed, next to the stored plan (or FILES'). Stores
+    nothing.
+    """
     from spark_jobs.pipeline.planning.what_if import RateChange
 
     with telling_errors():
@@ -497,19 +505,19 @@ def what_if(
 
 
 def _what_if_json(answer: WhatIf, prices: Mapping[str, Predicted]) -> dict[str, Any]:
-    kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
-    return answer.diff.to_json() | kept | {"run_over_a_day": {name: one.to_json() for name, one in prices.items()}}
+    costs = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
+    return answer.diff.to_json() | costs | {"run_over_a_day": {name: price.to_json() for name, price in prices.items()}}
 
 
 def _show_prices_of_a_day(prices: Mapping[str, Predicted]) -> None:
-    for name, one in prices.items():
-        told = "" if one.is_measured else " (half to twice what is predicted: too few runs were measured here)"
-        spent = f"a run over a day, {name}: {one.least:.1f} to {one.most:.1f} CPU seconds{told}"
+    for name, price in prices.items():
+        caveat = "" if price.is_measured else " (half to twice what is predicted: too few runs were measured here)"
+        spent = f"a run over a day, {name}: {price.least:.1f} to {price.most:.1f} CPU seconds{caveat}"
         terminal.console.print(spent, highlight=False, soft_wrap=True)
 
 
 def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predicted]:
-    """What runs over a day are predicted to take by the plan as it is and as it would be, where that is known."""
+    """Predicted costs of runs over a day by the plan as it is and as it would be, if they are known."""
     from spark_jobs.pipeline.costs.fit import SHIPPED, Fit
     from spark_jobs.pipeline.costs.learned import Learned
     from spark_jobs.pipeline.costs.measurements import last_groups, machine
@@ -519,8 +527,8 @@ def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predict
     learned = Learned(Fit(SHIPPED), [], machine()) if opened is None else Learned.of(opened)
     groups = {} if opened is None else last_groups(opened)
     plans = {"now": answer.before, "then": answer.after}
-    found = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
-    return {name: price for name, price in found.items() if price is not None}
+    prices = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
+    return {name: price for name, price in prices.items() if price is not None}
 
 
 def _what_if(
@@ -546,12 +554,12 @@ def _what_if(
 
 
 def show_what_if(answer: WhatIf) -> None:
-    """What a plan costs now and would cost then, and what that changes."""
+    """Print the cost of a plan now and after the changes, and the changes."""
     unit = unit_text(answer.after.cost_model)
-    before, kept, after = float(answer.before.cost), float(answer.kept), float(answer.after.cost)
+    before, kept_cost, after = float(answer.before.cost), float(answer.kept), float(answer.after.cost)
     terminal.console.print("what if (nothing is stored)")
     terminal.console.print(f"  now                        {before:>12.6g} {unit}", highlight=False)
-    terminal.console.print(f"  then, trees as they are    {kept:>12.6g} {unit}", highlight=False)
+    terminal.console.print(f"  then, trees as they are    {kept_cost:>12.6g} {unit}", highlight=False)
     terminal.console.print(f"  then, planned again        {after:>12.6g} {unit}", highlight=False)
     show_diff(answer.diff, answer.after)
 
@@ -572,15 +580,15 @@ def _additional(
         inputs = load_inputs([], streams)
         diagnostics += inputs.diagnostics
         known = {stream.name: stream for stream in inputs.workload.streams} | known
-    found, wrong = load_workload(workload_files(files), known, owner=settings().owner)
+    workload, wrong = load_workload(workload_files(files), known, owner=settings().owner)
     diagnostics += wrong
     read = {stream.name for stream in base.workload.streams}
-    new = Workload(tuple(query for query in found.queries if query.stream not in read), found.streams)
-    given = {change.stream: change.number for change in changes if not change.is_factor and change.stream not in read}
-    rates, _, unreadable = rates_of(new, given)
+    new = Workload(tuple(query for query in workload.queries if query.stream not in read), workload.streams)
+    numbers = {change.stream: change.number for change in changes if not change.is_factor and change.stream not in read}
+    rates, _, unreadable = rates_of(new, numbers)
     diagnostics += unreadable
     print_diagnostics(diagnostics)
-    return found, rates, any(told.severity == "error" for told in diagnostics)
+    return workload, rates, any(diagnostic.severity == "error" for diagnostic in diagnostics)
 
 
 @app.command(epilog="Examples: heddle rollback 3 --warehouse var/warehouse --reason 'slower since 4'")
@@ -592,9 +600,10 @@ def rollback(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make an earlier plan the plan in force, queries and all, as a new version: runs that started keep theirs, stored
-    partial aggregates of its synopses are used again. Queries that are paused stay so; queries that came since are
-    removed, once somebody has agreed. The next refresh plans anew from the registered files."""
+    """Bring an earlier plan into force again, with its queries, as a new version. Running runs keep their plan, and
+    stored partial aggregates of its synopses are reused. Paused queries stay paused. Queries that came since are
+    removed, after you confirm it. The next refresh plans again from the registered files.
+    """
     from spark_jobs.pipeline.planning.versions import roll_back
 
     def confirm(removed: Sequence[str]) -> None:
@@ -610,7 +619,7 @@ def rollback(
 
 
 def show_rollback(result: Rollback) -> None:
-    """Which version comes into force again, and what that changes."""
+    """Print the version that comes into force again, and the changes."""
     stored = "" if result.dry_run else f", as {result.version}"
     terminal.console.print(f"plan version {result.newest} -> {result.to}{stored}", highlight=False)
     show_diff(result.change, result.plan)

@@ -1,7 +1,7 @@
-"""What a long command is doing, on standard error: its stages with counts and seconds, for people or for programs.
+"""Progress of a long command on standard error: its stages with counts and seconds, for people or for programs.
 
-A terminal shows the stage that goes on, and a line for each that has ended. Where standard error is no terminal nothing
-is told, unless ``heddle --progress json`` asks for a JSON object a line.
+A terminal shows the running stage, and a line for each that has ended. If standard error is no terminal, nothing is
+printed, unless ``heddle --progress json`` requests a JSON object a line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN = 0.1
 
 
 class Form(StrEnum):
-    """How progress is told."""
+    """Form of the progress output."""
 
     auto = "auto"
     json = "json"
@@ -39,7 +39,7 @@ _form = Form.auto
 
 
 def choose(form: Form) -> None:
-    """How this command is to tell its progress."""
+    """Choose the form of this command's progress output."""
     global _form
     _form = form
 
@@ -47,7 +47,7 @@ def choose(form: Form) -> None:
 class Stages:
     """The stages of one command. Calling it with a line begins a stage, and so ends the one before.
 
-    ``clock`` counts seconds; ``show`` is told the line of the stage that goes on.
+    ``clock`` counts seconds; ``show`` gets the line of the running stage.
     """
 
     def __init__(self, form: Form, show: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -63,11 +63,11 @@ class Stages:
         self._tell("begin")
 
     def of(self, number: int, total: int, what: str) -> None:
-        """What follows is about one of several things."""
+        """Prefix the following stages with the name of one of several things."""
         self.prefix = f"{what} ({number} of {total}): " if total > 1 else ""
 
     def count(self, done: int, total: int) -> None:
-        """How many tasks of the stage are done, of those that are known."""
+        """Report the number of done tasks of the stage, and the number of known tasks."""
         if self.line and (done, total) != self.counts:
             self.counts = done, total
             self._tell("progress")
@@ -88,9 +88,9 @@ class Stages:
     def _tell(self, event: str) -> None:
         seconds = self.clock() - self.begun
         if self.form is Form.json:
-            told: dict[str, Any] = {"stage": self.line, "event": event, "seconds": round(seconds, 3)}
-            told |= {"done": self.counts[0], "total": self.counts[1]} if self.counts[1] else {}
-            terminal.errors.file.write(json.dumps(told) + "\n")
+            record: dict[str, Any] = {"stage": self.line, "event": event, "seconds": round(seconds, 3)}
+            record |= {"done": self.counts[0], "total": self.counts[1]} if self.counts[1] else {}
+            terminal.errors.file.write(json.dumps(record) + "\n")
             terminal.errors.file.flush()
         elif self.form is Form.auto and terminal.errors.is_terminal:
             if event == "end" and seconds >= SHOWN:
@@ -103,20 +103,20 @@ class Stages:
 def stages(line: str) -> Iterator[Stages]:
     """The stages of what is done within, of which ``line`` is the first."""
     if _form is not Form.auto or not terminal.errors.is_terminal:
-        made = Stages(_form, lambda text: None)
-        made(line)
+        progress = Stages(_form, lambda text: None)
+        progress(line)
         try:
-            yield made
+            yield progress
         finally:
-            made.end()
+            progress.end()
         return
     with terminal.errors.status("") as status:
-        made = Stages(_form, lambda text: status.update(Text(printable(text))))
-        made(line)
+        progress = Stages(_form, lambda text: status.update(Text(printable(text))))
+        progress(line)
         try:
-            yield made
+            yield progress
         finally:
-            made.end()
+            progress.end()
 
 
 @contextmanager

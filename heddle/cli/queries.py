@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spark_jobs.streams.sources.ledger import Arrival
 
 STATES = ("running", "paused", "expired", "removed")
-"""Of queries, in the order in which they are counted."""
+"""States of queries, in the order in which they are counted."""
 
 
 @app.command(
@@ -49,9 +49,10 @@ def quarantine(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The files with events that are left out of what is published: those that came later than their stream's
-    allowed_lateness, which --release takes in (`heddle repair` then publishes what they change), and those without a
-    usable time. Needs no JVM."""
+    """List the files with events that are skipped in the published answers: those that came later than their stream's
+    allowed_lateness, which --release accepts (`heddle repair` then publishes the changes), and those without a
+    usable time. Needs no JVM.
+    """
     from spark_jobs.streams.sources.refusals import refusals, release
     from spark_jobs.streams.sources.untimed import standing_without_time, without_time_json
 
@@ -103,8 +104,9 @@ def pause(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_json
 
 @app.command(epilog="Example: heddle resume hourly_volume --warehouse var/warehouse")
 def resume(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Answer paused queries again, from the next run on, by a new plan version. What they missed meanwhile is told with
-    the `heddle backfill` that makes up for it. Needs no JVM."""
+    """Answer paused queries again, from the next run on, by a new plan version. The command prints the intervals that
+    they missed, with the `heddle backfill` that fills them. Needs no JVM.
+    """
     _pause_or_resume(names, warehouse, "resumed", reason, as_json)
 
 
@@ -114,29 +116,29 @@ def _pause_or_resume(
     from spark_jobs.pipeline.planning.changes import pause_or_resume
 
     with telling_errors():
-        found = pause_or_resume(existing_warehouse(warehouse), event, names, reason)
+        report = pause_or_resume(existing_warehouse(warehouse), event, names, reason)
     if as_json:
-        print_json(found)
+        print_json(report)
         return
-    for what, which in ((event, found["queries"]), (f"{event} already", found["already"])):
-        if which:
-            terminal.console.print(f"{what}: {', '.join(which)}", highlight=False, soft_wrap=True)
-    terminal.console.print(f"plan version {found['version']}{' (new)' if found['changed'] else ''}", highlight=False)
-    for line in found["diff"]:
+    for what, queries in ((event, report["queries"]), (f"{event} already", report["already"])):
+        if queries:
+            terminal.console.print(f"{what}: {', '.join(queries)}", highlight=False, soft_wrap=True)
+    terminal.console.print(f"plan version {report['version']}{' (new)' if report['changed'] else ''}", highlight=False)
+    for line in report["diff"]:
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
-    _show_unanswered(found["unanswered"], warehouse)
+    _show_unanswered(report["unanswered"], warehouse)
 
 
 def _show_unanswered(unanswered: Mapping[str, Sequence[tuple[str, str]]], warehouse: str) -> None:
-    """What resumed queries missed, and how to make up for it."""
+    """Print the intervals that resumed queries missed, and the commands that fill them."""
     missed: dict[tuple[str, str], list[str]] = {}
     for name, spans in unanswered.items():
         for span in spans:
             missed.setdefault(span, []).append(name)
     for (first, last), names in sorted(missed.items())[:LISTED]:
         fill = f"heddle backfill --warehouse {shlex.quote(warehouse)} --from {first} --to {last}"
-        told = f"published without {', '.join(names)}: {first} .. {last}; to make up for it: {fill}"
-        terminal.console.print(told, highlight=False, soft_wrap=True)
+        line = f"published without {', '.join(names)}: {first} .. {last}; to make up for it: {fill}"
+        terminal.console.print(line, highlight=False, soft_wrap=True)
     if len(missed) > LISTED:
         terminal.console.print(f"and {number_of(len(missed) - LISTED, 'more span')} (--json has all)", highlight=False)
 
@@ -182,7 +184,7 @@ def _have_agreed(answers: Sequence[Deleted], yes: bool, as_json: bool, dry_run: 
     if not answers or yes:
         return True
     if not as_json:
-        rows = [deleted_json(gone) | {"answers": f"{gone.answers:,}"} for gone in answers]
+        rows = [deleted_json(deleted) | {"answers": f"{deleted.answers:,}"} for deleted in answers]
         columns = ("query", "answers", "first", "last")
         print_rows("published answers that go", columns, [[row[name] for name in columns] for row in rows])
     if dry_run or not changes.is_at_terminal():
@@ -194,7 +196,7 @@ def _have_agreed(answers: Sequence[Deleted], yes: bool, as_json: bool, dry_run: 
 
 
 def show_removal(removal: Removal) -> None:
-    """What went of the plan and of the published answers, or would go."""
+    """Print what was, or would be, removed from the plan and from the published answers."""
     change = removal.to_json()
     for line in change["diff"]:
         terminal.console.print(line, highlight=False, soft_wrap=True)
@@ -205,10 +207,8 @@ def show_removal(removal: Removal) -> None:
         )
         names = ", ".join(change["queries"])
         terminal.console.print(f"{version}{would}removed: {names}", highlight=False, soft_wrap=True)
-    for gone in change["answers"]:
-        line = (
-            f"{gone['query']}: {gone['answers']:,} published answers {would}deleted, {gone['first']} .. {gone['last']}"
-        )
+    for row in change["answers"]:
+        line = f"{row['query']}: {row['answers']:,} published answers {would}deleted, {row['first']} .. {row['last']}"
         terminal.console.print(line, highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""``heddle sql`` and ``views``: every query as a relation of its own name."""
+"""``heddle sql`` and ``views``: every query as a relation with its name."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def sql(
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the published answers in SQL: every query is a table of its own name, all of one moment. It can read nothing
-    else, and write nothing. Needs no JVM."""
+    """Query the published answers in SQL: every query is a table with its name, all of one moment. The statement can
+    read nothing else, and write nothing. Needs no JVM.
+    """
     from spark_jobs.results.connect import ask
 
     format = chosen_format(format, output, as_json)
@@ -64,8 +65,9 @@ def views(
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The statements that make every query a view of its own name in another engine. Print them again after every new
-    plan version: a view knows the definitions that were planned when it was made. Needs no JVM."""
+    """Print the statements that make every query a view with its name in another engine. Print them again after every
+    new plan version: a view knows the definitions that were planned when it was made. Needs no JVM.
+    """
     with telling_errors():
         text = _written(existing_warehouse(warehouse), queries or None, dialect, place, source, dbt, as_json)
     if output is None:
@@ -85,7 +87,7 @@ def _written(
     dbt: bool,
     as_json: bool,
 ) -> str:
-    """The statements, or what dbt is told of the views."""
+    """The statements, or dbt's sources.yml of the views."""
     if dbt and as_json:
         raise typer.BadParameter("--dbt is YAML, not --json")
     from spark_jobs.results.dbt import sources
@@ -96,8 +98,8 @@ def _written(
     if dbt:
         return sources(known, dialect, schema, queries)
     table = table_named(source, dialect) if source else results_of(warehouse, dialect)
-    made = view_statements(known, table, dialect, schema, queries)
+    statements = view_statements(known, table, dialect, schema, queries)
     if as_json:
-        views = [{"query": query, "statement": statement} for query, statement in made]
+        views = [{"query": query, "statement": statement} for query, statement in statements]
         return json_text({"format_version": 1, "dialect": dialect, "views": views})
-    return "".join(f"{statement};\n\n" for _, statement in made)
+    return "".join(f"{statement};\n\n" for _, statement in statements)

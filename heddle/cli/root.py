@@ -26,9 +26,10 @@ from spark_jobs.engine.light_imports import arrow_alone, numba_alone, set_aside
 
 
 class _App(typer.Typer):
-    """Whatever crashes before a command has begun is told as :class:`_Commands` does.
+    """The application. It reports a crash before a command has begun as :class:`_Commands` does.
 
-    Commands are built when they are asked for: that, and to import the modules of all, takes longer than most of them.
+    Commands are built when they are requested: building all, and importing their modules, takes longer than most of
+    them.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -61,7 +62,7 @@ class _App(typer.Typer):
 
 
 class _Commands(TyperGroup):
-    """Nothing that a command raises reaches a terminal as it is: it is told in a line, with a code."""
+    """The group of commands. It reports every error of a command in one line with a code, never as a traceback."""
 
     @property
     def commands(self) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class _Commands(TyperGroup):
 
     @commands.setter
     def commands(self, built: Mapping[str, Any]) -> None:
-        """None is built in advance."""
+        """Ignore the commands: none is built in advance."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(MODULES)
@@ -115,7 +116,7 @@ def _built(name: str) -> Any:
 
 
 class _Command(TyperCommand):
-    """One command: it has libraries load little, and only once it is known what is asked of it."""
+    """A command. It lets libraries load little, and only once its arguments are known."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _Plain.take_over(self.get_params(ctx))
@@ -128,13 +129,13 @@ class _Command(TyperCommand):
 
 
 class _Plain:
-    """What Typer makes of texts, paths and defaults, without Pydantic, whose import takes as long as a command."""
+    """Typer's conversion of texts, paths and defaults, without Pydantic, whose import takes as long as a command."""
 
     def __init__(self, parameter: Any) -> None:
         self.made_by_typer = parameter.get_runtime_param
         annotation = parameter.type_descriptor.annotation
         if isinstance(annotation, UnionType):
-            annotation = next((one for one in get_args(annotation) if one is not NoneType), annotation)
+            annotation = next((kind for kind in get_args(annotation) if kind is not NoneType), annotation)
         self.is_list = get_origin(annotation) is list
         self.kind = get_args(annotation)[0] if self.is_list else annotation
 
@@ -150,16 +151,16 @@ class _Plain:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         values = value if self.is_list and isinstance(value, (list, tuple)) else [value]
-        if self.kind is str and all(type(one) is str for one in values):
-            made = list(values)
-        elif self.kind is Path and all(isinstance(one, (str, Path)) for one in values):
-            made = [Path(one) for one in values]
-        elif all(type(one) is self.kind for one in values):
-            made = list(values)
+        if self.kind is str and all(type(text) is str for text in values):
+            coerced = list(values)
+        elif self.kind is Path and all(isinstance(path, (str, Path)) for path in values):
+            coerced = [Path(path) for path in values]
+        elif all(type(argument) is self.kind for argument in values):
+            coerced = list(values)
         else:
             param._runtime_param = None
             return self.made_by_typer().coerce(value, param=param, ctx=ctx)
-        return made if self.is_list else made[0]
+        return coerced if self.is_list else coerced[0]
 
 
 def _show_version(is_requested: bool) -> None:
@@ -223,7 +224,7 @@ def options(
         ),
     ] = Form.auto,
 ) -> None:
-    """What is said before the command: it holds for all of them."""
+    """Options before the command: they hold for all commands."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
     choose(progress)

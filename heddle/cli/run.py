@@ -94,9 +94,10 @@ def run(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register the queries of FILES beside those that are registered, or in place of those of the same names; plan all,
-    compute, check and publish every window that ends after --from and not after --to. Running it again changes
-    nothing."""
+    """Register the queries of FILES in addition to the registered ones, or in place of those with the same names; plan
+    all, compute, check and publish every window that ends after --from and not after --to. Running it again changes
+    nothing.
+    """
     with telling_errors():
         first, last = requested_interval(context, files, streams, begin, end)
         request = planning_request(files, streams, rate, algorithm, cost_model)
@@ -160,7 +161,7 @@ def _stored_request(request: PlanningRequest, folder: str, yes: bool) -> _Stored
 
 
 def show_stored_request(stored: _StoredRequest) -> None:
-    """What a stored plan changes, its version, and how many trees it has."""
+    """Print the changes of a stored plan, its version, and its number of trees."""
     print_changes(stored.changes)
     trees = number_of(len(stored.plan.trees), "tree")
     state = " (new)" if stored.is_new else " still holds" if stored.holds else ""
@@ -168,7 +169,7 @@ def show_stored_request(stored: _StoredRequest) -> None:
 
 
 ATTEMPTS = 3
-"""How often a plan is made that others overtake, before that is told."""
+"""Number of times that a plan is made and others overtake it, before that is reported."""
 
 
 @app.command(
@@ -245,12 +246,12 @@ def _follow(
         opened = existing_warehouse(warehouse)
         stored_plan(warehouse)
         with live_session(opened, begin, until, checks, engine) as session:
-            for found in session.refreshes():
-                if isinstance(found, HeddleError):
+            for outcome in session.refreshes():
+                if isinstance(outcome, HeddleError):
                     failed = True
-                    print_diagnostics([found.diagnostic, *found.causes])
+                    print_diagnostics([outcome.diagnostic, *outcome.causes])
                     continue
-                record = found.to_json()
+                record = outcome.to_json()
                 if as_json:
                     # a line each, so that others can read along
                     print(json.dumps({"format_version": 1} | record), flush=True)
@@ -282,8 +283,9 @@ def backfill(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish history by the stored plan, in few large runs, oldest first; what is published already is left as it is,
-    so a backfill that was cut off goes on where it was. Live runs may go on beside it."""
+    """Publish history by the stored plan, in few large runs, oldest first. Published intervals stay as they are, so an
+    interrupted backfill continues where it stopped. Live runs may continue at the same time.
+    """
     with telling_errors():
         opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         estimates = _backfill_runs(opened, version, begin, end, every, checks)
@@ -327,9 +329,9 @@ def show_estimates(estimates: Sequence[RunEstimate]) -> None:
     print_rows("the runs of this backfill", ("interval", "published", "events to read", "CPU-s"), rows)
     missing = sum(not run.published for run in estimates)
     events = sum(run.events for run in estimates)
-    told = f"{number_of(missing, 'run')}, about {number_of(events, 'event')}; CPU seconds: {_price(estimates)}"
-    terminal.console.print(told, highlight=False)
-    if told.endswith(GUESSED):
+    summary = f"{number_of(missing, 'run')}, about {number_of(events, 'event')}; CPU seconds: {_price(estimates)}"
+    terminal.console.print(summary, highlight=False)
+    if summary.endswith(GUESSED):
         terminal.console.print(GUESSED_MEANS, highlight=False, soft_wrap=True)
 
 
@@ -342,22 +344,22 @@ def _price(estimates: Sequence[RunEstimate]) -> str:
     """Between how many CPU seconds some runs are going to take."""
     least, most = sum(run.least for run in estimates), sum(run.most for run in estimates)
     digits = 1 if most < 10 else 0
-    told = f"{least:.{digits}f} to {most:.{digits}f}" if most else "0"
-    return told if all(run.published or run.is_measured for run in estimates) else f"{told}{GUESSED}"
+    seconds = f"{least:.{digits}f} to {most:.{digits}f}" if most else "0"
+    return seconds if all(run.published or run.is_measured for run in estimates) else f"{seconds}{GUESSED}"
 
 
 def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:
-    """What a run is about to cost, for somebody who watches it."""
+    """Print the cost of a run before it starts, on a terminal."""
     if not terminal.errors.is_terminal:
         return
     from spark_jobs.pipeline.run.history import prices
 
     with stages("listing sources"):
-        found = prices(stored.warehouse, stored.version, first, last, time.time_ns() // 1000, abs(last), checks)
-    events = sum(run.events for run in found)
-    told = f"about {number_of(events, 'event')} to read; CPU seconds: {_price(found)}"
-    terminal.errors.print(told, highlight=False)
-    if told.endswith(GUESSED):
+        estimates = prices(stored.warehouse, stored.version, first, last, time.time_ns() // 1000, abs(last), checks)
+    events = sum(run.events for run in estimates)
+    summary = f"about {number_of(events, 'event')} to read; CPU seconds: {_price(estimates)}"
+    terminal.errors.print(summary, highlight=False)
+    if summary.endswith(GUESSED):
         terminal.errors.print(GUESSED_MEANS, highlight=False, soft_wrap=True)
 
 
@@ -401,7 +403,7 @@ def _repaired(
 
     if lost:
         print_diagnostics([lost_commits(lost).diagnostic])
-    intervals = sorted({(row.begin, row.end) for row in lost} | {(one.begin, one.end) for one in stale})
+    intervals = sorted({(row.begin, row.end) for row in lost} | {(interval.begin, interval.end) for interval in stale})
     if dry_run:
         return []
     if lost or not intervals:
@@ -428,8 +430,8 @@ def show_outdated(stale: Sequence[Outdated]) -> None:
         declared = [interval for interval in stale if interval.radius.declared]
         if declared:
             names = ", ".join(sorted({name for interval in declared for name in interval.radius.declared}))
-            told = f"{number_of(len(declared), 'interval')}: {names} declared otherwise since"
-            terminal.console.print(told, highlight=False)
+            message = f"{number_of(len(declared), 'interval')}: {names} declared otherwise since"
+            terminal.console.print(message, highlight=False)
     else:
         terminal.console.print("everything published is of its sources as they are", highlight=False)
 
@@ -448,27 +450,29 @@ def _finish(records: Sequence[dict[str, Any]], as_json: bool) -> int:
 
 
 def _has_failed(record: Mapping[str, Any]) -> bool:
-    """Whether something was not done that was asked of a run; it may have warnings."""
-    return any(found["severity"] == "error" for found in record["diagnostics"])
+    """Return whether a part of a run's work was not done; it may have warnings."""
+    return any(diagnostic["severity"] == "error" for diagnostic in record["diagnostics"])
 
 
 def _of_revision(record: Mapping[str, Any]) -> list[str]:
-    """What a revision changed for readers, which queries have no answers, and what else was rewritten, in lines."""
+    """Lines with the changes of a revision for readers, the queries without answers, and the other answers that were
+    rewritten.
+    """
     lines = []
-    if (found := record["readers"]) is not None:
+    if (readers := record["readers"]) is not None:
         kinds = (("gained", "have answers now"), ("lost", "have none any more"), ("changed", "have others"))
-        told = [
+        differences = [
             f"{windows:,} {'window' if windows == 1 else 'windows'} of {queries:,} "
             f"{'query' if queries == 1 else 'queries'} {what}"
             for kind, what in kinds
-            for queries, windows in [found[kind]]
+            for queries, windows in [readers[kind]]
             if windows
         ]
-        first = f"for readers: {found['before']:,} answers before, {found['after']:,} after"
-        same = "for readers: no answers, before and after" if not found["after"] else f"{first}, all as they were"
-        lines.append("; ".join([first, *told]) if told else same)
-        if found["fewer"]:
-            fewer = [f"{name} ({was:,} -> {now:,})" for name, (was, now) in found["fewer"].items()]
+        first = f"for readers: {readers['before']:,} answers before, {readers['after']:,} after"
+        same = "for readers: no answers, before and after" if not readers["after"] else f"{first}, all as they were"
+        lines.append("; ".join([first, *differences]) if differences else same)
+        if readers["fewer"]:
+            fewer = [f"{name} ({was:,} -> {now:,})" for name, (was, now) in readers["fewer"].items()]
             lines.append("fewer answers than before: " + _first(fewer))
     if record["empty"]:
         lines.append("no answer in this interval: " + _first(record["empty"]))
@@ -483,7 +487,9 @@ def _first(names: Sequence[str], most: int = 12) -> str:
 
 
 def show_run(record: dict[str, Any], as_json: bool, more: Mapping[str, Any] | None = None) -> bool:
-    """What a run did, and what went wrong; whether something did that was asked for. ``more``: of its JSON object."""
+    """Print the outcome of a run and its errors; return whether a part of its work was not done. ``more``: additional
+    keys of its JSON object.
+    """
     if as_json:
         print_json(record | dict(more or {}))
     else:
@@ -495,9 +501,9 @@ def show_run(record: dict[str, Any], as_json: bool, more: Mapping[str, Any] | No
 def _show_record(record: dict[str, Any]) -> None:
     from spark_jobs.engine.workers import Job
 
-    told = {"published": "published", "unchanged": "nothing changed since"}.get(record["status"], record["status"])
+    text = {"published": "published", "unchanged": "nothing changed since"}.get(record["status"], record["status"])
     terminal.console.print(
-        f"{told} revision {record['revision']} of {record['begin']} .. {record['end']}: "
+        f"{text} revision {record['revision']} of {record['begin']} .. {record['end']}: "
         f"{number_of(record['answers'], 'answer')} to {number_of(record['queries'], 'query')}",
         highlight=False,
     )
@@ -511,20 +517,20 @@ def _show_record(record: dict[str, Any]) -> None:
     for line in _of_revision(record):
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
     if record["refreshes"]:
-        first, *others = record["refreshes"]
-        told = f"  refreshes: {number_of(first['queries'], 'query')} at {first['at']}"
+        first, *refreshes = record["refreshes"]
+        text = f"  refreshes: {number_of(first['queries'], 'query')} at {first['at']}"
         terminal.console.print(
-            told + (f", and at {number_of(len(others), 'more instant')}" if others else ""), highlight=False
+            text + (f", and at {number_of(len(refreshes), 'more instant')}" if refreshes else ""), highlight=False
         )
     if record["late"]:
-        told = f"  this run came late: {number_of(len(record['lateness']), 'query')} beyond the bound"
-        terminal.console.print(told + "; it stands for all refreshes since the run before", highlight=False)
+        text = f"  this run came late: {number_of(len(record['lateness']), 'query')} beyond the bound"
+        terminal.console.print(text + "; it stands for all refreshes since the run before", highlight=False)
     if record["radius"] and (record["radius"]["files"] or record["radius"]["windows"]):
-        found = record["radius"]
-        counts = {"file": found["files"], "late event": found["rows"], "fragment": found["fragments"]}
-        counts |= {"query": len(found["queries"]), "window": found["windows"]}
-        told = ", ".join(number_of(number, noun) for noun, number in counts.items())
-        terminal.console.print(f"  of the sources changed since the revision before: {told}", highlight=False)
+        radius = record["radius"]
+        counts = {"file": radius["files"], "late event": radius["rows"], "fragment": radius["fragments"]}
+        counts |= {"query": len(radius["queries"]), "window": radius["windows"]}
+        text = ", ".join(number_of(number, noun) for noun, number in counts.items())
+        terminal.console.print(f"  of the sources changed since the revision before: {text}", highlight=False)
         if record["narrow"]:
             terminal.console.print(
                 "  only these windows were published again: the others keep their revision", highlight=False
@@ -534,8 +540,8 @@ def _show_record(record: dict[str, Any]) -> None:
             f"  {stream}: {number_of(events, 'event')} left out: they had come before", highlight=False
         )
     for stream, events in record["refused"].items():
-        told = f"{number_of(events, 'event')} left out, later than is allowed: `heddle quarantine`"
-        terminal.console.print(f"  {stream}: {told}", highlight=False)
+        text = f"{number_of(events, 'event')} left out, later than is allowed: `heddle quarantine`"
+        terminal.console.print(f"  {stream}: {text}", highlight=False)
     for stream, at in record["withheld"].items():
         terminal.console.print(f"  {stream}: windows that end after its watermark {at} come later", highlight=False)
 
@@ -554,19 +560,19 @@ def compare(
     sample: Annotated[int, typer.Option("--sample", min=1, help="How many queries to run unshared.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Run a sample of the queries unshared, one plain Spark job each, beside the cost of the shared run."""
+    """Run a sample of the queries unshared, one plain Spark job each, and compare with the cost of the shared run."""
     with telling_errors():
         comparison = _compared(warehouse, begin, end, sample)
-        found = _break_even(warehouse, comparison)
+        break_even = _break_even(warehouse, comparison)
     if as_json:
-        print_json(comparison.to_json() | {"break_even": found.to_json()})
+        print_json(comparison.to_json() | {"break_even": break_even.to_json()})
     else:
         show_comparison(comparison, f"{begin} .. {end}")
-        terminal.console.print(found.sentence(), highlight=False, soft_wrap=True)
+        terminal.console.print(break_even.sentence(), highlight=False, soft_wrap=True)
 
 
 def _break_even(warehouse: str, comparison: Comparison) -> BreakEven:
-    """From how many queries on sharing wins, by a comparison."""
+    """Number of queries from which on sharing wins, by a comparison."""
     from spark_jobs.pipeline.costs.learned import known_costs
     from spark_jobs.pipeline.run.break_even import of_comparison
 

@@ -94,14 +94,14 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def announcement(root: str, host: str, port: int, expose: bool) -> str:
-    """What is said of the server: where it is, and who can see it."""
+    """Message about the server: its address, and the users who can see it."""
     shown = f"[{host}]" if ":" in host else host
     who = "whoever reaches it" if expose else "every user of this machine"
     return f"http://{shown}:{port}/answers shows {root}. No authentication: {who} can read it. Ctrl-C stops it."
 
 
 def serve_until_stopped(app: FastAPI, place: socket.socket) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process gets a signal to stop."""
     import uvicorn
 
     from heddle.pages.connections import server_config

@@ -40,7 +40,7 @@ def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stage
 
 @contextmanager
 def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
-    """A session for one command, and what is told the stages of what goes on."""
+    """Yield a session for one command, and the receiver of its stages."""
     with engine_of_command(name, **options) as (engine, report):
         yield engine.session(), report
 
@@ -120,8 +120,10 @@ def publish_interval(
     engine: str | None = None,
     allow_empty: bool = True,
 ) -> dict[str, Any]:
-    """One interval in a session of its own; ``live_at``: the clock of a live run. Raises what
-    :func:`spark_jobs.pipeline.run.interval.run` raises."""
+    """Publish one interval in a separate session. ``live_at``: the clock of a live run.
+
+    Raises what :func:`spark_jobs.pipeline.run.interval.run` raises.
+    """
     from optimizer.workload.instants import format_instant
     from spark_jobs.pipeline.run.interval import run as run_interval
 

@@ -35,7 +35,7 @@ PATIENCE = 1.0
 
 @contextmanager
 def showing_progress() -> Iterator[Report]:
-    """What shows a line of what goes on, on a terminal, once it takes more than a second."""
+    """Yield a function that shows a line of progress on a terminal, once the work takes more than a second."""
     begin, status = time.monotonic(), terminal.errors.status("")
 
     def report(line: str) -> None:
@@ -98,13 +98,13 @@ def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate
     if len(data.candidates) > 1:
         for candidate in data.candidates:
             terminal.errors.print(f"  {candidate}", highlight=False, markup=False)
-        given = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
-        chosen = time_of(data, given)
+        column = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
+        chosen = time_of(data, column)
     return chosen, str(typer.prompt("Name of the stream", default=name, err=True))
 
 
 def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> None:
-    """What was seen and written, and what comes next."""
+    """Print the inspected data, the written files, and the next steps."""
     if as_json:
         streams = [proposal.inspection.to_json() | {"time": proposal.stream.time} for proposal in project.proposals]
         print_json({"streams": streams, "files": dict(project.files), "written": [str(path) for path in written]})
@@ -129,20 +129,21 @@ def streams(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What the data of the streams are: times, rate over time, columns with their values, and what is wrong. Columns
-    are described by the first rows of some files. Needs no JVM."""
+    """Describe the data of the streams: times, rate over time, columns with their values, and problems. Columns are
+    described by the first rows of some files. Needs no JVM.
+    """
     from spark_jobs.operations.stream_profiles import profiles
 
     with telling_errors(), showing_progress() as report:
         report("reading")
-        found, problems = profiles(streams, name)
+        stream_profiles, problems = profiles(streams, name)
     print_diagnostics(problems)
     if as_json:
-        print_json({"streams": [profile.to_json() for profile in found]})
+        print_json({"streams": [profile.to_json() for profile in stream_profiles]})
     else:
-        for profile in found:
+        for profile in stream_profiles:
             _show_profile(profile)
-    wrong = [*problems, *(problem for profile in found for problem in profile.diagnostics)]
+    wrong = [*problems, *(problem for profile in stream_profiles for problem in profile.diagnostics)]
     raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
 
 
@@ -218,7 +219,7 @@ def preview(
         span = None if last is None else parse_duration(last)
         shown, problems = previewed(inputs.workload, span, query or (), opened_warehouse(against), report)
     _show_previews(shown, problems, limit, as_json, against is not None)
-    raise typer.Exit(1 if inputs.errors or any(found.severity == "error" for found in problems) else 0)
+    raise typer.Exit(1 if inputs.errors or any(problem.severity == "error" for problem in problems) else 0)
 
 
 def _show_previews(
@@ -226,11 +227,11 @@ def _show_previews(
 ) -> None:
     print_diagnostics(problems)
     if as_json:
-        print_json({"queries": [_preview_json(found, limit, is_compared) for found in shown]})
+        print_json({"queries": [_preview_json(preview, limit, is_compared) for preview in shown]})
         return
-    for found in shown:
-        show_answers(found.answers, found.query.name, limit)
-        for line in _about(found, is_compared):
+    for preview in shown:
+        show_answers(preview.answers, preview.query.name, limit)
+        for line in _about(preview, is_compared):
             terminal.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -239,7 +240,7 @@ MISMATCHES_SHOWN = 5
 
 
 def _about(shown: Preview, is_compared: bool) -> list[str]:
-    """What there is to say of a preview below its answers."""
+    """Lines below the answers of a preview."""
     from optimizer.workload.instants import format_instant
 
     lines = []
@@ -252,8 +253,8 @@ def _about(shown: Preview, is_compared: bool) -> list[str]:
             "published: nothing, the warehouse has no such query" if shown.published is None else str(shown.published)
         )
     if shown.published is not None:
-        wrong = [found for found in shown.published.mismatches if found.kind == "differs"]
-        lines += [line for found in wrong[:MISMATCHES_SHOWN] for line in found.lines()]
+        wrong = [mismatch for mismatch in shown.published.mismatches if mismatch.kind == "differs"]
+        lines += [line for mismatch in wrong[:MISMATCHES_SHOWN] for line in mismatch.lines()]
     return lines
 
 
@@ -262,7 +263,7 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
 
     table = shown.answers.slice(0, limit) if limit else shown.answers
     rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
-    found = {
+    preview = {
         "name": shown.query.name,
         "answers": len(shown.answers),
         "incomplete": shown.incomplete,
@@ -271,8 +272,8 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
         "rows": rows,
     }
     if is_compared:
-        found["published"] = None if shown.published is None else shown.published.to_json()
-    return found
+        preview["published"] = None if shown.published is None else shown.published.to_json()
+    return preview
 
 
 # --------------------------------------------------------------------------------------------- tests

@@ -47,7 +47,7 @@ def tables(
 
 
 def _done(warehouse: str, rebuild: str | None, drop: str | None, yes: bool) -> tuple[list[TableListing], bool]:
-    """The tables after what was asked for, and whether some could not be brought up to date."""
+    """Do the requested change; return the tables after it, and whether some could not be brought up to date."""
     from spark_jobs.results import table_upkeep
     from spark_jobs.results.tables import follow
 
@@ -66,7 +66,7 @@ def _done(warehouse: str, rebuild: str | None, drop: str | None, yes: bool) -> t
 
 
 def follow_tables(warehouse: Warehouse) -> None:
-    """Make up for what the tables of queries lack, where no run does; what is wrong with them is told."""
+    """Bring the tables of queries up to date if no run does; print their problems."""
     from spark_jobs.results.tables import follow
 
     print_diagnostics(follow(warehouse))

@@ -1,4 +1,4 @@
-"""Two consoles that print texts as they are: what is asked for, and what is told beside it."""
+"""Two consoles that print texts as they are: one for output, one for messages."""
 
 from __future__ import annotations
 

@@ -68,11 +68,11 @@ def maintain(
 
 
 def show_erasure(done: Maintained, dry_run: bool) -> None:
-    """What held rows that are gone from their source, and what still does, until when."""
+    """Print what contained rows that were deleted from their source, and what still does, until when."""
     would = "would be " if dry_run else ""
-    gone = f"{done.rows_of_changed_sources:,} partial rows of changed sources {would}dropped"
+    dropped = f"{done.rows_of_changed_sources:,} partial rows of changed sources {would}dropped"
     texts = number_of(done.texts_erased, "text or page").replace("text or pages", "texts or pages")
-    terminal.console.print(f"{gone}; {texts} with values {would}erased", highlight=False)
+    terminal.console.print(f"{dropped}; {texts} with values {would}erased", highlight=False)
     rows = []
     for holder in done.holders:
         shown = holder.to_json()
@@ -81,7 +81,7 @@ def show_erasure(done: Maintained, dry_run: bool) -> None:
 
 
 def show_maintenance(done: Maintained, dry_run: bool) -> None:
-    """What maintenance did, or would do, for people."""
+    """Print what maintenance did, or would do, for people."""
     would = "would be " if dry_run else ""
     for line in done.damaged:
         lost = f"damaged: {line}; the partial aggregates of its day {would}dropped, and computed again when needed"
@@ -139,9 +139,9 @@ def show_status(state: WarehouseStatus) -> None:
     from spark_jobs.streams.sources.untimed import warnings
 
     # what runs said of events without a time may have been corrected since
-    said = [Diagnostic(**stored) for row in state.runs for stored in row.record.diagnostics]
+    logged = [Diagnostic(**stored) for row in state.runs for stored in row.record.diagnostics]
     current = [*warnings(state.without_time), *dict.fromkeys(state.warnings)]
-    print_diagnostics([*current, *(one for one in said if one.code != WITHOUT_TIME and one not in current)])
+    print_diagnostics([*current, *(issue for issue in logged if issue.code != WITHOUT_TIME and issue not in current)])
 
 
 _RUN_COLUMNS = (
@@ -178,7 +178,7 @@ def _runs_table(runs: Sequence[LogRow]) -> Table:
 
 
 def checks_text(record: RunRecord) -> str:
-    """How many checks of a run passed, and whether all were made."""
+    """Number of a run's checks that passed, and whether all were made."""
     passed = f"{sum(check['success'] for check in record.checks)}/{len(record.checks)}"
     return {"none": "none", "sample": f"{passed} sample"}.get(record.checked, passed)
 

@@ -1,1 +1,1 @@
-"""One machine: PostgreSQL, Airflow and the demo."""
+"""Servers on one machine: PostgreSQL, Airflow and the demo."""

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
-"""Answers that a busy Airflow 3.3 gives to requests that succeed a moment later (asset events of a run that
-is still queued: 500; backfill creation beside other writers: 503)."""
+"""Statuses that a busy Airflow 3.3 returns for requests that succeed a moment later (asset events of a run that is
+still queued: 500; backfill creation while others write: 503).
+"""
 
 
 class AirflowApiError(Exception):

@@ -1,9 +1,9 @@
 """``make demo``: a year of real flights through Airflow and Spark, and a summary of what came out.
 
-Loads the 336,776 flights of 2013, starts the embedded Airflow, has the DAG ``refresh_sharing_plan`` make the
-plan, runs consecutive daily intervals of ``aggregate_windows`` by Airflow's own backfill, prints what
-``heddle`` says of plan, runs and answers, and stops Airflow again (``--keep`` leaves it running). With ``--s3`` the
-flights and the warehouse are in the embedded S3 server instead of folders.
+Loads the 336,776 flights of 2013, starts the embedded Airflow, has the DAG ``refresh_sharing_plan`` make the plan,
+runs consecutive daily intervals of ``aggregate_windows`` by Airflow's own backfill, prints what ``heddle`` reports
+about plan, runs and answers, and stops Airflow again (``--keep`` leaves it running). With ``--s3`` the flights and
+the warehouse are in the embedded S3 server instead of folders.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ENDED = frozenset({"success", "failed"})
 
 
 class DemoError(Exception):
-    """A step of the demo did not end well; the message says where to look."""
+    """Error of a step of the demo; the message names the place to look."""
 
 
 def heading(text: str) -> None:
@@ -78,7 +78,7 @@ def wait_for_dags(api: AirflowApi, names: Sequence[str]) -> None:
         errors = api.get("/api/v2/importErrors")["import_errors"]
         if errors:
             raise DemoError("\n".join(error["stack_trace"] for error in errors))
-        known = {found["dag_id"] for found in api.get("/api/v2/dags?limit=100")["dags"]}
+        known = {dag["dag_id"] for dag in api.get("/api/v2/dags?limit=100")["dags"]}
         return len(known & set(names)), len(names), ""
 
     wait_for("DAGs read", poll, 120)
@@ -86,8 +86,8 @@ def wait_for_dags(api: AirflowApi, names: Sequence[str]) -> None:
 
 def runs(api: AirflowApi, dag: str, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The runs of a DAG; with ``ids`` only those."""
-    found: list[dict[str, Any]] = api.get(f"/api/v2/dags/{dag}/dagRuns?limit=100")["dag_runs"]
-    return [run for run in found if ids is None or run["dag_run_id"] in ids]
+    dag_runs: list[dict[str, Any]] = api.get(f"/api/v2/dags/{dag}/dagRuns?limit=100")["dag_runs"]
+    return [run for run in dag_runs if ids is None or run["dag_run_id"] in ids]
 
 
 def follow(api: AirflowApi, dag: str, choose: Callable[[], list[dict[str, Any]]], total: int, what: str) -> None:
@@ -114,13 +114,13 @@ def refresh_plan(api: AirflowApi) -> None:
 def backfill_days(api: AirflowApi, first: date, days: int) -> None:
     """Run ``days`` consecutive daily intervals by Airflow's own backfill and wait for them."""
     dag, last = "aggregate_windows", first + timedelta(days=days - 1)
-    wanted = {(first + timedelta(days=number)).isoformat() for number in range(days)}
+    dates = {(first + timedelta(days=number)).isoformat() for number in range(days)}
 
     def chosen() -> list[dict[str, Any]]:
         return [
             run
             for run in runs(api, dag)
-            if run["run_type"] == "backfill" and str(run["data_interval_start"])[:10] in wanted
+            if run["run_type"] == "backfill" and str(run["data_interval_start"])[:10] in dates
         ]
 
     # An earlier backfill is marked as finished only some 15-30 s after its last run; until then: 409.
@@ -146,7 +146,7 @@ def backfill_days(api: AirflowApi, first: date, days: int) -> None:
 
 
 def show_applications(warehouse: str) -> None:
-    """What Spark did for each interval, as the records of the runs have it."""
+    """Print Spark's work for each interval, from the records of the runs."""
     from spark_jobs.store.warehouse import publish_log
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -178,7 +178,7 @@ def consume(place: Place, environment: dict[str, str], warehouse: str) -> None:
 
 
 def delta_settings(session: dict[str, str]) -> dict[str, str]:
-    """What any Spark needs to read Delta, of the settings of a session of ours."""
+    """The settings of one of our sessions that any Spark needs to read Delta."""
     names = ("spark.jars", "spark.driver.extraClassPath", "spark.sql.extensions", "spark.sql.catalog.spark_catalog")
     return {name: session[name] for name in (*names, "spark.sql.session.timeZone") if name in session}
 
@@ -268,15 +268,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=4, help="daily intervals to run (default 4)")
     parser.add_argument("--keep", action="store_true", help="leave Airflow running")
     parser.add_argument("--s3", action="store_true", help="flights and warehouse in an embedded S3 server")
-    given = parser.parse_args(arguments)
-    if not 1 <= given.days <= 100:
+    options = parser.parse_args(arguments)
+    if not 1 <= options.days <= 100:
         parser.error("--days: 1 to 100")
-    if given.s3 and given.keep:
+    if options.s3 and options.keep:
         parser.error("--keep does not go with --s3: the server ends with the demo")
     place = Place.of_environment()
     try:
-        with on_a_store(place) if given.s3 else nullcontext(str(place.var / "data" / "flights")) as data:
-            demo(place, given.days, given.keep, data)
+        with on_a_store(place) if options.s3 else nullcontext(str(place.var / "data" / "flights")) as data:
+            demo(place, options.days, options.keep, data)
     except (HeddleError, AirflowApiError, DemoError) as error:
         print(f"\ndemo: {error}\nlogs: {place.var / 'log'} and {place.airflow_home / 'logs'}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """An S3 server on loopback (s3proxy), for the demo and the tests: a folder of this machine behind Amazon's protocol.
 
-``make setup`` fetches it once; it is a process of its own, keeps its objects over restarts, and holds what commits rely
-on: a conditional PUT lets one writer alone make an object.
+``make setup`` fetches it once. It is a separate process, keeps its objects over restarts, and guarantees what
+commits rely on: with a conditional PUT only one writer creates an object.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOGGING = """<configuration><appender name="out" class="ch.qos.logback.core.Con
 
 
 def jars_folder() -> Path:
-    """Where its jars are: apart from Delta's, of which Spark loads all."""
+    """Folder of its jars: apart from Delta's, of which Spark loads all."""
     return settings().jars.parent.parent / "s3proxy" / "jars"
 
 
@@ -50,7 +50,7 @@ def fetch() -> Path:
 
 @dataclass
 class ObjectStore:
-    """A server over a folder. ``folder``: its objects, a folder a bucket; beside it lie its settings and its log."""
+    """A server over a folder. ``folder``: its objects, a folder a bucket. Its settings and its log lie next to it."""
 
     folder: Path
     port: int
@@ -60,17 +60,17 @@ class ObjectStore:
 
     @classmethod
     def over(cls, folder: Path, port: int = 0) -> ObjectStore:
-        """A server that is not started yet; with a port and credentials of its own."""
+        """A server that is not started yet, with its port and new credentials."""
         return cls(folder, free_port(port), f"K{secrets.token_hex(8)}", secrets.token_urlsafe(24))
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Address at which it listens."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to reach it."""
+        """Environment that a process needs to reach it."""
         return {
             "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
@@ -127,7 +127,7 @@ class ObjectStore:
 
 
 def _properties(store: ObjectStore) -> str:
-    told: Mapping[str, object] = {
+    properties: Mapping[str, object] = {
         "s3proxy.endpoint": store.url,
         "s3proxy.authorization": "aws-v2-or-v4",
         "s3proxy.identity": store.key,
@@ -135,7 +135,7 @@ def _properties(store: ObjectStore) -> str:
         "jclouds.provider": "filesystem-nio2",
         "jclouds.filesystem.basedir": store.folder,
     }
-    return "".join(f"{name}={value}\n" for name, value in told.items())
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 """The embedded default: one PostgreSQL and one ``airflow standalone``, on loopback, in the project folder.
 
-``python -m heddle.local.servers up|down|status``. Airflow 3.3 refuses concurrent backfills on SQLite and can die
-of them, hence a PostgreSQL server; the wheel ``pgserver`` carries its binaries, so nothing has to be
-installed on the machine.
+``python -m heddle.local.servers up|down|status``. Airflow 3.3 refuses concurrent backfills on SQLite and can die of
+them, hence a PostgreSQL server; the wheel ``pgserver`` carries its binaries, so nothing has to be installed on the
+machine.
 
-Each server runs in a session of its own (``setsid``), because ``airflow standalone`` orphans its children
-when it is stopped alone. What was started is written down in ``var/run/<name>.json`` (pid, start time,
-ports); ``down`` signals the sessions recorded there and nothing else: a process whose start time does not
-match the record only inherited the number.
+Each server runs in a separate session (``setsid``), because ``airflow standalone`` orphans its children when only
+it is stopped. ``var/run/<name>.json`` records each started server (pid, start time, ports). ``down`` signals the
+sessions recorded there and nothing else: a process whose start time does not match the record only inherited the
+number.
 
-PostgreSQL refuses to run as root. As root, a user namespace that maps root to uid 1000 keeps its files in
-the project; where namespaces are forbidden (many containers), a copy of the binaries and the data live in
-a temporary folder and belong to ``nobody``.
+PostgreSQL refuses to run as root. As root, a user namespace that maps root to uid 1000 keeps its files in the
+project. If namespaces are forbidden (many containers), a copy of the binaries and the data live in a temporary
+folder and belong to ``nobody``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _print(line: str) -> None:
 # ------------------------------------------------------------------------------------------- settings
 @dataclass(frozen=True)
 class Place:
-    """Where one checkout keeps what its servers write. ``root`` is the project folder."""
+    """Folders of one checkout for its servers' files. ``root`` is the project folder."""
 
     root: Path
 
@@ -87,11 +87,11 @@ class Place:
         return self.var / "log" / f"{name}.log"
 
     def record(self, name: str) -> Path:
-        """The file that says which process a server is."""
+        """The file that identifies the process of a server."""
         return self.var / "run" / f"{name}.json"
 
     def secret(self, name: str, make: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
-        """A generated secret, kept in ``var/secrets`` (mode 0600) so that restarts find it again."""
+        """A generated secret, stored in ``var/secrets`` (mode 0600) so that restarts use it again."""
         folder = self.var / "secrets"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = folder / name
@@ -103,7 +103,7 @@ class Place:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One ``up`` or ``down`` at a time in one checkout; the lock dies with its process."""
+        """Lock for one ``up`` or ``down`` at a time in one checkout; it dies with its process."""
         (self.var / "run").mkdir(parents=True, exist_ok=True)
         with (self.var / "run" / "lock").open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Server:
-    """The record of one started server: leader of its own session, and the ports it was given."""
+    """The record of one started server: leader of its session, and its ports."""
 
     name: str
     pid: int
@@ -136,7 +136,7 @@ class Server:
             return None
 
     def is_alive(self) -> bool:
-        """Whether the leader lives: the number alone proves nothing, it may have been given out again."""
+        """Return whether the leader lives. The process number does not prove it, because it may have been reused."""
         try:
             process = psutil.Process(self.pid)
             return (
@@ -149,8 +149,8 @@ class Server:
     def members(self) -> list[psutil.Process]:
         """Living processes of this server's session, its leader included.
 
-        A session's number is not given out again while a member lives, so members are ours if the
-        leader is ours, or is gone and nobody else leads a session of that number.
+        A session's number is not reused while a member lives. So members are ours if the leader is ours, or has
+        ended and nobody else leads a session of that number.
         """
         try:
             leader: psutil.Process | None = psutil.Process(self.pid)
@@ -158,7 +158,7 @@ class Server:
             leader = None
         if leader is not None and abs(leader.create_time() - self.started) >= SAME_START_SECONDS:
             return []
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
                 if (
@@ -166,11 +166,11 @@ class Server:
                     and process.create_time() >= self.started - SAME_START_SECONDS
                     and process.status() != psutil.STATUS_ZOMBIE
                 ):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def stop(self, first: signal.Signals, patience: float) -> bool:
-        """Signal the session with ``first``, SIGKILL after ``patience`` seconds; False if gone."""
+        """Signal the session with ``first``, SIGKILL after ``patience`` seconds; False if it has ended already."""
         members = self.members()
         if not members:
             return False
@@ -240,10 +240,10 @@ def _tail(file: Path) -> str:
 # ----------------------------------------------------------------------------------------- PostgreSQL
 @dataclass(frozen=True)
 class Account:
-    """How PostgreSQL's programs are run: never as root.
+    """Account that runs PostgreSQL's programs: never root.
 
-    ``prefix`` goes before each command, ``identity`` to :class:`subprocess.Popen`; ``programs`` is the
-    folder of the binaries and ``data`` the cluster.
+    ``prefix`` goes before each command, ``identity`` to :class:`subprocess.Popen`; ``programs`` is the folder of
+    the binaries and ``data`` the cluster.
     """
 
     programs: Path
@@ -264,11 +264,11 @@ class Account:
 
 
 def _binaries() -> Path:
-    """The installed PostgreSQL of the ``pgserver`` wheel, found without importing it."""
-    found = importlib.util.find_spec("pgserver")
-    if found is None or not found.submodule_search_locations:
+    """The installed PostgreSQL of the ``pgserver`` wheel, located without importing it."""
+    spec = importlib.util.find_spec("pgserver")
+    if spec is None or not spec.submodule_search_locations:
         raise HeddleError("HDL-592", "PostgreSQL (pgserver) is not installed", "run: make setup")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 def namespace_prefix() -> tuple[str, ...] | None:
@@ -312,13 +312,13 @@ def account_for(place: Place, as_root: bool, prefix: tuple[str, ...] | None) -> 
 
 
 def _outside_folder(place: Place) -> Path:
-    """A folder of root's that ``nobody`` may enter, remembered in ``var``; made anew when gone."""
+    """A folder of root's that ``nobody`` may enter, remembered in ``var``; recreated if it is missing."""
     note = place.postgres / "outside"
     if note.exists():
         folder = Path(note.read_text().strip())
         with contextlib.suppress(FileNotFoundError):
-            found = folder.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            status = folder.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
                 return folder
     folder = Path(tempfile.mkdtemp(prefix="heddle-postgres-"))
     folder.chmod(0o711)
@@ -327,10 +327,10 @@ def _outside_folder(place: Place) -> Path:
 
 
 def start_postgres(place: Place, account: Account, say: Say = _print) -> Server:
-    """The running PostgreSQL of this checkout: started, or found running. Creates its cluster once.
+    """The running PostgreSQL of this checkout: started, or already running. Creates its cluster once.
 
-    Listens on 127.0.0.1 only and asks everybody for the generated password (SCRAM), other users of this
-    machine included. Raises :class:`HeddleError` (HDL-594) with the end of its log.
+    Listens on 127.0.0.1 only and requires the generated password from everybody (SCRAM), including other users of
+    this machine. Raises :class:`HeddleError` (HDL-594) with the end of its log.
     """
     known = Server.load(place, "postgres")
     if known is not None and known.is_alive() and _accepts(place, known.ports["sql"]):
@@ -436,9 +436,9 @@ def _create_database(place: Place, port: int) -> None:
 
 # -------------------------------------------------------------------------------------------- Airflow
 def airflow_environment(place: Place, sql_port: int, ports: Mapping[str, int]) -> dict[str, str]:
-    """The environment of every Airflow process: its settings, and where Heddle keeps its things.
+    """The environment of every Airflow process: its settings, and the places of Heddle's files.
 
-    ``ports``: ``api``, ``worker_logs``, ``trigger_logs``. What the user sets of ``HEDDLE_*`` is kept.
+    ``ports``: ``api``, ``worker_logs``, ``trigger_logs``. The user's ``HEDDLE_*`` variables stay.
     """
     scripts = Path(sys.executable).parent
     password = place.secret("postgres")
@@ -510,9 +510,9 @@ def start_airflow(place: Place, sql_port: int) -> Server:
         known.stop(signal.SIGTERM, 45)
         before = known.ports
     configured = settings().airflow_port
-    wanted = before.get("api", 8080) if configured is None else configured
+    api_port = before.get("api", 8080) if configured is None else configured
     ports = {
-        "api": free_port(wanted),
+        "api": free_port(api_port),
         "worker_logs": free_port(before.get("worker_logs", 0)),
         "trigger_logs": free_port(before.get("trigger_logs", 0)),
     }
@@ -607,16 +607,16 @@ def _stop_all(place: Place, say: Say) -> None:
 
 
 def server_status(place: Place) -> dict[str, object]:
-    """What runs, as data: for each server whether it lives and its ports, and Airflow's health."""
-    found: dict[str, object] = {}
+    """State of the servers, as data: for each server whether it lives and its ports, and Airflow's health."""
+    status: dict[str, object] = {}
     for name in ("postgres", "airflow"):
         server = Server.load(place, name)
         alive = server is not None and server.is_alive()
-        found[name] = {"running": alive, "ports": server.ports if alive and server is not None else {}}
+        status[name] = {"running": alive, "ports": server.ports if alive and server is not None else {}}
         if name == "airflow" and alive and server is not None:
             url = f"http://{LOOPBACK}:{server.ports['api']}"
-            found["page"], found["health"] = url, AirflowApi(url).health()
-    return found
+            status["page"], status["health"] = url, AirflowApi(url).health()
+    return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,7 +30,7 @@ class Spark:
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """A query of the list; texts, "" where nothing is to be said."""
+    """A query of the list as texts; "" if there is none."""
 
     name: str
     owner: str
@@ -72,17 +72,17 @@ def page(listing: Listing) -> str:
 
 
 def answers_page(listing: Listing) -> AnswersPage:
-    """What the list of answers shows, put into words."""
-    here = listing.choice.page
+    """Content of the list of answers, as texts."""
+    page = listing.choice.page
     first, last = listing.days
     about = f"newest answers of {first}{f' and {last}' if last != first else ''} (UTC days)" if first else ""
     return AnswersPage(
         listing=listing,
         tiles=_tiles(listing),
         rows=[_row(query) for query in listing.queries],
-        before=_address(listing.choice, here - 1) if here > 1 else "",
-        after=_address(listing.choice, here + 1) if here < listing.pages else "",
-        place=f"{count(listing.total, 'query')}, page {here} of {listing.pages}",
+        before=_address(listing.choice, page - 1) if page > 1 else "",
+        after=_address(listing.choice, page + 1) if page < listing.pages else "",
+        place=f"{count(listing.total, 'query')}, page {page} of {listing.pages}",
         about=about,
     )
 

@@ -1,7 +1,7 @@
 """The app of the pages: the same routes in Airflow (``plugins/sharing_plan_page.py``) and in ``heddle serve``.
 
-It reads and never writes. Who may see a page is said by whoever builds the app; what refreshes the plan is added by
-whoever can. Nothing heavy is imported before the first request: Airflow imports this wherever it loads plugins.
+It reads and never writes. The builder of the app decides who may see a page, and adds the routes that refresh the
+plan if it can. Nothing heavy is imported before the first request: Airflow imports this wherever it loads plugins.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ MOST_RUN = 600
 
 @dataclass(frozen=True)
 class Access:
-    """What requests have to satisfy, as FastAPI's dependencies: to see the plan and its history, and to see what runs
-    did and answered. Empty: whoever reaches the server."""
+    """Conditions of requests, as FastAPI's dependencies: to see the plan and its history, and to see runs and answers.
+    Empty: everybody who reaches the server.
+    """
 
     plan: Sequence[Any] = ()
     runs: Sequence[Any] = ()
@@ -46,8 +47,8 @@ def build_app(
 ) -> FastAPI:
     """The app of a warehouse's pages.
 
-    ``warehouse``: its folder, asked for by each request; ``may``: who may see them, None: everybody; ``refresh``: adds
-    the routes that refresh the plan, None: a page that says who does.
+    ``warehouse``: returns its folder, called by each request; ``may``: who may see them, None: everybody;
+    ``refresh``: adds the routes that refresh the plan, None: a page that explains how it is refreshed.
     """
     app, access = FastAPI(title="Heddle"), may or Access()
     # No interactive documentation: those routes would not ask for a user.
@@ -79,14 +80,14 @@ class CodedRoute(APIRoute):
                 return await answer(request)
             except Exception as error:
                 # the class itself would have to be imported wherever plugins are
-                found = getattr(error, "diagnostic", None)
-                if found is None:
+                diagnostic = getattr(error, "diagnostic", None)
+                if diagnostic is None:
                     raise
                 from heddle.pages import refresh
                 from optimizer.errors.codes import http_status
 
                 is_form = request.url.path.rpartition("/")[2] in ("refresh", "apply")
-                return html(refresh.refused(found, is_form), http_status(found.code))
+                return html(refresh.refused(diagnostic, is_form), http_status(diagnostic.code))
 
         return handle
 
@@ -110,7 +111,7 @@ def _add_plan(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) ->
 
 
 def _add_answers(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:
-    """What readers look at."""
+    """Add the pages of answers."""
 
     @app.get("/answers", dependencies=may)
     def answers(q: str = "", owner: str = "", state: str = "", page: str = "1") -> HTMLResponse:
@@ -130,7 +131,7 @@ def _add_answers(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any])
 
 
 def _add_runs(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:
-    """What runs did."""
+    """Add the pages about runs."""
 
     @app.get("/operations", dependencies=may)
     def operations(look: str | None = None) -> HTMLResponse:
@@ -179,7 +180,7 @@ def _add_runs(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) ->
 
 
 def _add_no_refresh(app: FastAPI) -> None:
-    """A page that says how the plan is refreshed where this server cannot."""
+    """Add a page that explains how the plan is refreshed if this server cannot."""
 
     @app.get("/refresh")
     def refresh() -> HTMLResponse:
@@ -196,7 +197,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _version(text: str | None) -> int | None:
-    """The version that is asked for; None if none is. Raises HTTPException (404) for what can be none."""
+    """The requested version; None if there is none. Raises HTTPException (404) for a text that is no version."""
     number = _number(text)
     if text is not None and number is None:
         raise HTTPException(404, "there is no such plan version")

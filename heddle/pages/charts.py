@@ -1,4 +1,4 @@
-"""Where the columns of a chart are drawn: SVG coordinates."""
+"""SVG coordinates of the columns of a chart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from heddle.pages.formats import count, figure
 
 WIDTH, HEIGHT, LEFT = 1040, 96, 64
-"""Of the picture, of its columns, and of what stands to the left of them, in units of the SVG."""
+"""Width of the picture, height of its columns, and width of the space to the left of them, in units of the SVG."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: what it is, in words; (kind, value)s stacked from below; a mark at a value above them, or None."""
+    """One column: its title in words; (kind, value)s stacked from below; a mark at a value above them, or None."""
 
     title: str
     parts: Sequence[tuple[str, float]]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 STOPPING = 3
-"""Seconds that requests have to end once the server is told to stop."""
+"""Seconds that requests have to end once the server gets a signal to stop."""
 
 PIECE = 4096
 """Bytes that are parsed at once. h11 checks the size of headers only while they are incomplete."""
@@ -29,20 +29,20 @@ PIECE = 4096
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What one client, and all together, may take of the server.
+    """Limits of the server for one client, and for all together.
 
     Parameters
     ----------
     header_bytes
         Bytes of a request's first line and headers; a longer request is answered with 400.
     request_seconds
-        How long a client has to send a request, from its connection or the request's first byte on.
+        Time for a client to send a request, from its connection or the request's first byte on.
     stalled_seconds
-        How long a client may read nothing of an answer that waits for it.
+        Time for which a client may read nothing of an answer that waits for it.
     idle_seconds
-        How long a connection is kept between two requests.
+        Time for which a connection stays open between two requests.
     connections
-        Connections up to which requests are answered. With more they get 503; twice as many are closed at once.
+        Connections up to which requests are answered. With more they get 503; twice that number are closed at once.
     """
 
     header_bytes: int = 16 << 10
@@ -53,7 +53,7 @@ class ConnectionLimits:
 
 
 def server_config(app: FastAPI, limits: ConnectionLimits | None = None) -> Config:
-    """How uvicorn serves an app within limits."""
+    """Uvicorn's configuration that serves an app within limits."""
     chosen = ConnectionLimits() if limits is None else limits
     return Config(
         app,
@@ -104,7 +104,7 @@ class GuardedConnection(H11Protocol):
         self._answer.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Stop all deadlines of the connection."""
         self._request.stop()
         self._answer.stop()
         super().connection_lost(exc)
@@ -133,7 +133,7 @@ class _Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop, seconds: float, act: Callable[[], object]) -> None:
-        """Do something in so many seconds; what was started before stays."""
+        """Call ``act`` in ``seconds`` seconds, unless the deadline was started before."""
         if self._timer is None:
             self._timer = loop.call_later(seconds, act)
 

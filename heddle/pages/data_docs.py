@@ -1,4 +1,4 @@
-"""Data Docs: what Great Expectations expected of a run's answers, and what it found, on a page of ours."""
+"""Data Docs: Great Expectations' expectations of a run's answers, and the outcome, on one of our pages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TABLE_LEVEL = "Table-Level Expectations"
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation in Great Expectations' words, and what was observed.
+    """One expectation in Great Expectations' words, and the observed value.
 
-    ``unexpected``: how many values were not as expected, in words; ``examples``: such values, and how often each was
-    met; ``raised``: why it could not be checked.
+    ``unexpected``: the number of unexpected values, in words; ``examples``: such values with their numbers;
+    ``raised``: the reason why it could not be checked.
     """
 
     is_met: bool
@@ -43,8 +43,9 @@ class Validation:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The page of a kept result (:func:`spark_jobs.audit.checks.data_docs.document`). If it cannot be shown, the page
-    says so."""
+    """The page of a stored result (:func:`spark_jobs.audit.checks.data_docs.document`). If it cannot be shown, the
+    page gives the reason.
+    """
     facts = document.get("facts")
     problem, validation = document.get("problem"), None
     if problem is None:
@@ -99,7 +100,7 @@ def _expectation(checked: Mapping[str, Any]) -> Expectation:
 
 
 def _words(rendered: Mapping[str, Any], name: str) -> str:
-    """What Great Expectations calls something: a text of its own whose parameters are values."""
+    """Great Expectations' text for something: a template whose parameters are values."""
     for part in rendered.get("rendered_content") or ():
         if part["name"] == name and "template" in part["value"]:
             values = {key: str(parameter["value"]) for key, parameter in part["value"].get("params", {}).items()}
@@ -108,6 +109,6 @@ def _words(rendered: Mapping[str, Any], name: str) -> str:
 
 
 def _raised(info: Mapping[str, Any]) -> str:
-    """Why an expectation could not be checked: either of the whole expectation, or one reason a metric."""
+    """Reason why an expectation could not be checked: either one for the complete expectation, or one a metric."""
     each = [info] if "raised_exception" in info else list(info.values())
     return redacted("; ".join(str(reason["exception_message"]) for reason in each if reason["raised_exception"]))

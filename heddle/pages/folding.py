@@ -1,4 +1,4 @@
-"""Long tables and lists: what is shown at once, what is folded, and how much is left out."""
+"""Long tables and lists: the part that is shown at once, the part that is folded, and the number of omitted rows."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def fold(items: Sequence[Item], first: int, total: int, noun: str) -> Fold[Item]
 
 def fold_lines(lines: Sequence[str]) -> Fold[str]:
     """The lines of a difference between plans (:meth:`optimizer.plan.diff.PlanDiff.lines`), long ones folded."""
-    rest = lines[LINES_SHOWN : LINES_SHOWN + LINES_FOLDED]
-    if not rest:
+    folded = lines[LINES_SHOWN : LINES_SHOWN + LINES_FOLDED]
+    if not folded:
         return Fold(lines)
-    beyond = len(lines) - LINES_SHOWN - len(rest)
+    beyond = len(lines) - LINES_SHOWN - len(folded)
     left_out = f"Left out: {count(beyond, 'line')}." if beyond else ""
-    return Fold(lines[:LINES_SHOWN], rest, count(len(lines) - LINES_SHOWN, "more line"), left_out)
+    return Fold(lines[:LINES_SHOWN], folded, count(len(lines) - LINES_SHOWN, "more line"), left_out)

@@ -77,7 +77,7 @@ class Saved:
 
 
 def saved(before: Fraction | float, after: Fraction | float) -> Saved:
-    """What is saved of the cost ``before`` by one of ``after``."""
+    """Saving of the cost ``after`` compared with ``before``."""
     return Saved(_saved_percent(before, after), "good" if after <= before else "bad")
 
 
@@ -102,13 +102,13 @@ def duration(microseconds: int) -> str:
     """A span of time, exact up to a million years: ``1 h 30 min``."""
     if microseconds > MILLION_YEARS:
         return f"10^{math.floor(math.log10(microseconds) - math.log10(MILLION_YEARS) + 6)} years"
-    parts, rest = [], microseconds
+    parts, remainder = [], microseconds
     for name, size in (("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SECOND)):
-        times, rest = divmod(rest, size)
+        times, remainder = divmod(remainder, size)
         if times:
             parts.append(f"{times} {name}")
-    if rest or not parts:
-        parts.append(f"{rest / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
+    if remainder or not parts:
+        parts.append(f"{remainder / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
     return " ".join(parts)
 
 
@@ -120,7 +120,7 @@ def length(units: int, per: tuple[str, ...] | None) -> str:
 
 
 def window_text(window: Window) -> tuple[str, str]:
-    """How long the windows are, and how often there is one: ``1 h``, ``every 5 min``."""
+    """Length of the windows, and the period between two: ``1 h``, ``every 5 min``."""
     if (words := irregular_words(window)) is not None:
         return words[0], f"every {words[1]}"
     period = f"every {'at most ' if window.at_most else ''}{length(window.period, window.per)}"

@@ -1,4 +1,4 @@
-"""How the plans of a warehouse followed one another, and what each changed."""
+"""History of a warehouse's plans, with the changes of each."""
 
 from __future__ import annotations
 

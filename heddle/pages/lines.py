@@ -1,7 +1,7 @@
-"""Where the lines of a time series are drawn: SVG coordinates and paths.
+"""SVG coordinates and paths of the lines of a time series.
 
-Of more samples than a chart has room for, each column of pixels keeps its first, last, lowest and highest (M4), so the
-drawing is the same to the eye. A line is broken where samples are missing.
+If there are more samples than a chart has room for, each column of pixels keeps its first, last, lowest and highest
+(M4), so the drawing looks the same. A line is broken where samples are missing.
 
 References
 ----------
@@ -20,7 +20,9 @@ from heddle.pages.formats import figure, instant
 from spark_jobs.operations.series import Line, Sample
 
 WIDTH, HEIGHT, LEFT, TOP, BELOW = 1040, 220, 64, 8, 22
-"""Of the picture, of it above its axis, what stands left of the lines, above and below them; units of the SVG."""
+"""Width of the picture, its height above the axis, and the space left of the lines, above and below them; units of the
+SVG.
+"""
 
 COLUMNS = 120
 """Columns of pixels that samples are put into."""
@@ -39,7 +41,9 @@ SPARK_WIDTH, SPARK_HEIGHT = 160, 32
 
 @dataclass(frozen=True)
 class Point:
-    """What is pointed at: a place and what it says. ``kind``: ``dot``, or ``revised`` for a later revision."""
+    """A point that can be pointed at: its place and its text. ``kind``: ``dot``, or ``revised`` for a later
+    revision.
+    """
 
     x: str
     y: str
@@ -68,7 +72,7 @@ class Label:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Some lines over time. ``title``: what is charted, for those who do not see it."""
+    """Lines over time. ``title``: the charted quantity, for people who do not see the chart."""
 
     title: str
     lines: Sequence[DrawnLine]
@@ -97,9 +101,9 @@ def line_chart(name: str, lines: Sequence[Line], unit: str = "") -> LineChart | 
 
     drawn = []
     for number, line in enumerate(lines):
-        kept = thinned(line.samples, begin, end)
+        shown = thinned(line.samples, begin, end)
         breaks = _missing(line.samples) if line.breaks is None else line.breaks
-        parts = _unbroken(kept, breaks)
+        parts = _unbroken(shown, breaks)
         path = "".join(
             ("M" if place == 0 else "L") + f"{x(sample.instant):.1f} {y(sample.value):.1f}"
             for part in parts
@@ -107,7 +111,7 @@ def line_chart(name: str, lines: Sequence[Line], unit: str = "") -> LineChart | 
         )
         points = [
             Point(f"{x(sample.instant):.1f}", f"{y(sample.value):.1f}", *_said(sample, line.label, unit))
-            for sample in kept
+            for sample in shown
         ]
         drawn.append(DrawnLine(f"line{number % COLOURS}", line.label, path, points))
     values = [Label(f"{y(step):.1f}", figure(step)) for step in steps]
@@ -137,18 +141,18 @@ def sparkline(samples: Sequence[Sample], breaks: Sequence[int] = ()) -> str:
 
 
 def thinned(samples: Sequence[Sample], begin: int, end: int) -> Sequence[Sample]:
-    """Of samples by instant in [begin, end] those that are seen, and all of a later revision."""
+    """Visible samples of those by instant in [begin, end], and all of a later revision."""
     if len(samples) <= 2 * COLUMNS:
         return samples
 
     def column(sample: Sample) -> int:
         return (sample.instant - begin) * COLUMNS // (end - begin + 1)
 
-    kept: set[Sample] = {sample for sample in samples if sample.revision > 1}
+    seen: set[Sample] = {sample for sample in samples if sample.revision > 1}
     for _, some in groupby(samples, column):
         own = list(some)
-        kept |= {own[0], own[-1], min(own, key=_value), max(own, key=_value)}
-    return sorted(kept)
+        seen |= {own[0], own[-1], min(own, key=_value), max(own, key=_value)}
+    return sorted(seen)
 
 
 def _value(sample: Sample) -> float:
@@ -175,7 +179,7 @@ def _unbroken(kept: Sequence[Sample], breaks: Sequence[int]) -> list[list[Sample
 
 
 def _said(sample: Sample, label: str, unit: str) -> tuple[str, str]:
-    """The kind of a point, and what it says."""
+    """Kind and text of a point."""
     of = f"{label}, " if label else ""
     text = f"{of}{instant(sample.instant)}: {figure(sample.value)}{f' {unit}' if unit else ''}"
     if sample.revision > 1:
@@ -205,5 +209,5 @@ def _instants(begin: int, end: int) -> list[tuple[int, str]]:
     sizes += [minute * 1440 * size for size in (30, 60, 90, 180, 365, 1825, 18250)]
     step = next((size for size in sizes if (end - begin) / size <= TICKS), sizes[-1])
     first = -(-begin // step) * step
-    found = [(at, instant(at)) for at in range(first, end + 1, step)][: TICKS + 1]
-    return found or [(begin, instant(begin))]
+    instants = [(at, instant(at)) for at in range(first, end + 1, step)][: TICKS + 1]
+    return instants or [(begin, instant(begin))]

@@ -1,4 +1,4 @@
-"""A sharing plan as a Mermaid flowchart: plain text with labels of its own kind, so it needs no template."""
+"""A sharing plan as a Mermaid flowchart: plain text whose labels have Mermaid's syntax, so it needs no template."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The operating view: what runs did, what is late, wrong, changed or saved.
+"""The operating view: what runs did, and what is late, wrong, changed or saved.
 
-Its values are read from the warehouse by :mod:`spark_jobs.operations.read`. The page is for somebody who is woken by
-it: what is wrong stands first, with its code and what to do, everything else below.
+Its values are read from the warehouse by :mod:`spark_jobs.operations.read`. The page is for somebody whom an alert
+wakes: problems come first, with their code and remedy, everything else below.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Problem:
 
 
 def problems(view: Operations) -> list[Problem]:
-    """What is wrong now, the worst first; nothing if all is well."""
+    """Present problems, the worst first; empty if all is well."""
     wrong: list[Problem] = []
     different = [sample for sample in view.sampled if sample.names]
     if different:
@@ -96,7 +96,7 @@ def problems(view: Operations) -> list[Problem]:
 
 
 def _problem_of(run: Run, view: Operations) -> Problem | None:
-    """What is wrong with the newest run of an interval."""
+    """Problem with the newest run of an interval."""
     when = interval(run.begin, run.end)
     if run.status == "failed":
         codes = run.problems[:3] or (Diagnostic("", "the run failed"),)
@@ -134,7 +134,7 @@ OVERDUE = timedelta(minutes=15)
 """A run without an end that is younger may well be running..."""
 
 OVERDUE_TIMES = 3
-"""...and so may one that is not so many times as old as the longest run shown."""
+"""...and so may one that is younger than this number of times the longest run shown."""
 
 
 def _is_overdue(run: Run, view: Operations) -> bool:
@@ -143,7 +143,7 @@ def _is_overdue(run: Run, view: Operations) -> bool:
 
 
 def _latest(runs: Sequence[Run]) -> list[Run]:
-    """Of each interval its newest run, newest first."""
+    """The newest run of each interval, newest first."""
     known: dict[tuple[int, int], Run] = {}
     for run in sorted(runs, key=lambda run: run.at, reverse=True):
         known.setdefault((run.begin, run.end), run)
@@ -165,7 +165,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Day:
-    """What the runs of one day recomputed unshared."""
+    """Unshared recomputations in the runs of one day."""
 
     day: str
     runs: int
@@ -215,7 +215,7 @@ class Consistency:
 
 @dataclass(frozen=True)
 class Savings:
-    """What was saved for owners over the ``runs`` shown, in CPU seconds."""
+    """Savings of owners over the ``runs`` shown, in CPU seconds."""
 
     table: Table[SavingRow]
     runs: int
@@ -251,7 +251,7 @@ def page(view: Operations) -> str:
 
 
 def operations_page(view: Operations) -> OperationsPage:
-    """What the operating view shows, counted and put into words."""
+    """Content of the operating view, counted and put into words."""
     return OperationsPage(
         view=view,
         problems=problems(view),
@@ -358,7 +358,7 @@ def _checked_runs(runs: Sequence[Run]) -> Table[Run]:
 
 
 def _differences(sampled: Sequence[Sampled]) -> tuple[int, int]:
-    """How many queries were recomputed, and how many of them differed."""
+    """Numbers of recomputed queries and of those that differed."""
     return sum(sample.queries for sample in sampled), sum(len(sample.names) for sample in sampled)
 
 
@@ -434,7 +434,7 @@ def _savings(view: Operations) -> Savings | None:
 
 
 def _saved(part: float, unshared: float) -> str:
-    """How much less ``part`` is, in whole percents: these are estimates."""
+    """Saving of ``part`` compared with ``unshared``, rounded to percents: these are estimates."""
     if not unshared:
         return "0 %"
     percent = (1 - part / unshared) * 100
@@ -444,7 +444,7 @@ def _saved(part: float, unshared: float) -> str:
 
 # -------------------------------------------------------------------------------------- blast radius
 def radius(change: Radius) -> str:
-    """What one publication changed, as a page."""
+    """Page with the changes of one publication."""
     rows = sorted(change.queries, key=lambda row: (-row.changed - row.new - row.gone, row.query))
     columns = [("query", 55), ("changed", 15), ("new", 15), ("gone", 15)]
     queries: Table[Touched] = Table("log", columns, fold(rows, ROWS_SHOWN, len(rows), "query"))

@@ -22,18 +22,18 @@ QUERIES_DRAWN = 30
 """Queries of a plan up to which each is drawn by itself."""
 
 WIDTH, COST, SLOT = 1040, 240, 19
-"""Of the picture; what the plan's cost is high; the height that a label needs: units of the SVG."""
+"""Width of the picture; height of the plan's cost; height that a label needs: units of the SVG."""
 
 COLUMNS = (150, 470, 800)
-"""Where streams, trees and queries stand: the left edge of their bars."""
+"""Left edges of the bars of streams, trees and queries."""
 
 BAR, GAP = 12, 4
-"""How wide a bar is, and how far it is from the next."""
+"""Width of a bar, and its distance to the next."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A bar with its label; ``address``: where it leads ("": nowhere); ``title``: what it says when pointed at."""
+    """A bar with its label; ``address``: the target of its link ("": none); ``title``: its text when pointed at."""
 
     kind: str
     x: str
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Ribbon:
-    """What leads from one bar to another: a curve as wide as its cost."""
+    """Connection of one bar to another: a curve as wide as its cost."""
 
     path: str
     width: str
@@ -88,7 +88,7 @@ def picture(
         return None
     drawn = dearest(plan, TREES_DRAWN)
     own = {tree.id for tree, _ in drawn}
-    left = [priced for priced in zip(plan.trees, plan.tree_costs, strict=True) if priced[0].id not in own]
+    undrawn = [priced for priced in zip(plan.trees, plan.tree_costs, strict=True) if priced[0].id not in own]
     accounts: dict[str, list[Account]] = defaultdict(list)
     for account in books:
         accounts[account.tree].append(account)
@@ -103,10 +103,10 @@ def picture(
             trees.append(_Part(tree.id, unit.text(cost), address, cost, len(streams)))
             queries += _queries(accounts[tree.id], len(trees) - 1, trees[-1], by_query, unit, links)
             total += cost
-        if others := [priced for priced in left if priced[0].stream == stream]:
-            cost = sum((cost for _, cost in others), Fraction(0))
-            trees.append(_Part(count(len(others), "more tree"), unit.text(cost), "", cost, len(streams)))
-            size = sum(len(tree.queries) for tree, _ in others)
+        if more_trees := [priced for priced in undrawn if priced[0].stream == stream]:
+            cost = sum((cost for _, cost in more_trees), Fraction(0))
+            trees.append(_Part(count(len(more_trees), "more tree"), unit.text(cost), "", cost, len(streams)))
+            size = sum(len(tree.queries) for tree, _ in more_trees)
             queries.append(_Part(count(size, "query"), "", "", cost, len(trees) - 1))
             total += cost
         streams.append(_Part(stream, unit.text(total), "", total))
@@ -180,13 +180,13 @@ def _ribbons(
     middles: Sequence[Sequence[float]],
     column: int,
 ) -> list[Ribbon]:
-    """What feeds each part of a column, below one another at the bar that it comes from."""
+    """Ribbons that feed the parts of a column, below one another at the bar that they come from."""
     begin, end = COLUMNS[column - 1] + BAR, COLUMNS[column]
     used = [middle - size / 2 for middle, size in zip(middles[column - 1], before, strict=True)]
     fed = [0.0] * len(before)
     for part, size in zip(parts, sizes, strict=True):
         fed[part.source] += size
-    found = []
+    ribbons = []
     for part, size, middle in zip(parts, sizes, middles[column], strict=True):
         # smallest bars are drawn larger than they are: together they may not leave the bar that feeds them
         width = size * min(1.0, before[part.source] / fed[part.source])
@@ -194,5 +194,5 @@ def _ribbons(
         used[part.source] += width
         half = (begin + end) / 2
         path = f"M{begin} {start:.1f}C{half:.0f} {start:.1f} {half:.0f} {middle:.1f} {end} {middle:.1f}"
-        found.append(Ribbon(path, f"{max(width, 0.5):.1f}"))
-    return found
+        ribbons.append(Ribbon(path, f"{max(width, 0.5):.1f}"))
+    return ribbons

@@ -1,6 +1,6 @@
 """A sharing plan for people: one self-contained HTML page.
 
-It is bounded: a plan of thousands of queries gives the dearest trees and says how many are left out.
+It is bounded: a plan of thousands of queries shows the dearest trees and the number of the others.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class OwnerRow:
 
 @dataclass(frozen=True)
 class RhythmRow:
-    """How often a query with a refresh bound is answered, as texts."""
+    """Refresh times of a query with a refresh bound, as texts."""
 
     query: str
     bound: str
@@ -164,12 +164,12 @@ def page(plan: SharingPlan, facts: Mapping[str, str] | None = None, in_menu: boo
 
 
 def no_plan() -> str:
-    """The page that stands where no plan is stored yet."""
+    """The page if no plan is stored yet."""
     return render("no_plan.html.j2")
 
 
 def plan_page(plan: SharingPlan, facts: Mapping[str, str], chosen: str = "", links: bool = False) -> PlanPage:
-    """What the page of a plan shows, counted and put into words."""
+    """Content of a plan's page, counted and put into words."""
     unit = CostUnit.of(plan)
     books = accounts(plan)
     shown = _shown(plan, chosen)
@@ -245,16 +245,16 @@ def _owners(plan: SharingPlan, books: Sequence[Account], unit: CostUnit) -> Tabl
     ranked = sorted(by_owner.items(), key=lambda item: (-sum(account.here for account in item[1]), item[0]))
     rows = []
     for name, own in ranked[: OWNERS_SHOWN + OWNERS_FOLDED]:
-        alone, here = sum((a.alone for a in own), Fraction(0)), sum((a.here for a in own), Fraction(0))
-        part = f"{float(here / plan.cost):.0%}" if plan.cost else "0%"
-        width = bar_width(float(here), float(plan.cost))
-        rows.append(OwnerRow(name, len(own), unit.text(alone), unit.text(here), part, width, saved(alone, here)))
+        alone, shared = sum((a.alone for a in own), Fraction(0)), sum((a.here for a in own), Fraction(0))
+        part = f"{float(shared / plan.cost):.0%}" if plan.cost else "0%"
+        width = bar_width(float(shared), float(plan.cost))
+        rows.append(OwnerRow(name, len(own), unit.text(alone), unit.text(shared), part, width, saved(alone, shared)))
     columns = [("owner", 24), ("queries", 12), ("each alone", 17), ("here", 14), ("of the plan", 20), ("saved", 13)]
     return Table("owners", columns, fold(rows, OWNERS_SHOWN, len(ranked), "owner"))
 
 
 def _refreshes(plan: SharingPlan) -> Table[RhythmRow] | None:
-    """When queries with a refresh bound are answered; None without any."""
+    """Refreshes of queries with a refresh bound; None without any."""
     every = [rhythm for schedule in plan.schedules for rhythm in rhythms(schedule)]
     if not every:
         return None
@@ -280,7 +280,7 @@ def _shown(plan: SharingPlan, chosen: str) -> list[Priced]:
 def _tree_bars(
     plan: SharingPlan, books: Sequence[Account], shown: Sequence[Priced], unit: CostUnit
 ) -> tuple[str, list[TreeBar]]:
-    """What the bars are, in words, and those of the trees shown, the dearest first."""
+    """Description of the bars, and the bars of the trees shown, the dearest first."""
     alone = {tree.id: Fraction(0) for tree in plan.trees}
     for account in books:
         alone[account.tree] += account.alone

@@ -1,4 +1,4 @@
-"""One query: its answers over time, its text, what it shares and costs, its runs, and how to read it elsewhere.
+"""One query: its answers over time, its text, its sharing and cost, its runs, and ways to read it elsewhere.
 
 The values are read by :func:`spark_jobs.operations.answers.read_query`.
 """
@@ -32,7 +32,7 @@ class Snippet:
 
 @dataclass(frozen=True)
 class CostText:
-    """What the query costs, in sentences; ``compared``: what was measured unshared, "" if nothing was."""
+    """Cost of the query, in sentences; ``compared``: the cost measured unshared, "" if there is none."""
 
     share: str
     measured: str
@@ -66,7 +66,7 @@ def page(view: QueryView) -> str:
 
 
 def query_page(view: QueryView) -> QueryPage:
-    """What the page of a query shows, put into words."""
+    """Content of a query's page, as texts."""
     span = view.span
     drawn = [(lines.output, line_chart(lines.output, lines.lines)) for lines in view.outputs]
     return QueryPage(
@@ -140,7 +140,7 @@ def _group(view: QueryView, group: Group) -> Link:
 
 
 def _shown(view: QueryView) -> str:
-    """What the charts are of, in words."""
+    """Description of the answers in the charts."""
     span = view.span
     when = f"instants in ({instant(span.begin)}, {instant(span.end)}]" if span.begin and span.end else "all instants"
     if (span.begin is None) != (span.end is None):
@@ -202,7 +202,7 @@ def _spent(spent: float) -> str:
 
 # ------------------------------------------------------------------------------------------ snippets
 def snippets(view: QueryView) -> list[Snippet]:
-    """What reads the query's answers elsewhere; names and folders are quoted as each language has it."""
+    """Code that reads the query's answers elsewhere; names and folders are quoted in the syntax of each language."""
     name, warehouse = view.query.name, view.warehouse
     statement = f'SELECT * FROM "{name.replace(chr(34), 2 * chr(34))}" ORDER BY window_end DESC LIMIT 20'
     shell, shell_name, shell_statement = (
@@ -221,5 +221,5 @@ def snippets(view: QueryView) -> list[Snippet]:
 
 
 def spark_name(query: str) -> str:
-    """What a query's view is called in Spark, unless another query's name differs in dots and dashes alone."""
+    """Name of a query's view in Spark, unless another query's name differs only in dots and dashes."""
     return re.sub("[.-]", "_", query)

@@ -1,7 +1,7 @@
-"""The manual refresh: what to ask for, what a dry run found, and who refreshed the plan when.
+"""The manual refresh: its form, the outcome of a dry run, and past refreshes with their users and times.
 
-A refresh is a run of the DAG ``refresh_sharing_plan``: Airflow runs it, logs who asked, and keeps the outcome, so a dry
-run may be looked at and applied by somebody else, and later.
+A refresh is a run of the DAG ``refresh_sharing_plan``. Airflow runs it, logs its user, and stores the outcome. So
+somebody else may look at a dry run and apply it, also later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optimizer.search.cost import COST_MODELS
 from optimizer.search.search import ALGORITHMS
 
 AGAIN = 3
-"""Seconds after which the page of a refresh that is not done asks again."""
+"""Seconds after which the page of an unfinished refresh reloads."""
 
 SHOWN = 10
 """Refreshes before the fold."""
@@ -28,10 +28,10 @@ SHOWN = 10
 PROBLEMS_SHOWN = 5
 
 TOO_MANY = "HDL-526"
-"""What says that too many queries would be removed."""
+"""Code of the error that too many queries would be removed."""
 
 FIRST = {"algorithm": "best", "cost_model": "paper", "tolerance": "0.05", "rates": "", "reason": ""}
-"""What the form asks for at first, as the DAG does."""
+"""Initial values of the form, the same as the DAG's."""
 
 
 ALLOW = "allow_removals"
@@ -75,7 +75,7 @@ def refused(problem: Diagnostic, is_form: bool = True) -> str:
 
 
 def read_only() -> str:
-    """The page that stands in place of the form where nothing can be refreshed."""
+    """The page that replaces the form if this server cannot refresh."""
     return render("read_only.html.j2", title="Refresh", facts=())
 
 
@@ -106,7 +106,7 @@ def form(
 # ------------------------------------------------------------------------------------------- outcome
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a refresh, or can: a CSS class, a title, and a line below it ("": none)."""
+    """Outcome of a refresh, or its next step: a CSS class, a title, and a line below it ("": none)."""
 
     kind: str
     title: str
@@ -115,7 +115,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """What a refresh that succeeded found: costs, problems (the worst first), the difference, and how many trees."""
+    """Outcome of a successful refresh: costs, problems (the worst first), the difference, and the number of trees."""
 
     tiles: Sequence[Tile]
     problems: Sequence[Diagnostic]
@@ -152,7 +152,7 @@ def outcome(refresh: Refresh, in_force: int, wrong: Diagnostic | None = None) ->
 
 
 def _facts(refresh: Refresh) -> dict[str, str]:
-    """What was asked for, by whom and when."""
+    """Request of a refresh: its parameters, user and time."""
     conf = {name: refresh.conf[name] for name in FIRST if refresh.conf.get(name) not in (None, "", {})}
     return {
         "run": refresh.run_id,

@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def visible(value: object) -> str:
-    """What a template may print of a value: no character that hides, or turns the direction of, its neighbours.
+    """Text that a template may print of a value: no character that hides, or turns the direction of, its neighbours.
 
     Markup that a macro made keeps its line ends, nothing else: filters such as ``replace`` make markup of users' text.
     """

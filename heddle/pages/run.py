@@ -1,6 +1,6 @@
-"""One run: what it computed on, and what Spark did for it.
+"""One run: its engine, and Spark's work for it.
 
-What Spark wrote in its event log has tasks and why they failed; where there is none, the run's own record has its jobs.
+Spark's event log has tasks and the reasons of their failures. If there is none, the run's record has its jobs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StageRow:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why attempts of tasks, a job or an executor failed: where, and how often."""
+    """Reason why attempts of tasks, a job or an executor failed, with the place and the number of times."""
 
     where: str
     reason: str
@@ -87,13 +87,13 @@ def page(seen: SeenRun) -> str:
 
 
 def run_page(seen: SeenRun) -> RunPage:
-    """What the page of a run shows, counted and put into words."""
+    """Content of a run's page, counted and put into words."""
     record, application = seen.row.record, seen.application
     jobs = application.of_group(seen.row.run_id) if application is not None else []
     recorded = [Job(**job) for job in record.jobs]
     has_ended = application.ended if application is not None else seen.is_over
     stages = [StageRow(job.id, stage) for job in jobs for _, stage in sorted(job.stages.items())]
-    others = [group for group in application.groups if group != seen.row.run_id] if application is not None else []
+    groups = [group for group in application.groups if group != seen.row.run_id] if application is not None else []
     columns = [
         *(("job", 5), ("what", 33), ("status", 9), ("begun (UTC)", 15), ("wall s", 7), ("tasks", 7), ("failed", 7)),
         *(("task s", 8), ("Python CPU-s", 9)),
@@ -111,8 +111,8 @@ def run_page(seen: SeenRun) -> RunPage:
         jobs=Table("log jobs", columns, fold(rows, ROWS_SHOWN, len(rows), "job")),
         stages=_stages(stages),
         failures=_failures(jobs, application),
-        others=others[:GROUPS_SHOWN],
-        of=len(others),
+        others=groups[:GROUPS_SHOWN],
+        of=len(groups),
     )
 
 
@@ -160,8 +160,8 @@ def _tiles(jobs: Sequence[SeenJob], recorded: Sequence[Job], application: SeenAp
     if application is not None and jobs:
         lost = len(application.lost)
         note = f"{count(application.executors, 'executor')}{f', {lost} lost' if lost else ''}"
-        taken = sum(job.run_seconds for job in jobs)
-        tiles.insert(2, Tile("executor seconds", seconds(taken), note, "ill" if lost else ""))
+        task_seconds = sum(job.run_seconds for job in jobs)
+        tiles.insert(2, Tile("executor seconds", seconds(task_seconds), note, "ill" if lost else ""))
     return tiles
 
 

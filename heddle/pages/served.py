@@ -32,7 +32,9 @@ def answers_html(root: str, choice: Choice) -> str:
 
 
 def query_html(root: str, name: str, span: Span, group: str) -> str:
-    """One query over time. Raises HDL-502 without a warehouse, HDL-521 for a query that was never registered."""
+    """Page of one query over time. Raises HDL-502 without a warehouse, HDL-521 for a query that was never
+    registered.
+    """
     return query.page(read_query(Warehouse.open(root, create=False), name, span, group))
 
 
@@ -50,8 +52,8 @@ def plan_html(root: str, version: int | None, tree: str = "") -> str | None:
 
 
 def _facts(row: PlannedQuery) -> dict[str, str]:
-    made = f"{moment(row.created_at):%Y-%m-%d %H:%M} UTC"
-    return {"version": str(row.plan_version), "made": made, "by": row.created_by, "because": row.reason}
+    created = f"{moment(row.created_at):%Y-%m-%d %H:%M} UTC"
+    return {"version": str(row.plan_version), "made": created, "by": row.created_by, "because": row.reason}
 
 
 def operations_html(root: str, look: bool) -> str:
@@ -70,14 +72,14 @@ def operations_html(root: str, look: bool) -> str:
 
 
 def run_html(root: str, run_id: str, revision: int | None) -> str | None:
-    """One run; None if there is none of that id. ``revision``: of its interval, None: the newest."""
+    """Page of one run; None if there is none of that id. ``revision``: of its interval, None: the newest."""
     warehouse = opened(root)
     seen = read_run(warehouse, run_id, revision) if warehouse is not None else None
     return run.page(seen) if seen is not None else None
 
 
 def radius_html(root: str, begin: int, end: int, revision: int) -> str:
-    """What one publication changed. Raises HDL-558 and HDL-559 if that is not known."""
+    """Page with the changes of one publication. Raises HDL-558 and HDL-559 if they are not known."""
     return operations.radius(read_radius(Warehouse.open(root, create=False), begin, end, revision))
 
 
@@ -101,7 +103,7 @@ def streams_html(root: str, span: Span) -> str:
 
 
 def trends_html(root: str, span: Span) -> str:
-    """What runs did and cost, day by day."""
+    """Page of runs and their costs, day by day."""
     warehouse, now = opened(root), datetime.now(UTC)
     return trends.page(read_trends(warehouse, span, now) if warehouse is not None else Trends(now, span))
 

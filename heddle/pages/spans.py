@@ -1,4 +1,4 @@
-"""The time span that a page shows: as it is asked for in an address, and as links to the others."""
+"""The time span of a page: parsed from an address, and as links to the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES: dict[SpanName, str] = {"day": "last day", "week": "last week", "month": "
 
 @dataclass(frozen=True)
 class Link:
-    """A choice that is a link; ``is_chosen``: it is the one that is shown; ``note``: what stands after its label."""
+    """A choice that is a link; ``is_chosen``: it is the one that is shown; ``note``: the text after its label."""
 
     address: str
     label: str
@@ -22,7 +22,7 @@ class Link:
 
 
 def span_of(name: str, begin: int | None, end: int | None, first: SpanName = "week") -> Span:
-    """The span that is asked for: a name of :data:`NAMES`, or instants (microseconds); ``first`` for anything else."""
+    """The requested span: a name of :data:`NAMES`, or instants (microseconds); ``first`` for anything else."""
     if begin is not None or end is not None:
         return Span("between", begin, end)
     return Span(next((known for known in NAMES if known == name), first))

@@ -26,8 +26,9 @@ SPANS: Sequence[SpanName] = ("week", "month", "all")
 
 @dataclass(frozen=True)
 class StreamCard:
-    """One stream: its figures, how fast its events came, where none came, and its days. ``late``: what was refused or
-    left out, by day; None: nothing."""
+    """One stream: its figures, the rate of its events, its gaps, and its days. ``late``: refused or skipped events, by
+    day; None: nothing.
+    """
 
     anchor: str
     name: str

@@ -1,4 +1,4 @@
-"""Where a tree's edges are drawn: SVG coordinates and paths of its windows and shared fragments."""
+"""SVG coordinates and paths of a tree's edges: its windows and shared fragments."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FRAGMENTS_SHOWN = 96
 """Fragments on one timeline, about: of longer composite slides the beginning is drawn."""
 
 FEWEST_FRAGMENTS = 12
-"""Short composite slides are repeated until so many fragments are seen."""
+"""Fewest fragments on a timeline: short composite slides are repeated until there are enough."""
 
 GUTTER, WIDTH, LANE, TOP = 176, 1040, 26, 8
-"""Of the labels on the left, of the picture, of one lane, and above the first, in units of the SVG."""
+"""Width of the labels on the left and of the picture, height of one lane and above the first, in units of the SVG."""
 
 
 @dataclass(frozen=True)
 class Lane:
     """One distinct window: its label, and the paths of its line, one window, its starts and its ends.
 
-    ``goes_on``: the window is longer than what is drawn.
+    ``goes_on``: the window is longer than the drawing.
     """
 
     y: int

@@ -21,7 +21,7 @@ from spark_jobs.operations.series import ComparedRun, PlanCost, SpanName, TrendD
 SPANS: Sequence[SpanName] = ("week", "month", "all")
 
 SEEN = 10
-"""Times its column that a mark may be high: beside a higher one the columns would not be seen."""
+"""Times its column that a mark may be high: next to a higher one the columns would not be visible."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def page(trends: Trends) -> str:
 
 
 def trends_page(trends: Trends) -> TrendsPage:
-    """What the page of trends shows, counted and put into words."""
+    """Content of the page of trends, counted and put into words."""
     days = list(reversed(trends.days))
     columns = [
         *(("day (UTC)", 16), ("runs", 8), ("failed", 8), ("answers", 14), ("events read", 14), ("CPU-s", 12)),
@@ -93,7 +93,7 @@ def _tiles(days: Sequence[TrendDay]) -> list[Tile]:
 def _charts(days: Sequence[TrendDay]) -> list[DayChart]:
     shown = days[-CHARTED:]
     measured = [day for day in shown if day.measured is not None]
-    found = []
+    charts = []
     if measured:
         highest = max(day.measured or 0.0 for day in measured)
         is_seen = all((day.unshared or 0.0) <= SEEN * highest for day in measured)
@@ -106,7 +106,7 @@ def _charts(days: Sequence[TrendDay]) -> list[DayChart]:
             for day in measured
         ]
         note = "measured; the line is the estimate of unshared runs" if is_seen else "measured"
-        found.append(DayChart("CPU seconds a day", note, chart(columns, "CPU seconds", "day")))
+        charts.append(DayChart("CPU seconds a day", note, chart(columns, "CPU seconds", "day")))
     values: list[tuple[str, str, Callable[[TrendDay], int]]] = [
         ("Answers a day", "own", lambda day: day.answers),
         ("Events read a day", "own", lambda day: day.events),
@@ -115,8 +115,8 @@ def _charts(days: Sequence[TrendDay]) -> list[DayChart]:
     for title, kind, value in values:
         if any(value(day) for day in shown):
             columns = [Column(f"{day.day}: {value(day):,}", [(kind, float(value(day)))]) for day in shown]
-            found.append(DayChart(title, "", chart(columns, title, "day")))
-    return found
+            charts.append(DayChart(title, "", chart(columns, title, "day")))
+    return charts
 
 
 def _plans(plans: Sequence[PlanCost]) -> Chart | None:

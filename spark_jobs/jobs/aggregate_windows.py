@@ -21,7 +21,7 @@ from spark_jobs.engine.submitted import engine_of_job, log, run_job
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compute, check and publish one interval, as the arguments say; the exit code."""
+    """Compute, check and publish one interval, as the arguments define it; returns the exit code."""
     parser = argparse.ArgumentParser(description="compute, check and publish one interval")
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--plan-version", type=int, required=True)
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--late", action="store_true")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
     from spark_jobs.pipeline.planning.project_streams import of_project
@@ -44,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         record = run(
             engine,
-            of_project(Warehouse.open(given.warehouse, create=False), settings().warehouse, settings().streams),
-            given.plan_version,
-            parse_instant(given.begin),
-            parse_instant(given.end),
-            given.run_id,
-            recompute=given.recompute,
-            live=given.live,
-            late=given.late,
+            of_project(Warehouse.open(options.warehouse, create=False), settings().warehouse, settings().streams),
+            options.plan_version,
+            parse_instant(options.begin),
+            parse_instant(options.end),
+            options.run_id,
+            recompute=options.recompute,
+            live=options.live,
+            late=options.late,
             report=log,
         )
     finally:
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log(f"computed on {record.engine}: {record.engine_because}")
     print(json.dumps(record.to_json()), flush=True)
     # last, where a task's log ends
-    for found in record.diagnostics:
-        print(Diagnostic(**found), file=sys.stderr, flush=True)
+    for diagnostic in record.diagnostics:
+        print(Diagnostic(**diagnostic), file=sys.stderr, flush=True)
     return 1 if record.has_failed else 0
 
 

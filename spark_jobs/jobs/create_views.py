@@ -1,4 +1,4 @@
-"""The job of the DAG ``refresh_sharing_plan`` after a new version of the plan: makes the view of every query anew.
+"""The job of the DAG ``refresh_sharing_plan`` after a new version of the plan: recreates the view of every query.
 
 spark-submit spark_jobs/jobs/create_views.py --warehouse DIR --catalog-schema CATALOG.SCHEMA
 """
@@ -26,8 +26,8 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 def check_stays(spark: SparkSession, place: str) -> None:
     """Raises HDL-624 for a place in a catalogue that ends with the session."""
-    named, _, schema = place.partition(".")
-    if (named == "spark_catalog" or not schema) and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+    catalog, _, schema = place.partition(".")
+    if (catalog == "spark_catalog" or not schema) and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
         message = f"Spark's catalogue is kept in memory: views in {place} would be gone with this job"
         raise HeddleError("HDL-624", message, "set spark.sql.catalogImplementation=hive in Spark's spark-defaults.conf")
 
@@ -38,21 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--catalog-schema", required=True, help="a schema that is there, perhaps with its catalogue")
     parser.add_argument("--plan-version", type=int, help="not used: views are of all versions")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     from pyspark.errors import PySparkException
 
-    warehouse = Warehouse.open(given.warehouse, create=False)
+    warehouse = Warehouse.open(options.warehouse, create=False)
     spark = start_session("heddle views")
     try:
-        check_stays(spark, given.catalog_schema)
-        names = create_views(spark, warehouse, given.catalog_schema)
+        check_stays(spark, options.catalog_schema)
+        names = create_views(spark, warehouse, options.catalog_schema)
     except PySparkException as error:
         first = str(error).strip().partition("\n")[0]
-        message = f"the views cannot be made in {given.catalog_schema}: {first}"
+        message = f"the views cannot be made in {options.catalog_schema}: {first}"
         raise HeddleError("HDL-624", message, "make the schema, or permit it; then run this again") from error
     finally:
         spark.stop()
-    print(f"{count(len(names), 'view')} in {given.catalog_schema}", flush=True)
+    print(f"{count(len(names), 'view')} in {options.catalog_schema}", flush=True)
     return 0
 
 

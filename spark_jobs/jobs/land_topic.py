@@ -21,7 +21,7 @@ from spark_jobs.streams.landing.land import STARTS, land, topic_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Land a topic, as the arguments say; the exit code."""
+    """Land a topic, as the arguments define it; returns the exit code."""
     parser = argparse.ArgumentParser(description="bring what a topic of Kafka has now into a Delta table")
     parser.add_argument("topic")
     parser.add_argument("--servers", required=True)
@@ -31,16 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--avro-schema")
     parser.add_argument("--checkpoint")
     parser.add_argument("--starting", choices=STARTS, default=STARTS[0])
-    given = vars(parser.parse_args(arguments))
-    topic = topic_of(given.pop("topic"), given.pop("servers"), given.pop("streams"), **given)
+    options = vars(parser.parse_args(arguments))
+    topic = topic_of(options.pop("topic"), options.pop("servers"), options.pop("streams"), **options)
     spark = start_session("heddle land", settings=session_settings())
     try:
         landed = land(spark, topic, report=log)
     finally:
         spark.stop()
     print(json.dumps(landed.to_json()), flush=True)
-    for found in landed.diagnostics:
-        print(found, file=sys.stderr, flush=True)
+    for diagnostic in landed.diagnostics:
+        print(diagnostic, file=sys.stderr, flush=True)
     return 0
 
 

@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from spark_jobs.store.warehouse.publish_log import RunRecord
 
 STOPPED = 75
-"""The exit code of a session that was told to end before its time: its retry goes on (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of a session that was stopped before its time: its retry continues (EX_TEMPFAIL of sysexits.h)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer what falls due, as the arguments say. The exit code: 1 if the last refresh could not be answered,
-    :data:`STOPPED`."""
+    """Answer each refresh as it falls due, as the arguments define it. The exit code: 1 if the last refresh could not
+    be answered, :data:`STOPPED`.
+    """
     parser = argparse.ArgumentParser(description="answer each refresh as it falls due")
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--until", required=True)
     parser.add_argument("--name", required=True, help="how the names of its runs begin")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     suite.begin(None)
     arrow_alone()
     numba_alone()
@@ -48,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from spark_jobs.streams.sources.decoding import parse_instant
 
     engine = engine_of_job(quick=False)
-    until = parse_instant(given.until)
+    until = parse_instant(options.until)
     try:
-        warehouse = wait_for(given.warehouse, until, log)
+        warehouse = wait_for(options.warehouse, until, log)
         if warehouse is None:
             return 0
         parent = os.getppid()
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             engine,
             until,
             report=log,
-            name=given.name,
+            name=options.name,
             overloaded=_overloaded,
             meanwhile=partial(merge_logs, warehouse, log),
             # whoever takes over from a task that is gone starts a session of its own
@@ -84,13 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(session: LiveSession) -> int:
     failed = False
-    for found in session.refreshes():
-        failed = isinstance(found, HeddleError)
-        if isinstance(found, HeddleError):
-            print(found, file=sys.stderr, flush=True)
+    for outcome in session.refreshes():
+        failed = isinstance(outcome, HeddleError)
+        if isinstance(outcome, HeddleError):
+            print(outcome, file=sys.stderr, flush=True)
             continue
-        print(json.dumps(found.to_json()), flush=True)
-        for problem in found.diagnostics:
+        print(json.dumps(outcome.to_json()), flush=True)
+        for problem in outcome.diagnostics:
             print(Diagnostic(**problem), file=sys.stderr, flush=True)
     if session.was_stopped:
         log("told to end before its time")

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--plan-version", type=int, required=True)
     parser.add_argument("--days", type=float, required=True, help="look so far back from now")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
     from spark_jobs.pipeline.planning.project_streams import of_project
@@ -40,24 +40,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from spark_jobs.store.warehouse.publish_log import lost_commits, lost_publications
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
-    warehouse = of_project(Warehouse.open(given.warehouse, create=False), settings().warehouse, settings().streams)
+    warehouse = of_project(Warehouse.open(options.warehouse, create=False), settings().warehouse, settings().streams)
     clock = time.time_ns() // 1000
-    found = outdated(warehouse, clock, clock - round(given.days * DAY))
+    stale = outdated(warehouse, clock, clock - round(options.days * DAY))
     problems: list[Any] = []
     lost = lost_publications(warehouse)
     if lost:
         print(lost_commits(lost), file=sys.stderr, flush=True)
         follow(warehouse)
     intervals = {(row.begin, row.end): "published again: its commit was lost" for row in lost}
-    intervals |= {(one.begin, one.end): str(one.radius) for one in found}
+    intervals |= {(interval.begin, interval.end): str(interval.radius) for interval in stale}
     if not intervals:
         return 0
     engine = engine_of_job("heddle repair")
     try:
         for (begin, end), reason in sorted(intervals.items()):
             log(reason)
-            record = run(engine, warehouse, given.plan_version, begin, end, f"repair/{begin}/{end}")
-            problems += [Diagnostic(**found) for found in record.diagnostics if found["severity"] == "error"]
+            record = run(engine, warehouse, options.plan_version, begin, end, f"repair/{begin}/{end}")
+            problems += [Diagnostic(**stored) for stored in record.diagnostics if stored["severity"] == "error"]
             print(json.dumps(record.to_json()), flush=True)
     except HeddleError as error:
         problems.append(error)

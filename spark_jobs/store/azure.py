@@ -40,8 +40,9 @@ _NOT_THERE = "_heddle-is-not-there"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an account's blobs are: ``scheme``, and the authorities as Arrow has them (from a point on, if the account
-    is to stand before it). ``dfs``: of the hierarchical namespace."""
+    """Place of an account's blobs: ``scheme``, and the authorities as Arrow expects them (starting with a point if
+    Arrow puts the account before them). ``dfs``: the authority of the hierarchical namespace.
+    """
 
     scheme: str
     blob: str
@@ -56,28 +57,28 @@ def container_filesystem(root: str, environment: Mapping[str, str]) -> fs.FileSy
     root
         The container's URL, ``abfss://container@account.dfs.core.windows.net``.
     environment
-        The variables that say where it is and who asks.
+        The variables with the endpoint and the credentials.
 
     Raises
     ------
     HeddleError
         HDL-120 for a variable that cannot be followed, HDL-577 without credentials on an endpoint of HTTP.
     OSError
-        If there are no credentials, or no token is given for them: later on Arrow would end the process.
+        If there are no credentials, or they yield no token: Arrow would end the process later.
     """
     container, _, host = root.partition("://")[2].partition("@")
     account, _, domain = host.partition(".")
-    where, options = _endpoint(account, domain, environment), _credentials(environment)
+    endpoint, options = _endpoint(account, domain, environment), _credentials(environment)
     is_by_token = not {"account_key", "sas_token"} & options.keys()
-    if where.scheme == "http" and is_by_token:
+    if endpoint.scheme == "http" and is_by_token:
         hint = f"set {ACCESS_KEYS[0]} or {SIGNATURES[0]}, or name an endpoint of https"
         raise HeddleError("HDL-577", f"{root}: tokens are not sent to an endpoint of http", hint)
     system = fs.AzureFileSystem(
         account,
-        blob_storage_scheme=where.scheme,
-        dfs_storage_scheme=where.scheme,
-        blob_storage_authority=where.blob,
-        dfs_storage_authority=where.dfs,
+        blob_storage_scheme=endpoint.scheme,
+        dfs_storage_scheme=endpoint.scheme,
+        blob_storage_authority=endpoint.blob,
+        dfs_storage_authority=endpoint.dfs,
         **options,
     )
     if is_by_token:
@@ -92,13 +93,14 @@ def _endpoint(account: str, domain: str, environment: Mapping[str, str]) -> Endp
     if _is_on(environment, EMULATOR):
         url = urlsplit(environment.get(EMULATOR_URL) or "http://127.0.0.1:10000")
         return Endpoint(url.scheme, url.netloc, url.netloc)
-    given = _first(environment, ENDPOINTS)
-    return endpoint_of(given, account) if given else Endpoint("https", *_services(domain))
+    endpoint_url = _first(environment, ENDPOINTS)
+    return endpoint_of(endpoint_url, account) if endpoint_url else Endpoint("https", *_services(domain))
 
 
 def endpoint_of(url: str, account: str) -> Endpoint:
-    """What AZURE_STORAGE_ENDPOINT says of an account: ``https://account.blob.core.chinacloudapi.cn`` of another cloud.
-    Raises HDL-120."""
+    """Return the endpoint in AZURE_STORAGE_ENDPOINT: ``https://account.blob.core.chinacloudapi.cn`` of another cloud.
+    Raises HDL-120.
+    """
     parts = urlsplit(url)
     host = parts.netloc
     if parts.scheme not in ("http", "https") or parts.path.strip("/") or not host.startswith(f"{account}."):
@@ -113,8 +115,8 @@ def endpoint_of(url: str, account: str) -> Endpoint:
 
 def _services(domain: str) -> tuple[str, str]:
     """The domains of blobs and of the hierarchical namespace, of either."""
-    rest = re.sub(r"^(blob|dfs)\.", "", domain)
-    return (f".blob.{rest}", f".dfs.{rest}") if rest != domain else (f".{domain}", f".{domain}")
+    suffix = re.sub(r"^(blob|dfs)\.", "", domain)
+    return (f".blob.{suffix}", f".dfs.{suffix}") if suffix != domain else (f".{domain}", f".{domain}")
 
 
 def _credentials(environment: Mapping[str, str]) -> dict[str, str]:
@@ -131,7 +133,7 @@ def _credentials(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_key(key: str) -> None:
-    """Of one that is none Arrow would end the process."""
+    """Raise HDL-120 for a key that is not base 64. Arrow would end the process."""
     try:
         b64decode(key, validate=True)
     except ValueError:

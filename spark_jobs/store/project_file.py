@@ -1,6 +1,6 @@
-"""The project file ``heddle.toml``: where it lies, and what it says.
+"""The project file ``heddle.toml``: its place and content.
 
-What it may say is :mod:`spark_jobs.store.settings`' to know, which hands in the form of each key.
+:mod:`spark_jobs.store.settings` knows the keys that it may have and passes in the form of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BIGGEST = 65_536
 """Bytes that are read of it."""
 
 Form = Literal["path", "paths", "text", "texts", "number", "port"]
-"""What the value of a key is; paths are relative to the file's folder."""
+"""Form of a key's value. Paths are relative to the file's folder."""
 
 WORDS: Mapping[Form, str] = {
     "path": 'a path: "…"',
@@ -39,16 +39,16 @@ MOST: Mapping[Form, int] = {"number": 999_999_999, "port": 65_535}
 
 @dataclass(frozen=True)
 class ProjectFile:
-    """What a project file says.
+    """Content of a project file.
 
     Parameters
     ----------
     path
         The file; None: there is none.
     values
-        By key, one or more: numbers as texts too, paths absolute.
+        One or more texts by key: numbers as texts too, paths absolute.
     text
-        All of the file.
+        The complete text of the file.
     """
 
     path: Path | None = None
@@ -61,10 +61,10 @@ class ProjectFile:
 
 
 def read_project(home: Path, forms: Mapping[str, Form], elsewhere: Mapping[str, str]) -> ProjectFile:
-    """The nearest project file upward from the working directory, else that in ``home``.
+    """Read the nearest project file upward from the working directory, else the one in ``home``.
 
-    ``forms``: of the keys that it may have; ``elsewhere``: where else is said what it may not. Raises HDL-123 for a
-    file that cannot be read or says what it may not.
+    ``forms``: the forms of the keys that it may have. ``elsewhere``: for keys that it may not have, the place to
+    set them. Raises HDL-123 for a file that cannot be read or has a key or value that is not allowed.
     """
     path = _nearest(home)
     if path is None:
@@ -80,19 +80,21 @@ def read_project(home: Path, forms: Mapping[str, Form], elsewhere: Mapping[str, 
 
 
 def _nearest(home: Path) -> Path | None:
-    """Where the project file lies. Raises HDL-123 for one above the working directory that other users control."""
+    """Path of the project file. Raises HDL-123 for one above the working directory that other users control."""
     for folder in _upward():
         path = folder / NAME
         if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where it may not look
             if not _is_same(folder, home):
                 _check_trusted(path)
             return path
-    here = home / NAME
-    return here.absolute() if os.path.isfile(here) else None  # noqa: PTH113
+    home_file = home / NAME
+    return home_file.absolute() if os.path.isfile(home_file) else None  # noqa: PTH113
 
 
 def _is_same(folder: Path, home: Path) -> bool:
-    """Whether a folder is the one that the environment names: not only the same file in both, which may be a link."""
+    """Return whether a folder is the one that the environment names: not only the same file in both, which may be a
+    link.
+    """
     try:
         return folder.samefile(home)
     except OSError:
@@ -102,16 +104,16 @@ def _is_same(folder: Path, home: Path) -> bool:
 def _check_trusted(path: Path) -> None:
     """Raises HDL-123 for a project file that somebody else may have put where it is, or may change."""
     try:
-        found = distrust(path)
+        problem = distrust(path)
     except OSError as error:
         raise _wrong(path, f"it cannot be read: {error.strerror or error}", "check its permissions") from None
-    if found is None:
+    if problem is None:
         return
-    what = "it" if found.entry == path else str(found.entry)
+    what = "it" if problem.entry == path else str(problem.entry)
     hint = f"if you trust it: export HEDDLE_HOME={shlex.quote(str(path.parent))}"
-    if found.can_be_closed:
-        hint = f"chmod go-w {shlex.quote(str(found.entry))}; or, {hint}"
-    raise _wrong(path, f"{what} {found.reason}", hint)
+    if problem.can_be_closed:
+        hint = f"chmod go-w {shlex.quote(str(problem.entry))}; or, {hint}"
+    raise _wrong(path, f"{what} {problem.reason}", hint)
 
 
 def _upward() -> Iterator[Path]:
@@ -130,7 +132,7 @@ def _parsed(
     # most projects have none
     import tomllib
 
-    known, others = dict(forms), dict(elsewhere)
+    known, hints = dict(forms), dict(elsewhere)
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
         content = tomllib.loads(text)
@@ -144,7 +146,7 @@ def _parsed(
     for key, value in content.items():
         line, column = lines.get(key, 0), 1 if key in lines else 0
         if key not in known:
-            hint = others.get(key) or meant(key, known, shown=20)
+            hint = hints.get(key) or meant(key, known, shown=20)
             raise _wrong(path, f"there is no setting {key}", hint, line, column)
         try:
             values[key] = _value(value, known[key], path.parent)
@@ -154,7 +156,7 @@ def _parsed(
 
 
 def _bad_toml(path: Path, text: str, message: str) -> HeddleError:
-    """What is told of text that is no TOML, by what the parser says."""
+    """Error of text that is not TOML, with the parser's message."""
     hint = 'lines are: key = "text", key = ["text", "text"] or key = 7'
     place = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     if place is None:
@@ -198,7 +200,7 @@ def _lines_of(text: str) -> Mapping[str, int]:
     """The line, from 1, that each key is in: what parses by itself is a statement, maybe of several lines."""
     import tomllib
 
-    found: dict[str, int] = {}
+    line_of_key: dict[str, int] = {}
     rows, first = text.split("\n"), 0
     for last in range(1, len(rows) + 1):
         try:
@@ -206,9 +208,9 @@ def _lines_of(text: str) -> Mapping[str, int]:
         except (ValueError, RecursionError):
             continue
         for key in keys:
-            found.setdefault(key, first + 1)
+            line_of_key.setdefault(key, first + 1)
         first = last
-    return found
+    return line_of_key
 
 
 def _wrong(path: Path, message: str, hint: str, line: int = 0, column: int = 0) -> HeddleError:

@@ -11,19 +11,21 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""What is read at once."""
+"""Number of reads at the same time."""
 
 WAITING = 2
-"""Items of each that may wait for whoever works on them: so much more memory reading ahead takes."""
+"""Number of items of each read that may wait for the consumer: the memory that reading ahead takes."""
 
 
 def read_ahead(reads: Iterable[Callable[[], Iterable[T]]], at_once: int = AT_ONCE) -> Iterator[T]:
-    """What some reads give, in their order, as if one followed the other. Raises what a read raises, in its place;
-    none goes on after that, or after this iterator is closed."""
-    left, begun, stop = iter(reads), deque[_Reading[T]](), Event()
+    """Yield the items of some reads, in their order, as if one followed the other.
+
+    Raises what a read raises, in its place. No read continues after that, or after this iterator is closed.
+    """
+    pending_reads, begun, stop = iter(reads), deque[_Reading[T]](), Event()
 
     def begin() -> None:
-        for read in left:
+        for read in pending_reads:
             begun.append(_Reading(read, stop))
             return
 
@@ -41,7 +43,7 @@ def read_ahead(reads: Iterable[Callable[[], Iterable[T]]], at_once: int = AT_ONC
 
 
 class _Reading(Generic[T]):
-    """One read, in a thread of its own."""
+    """A read in a separate thread."""
 
     def __init__(self, read: Callable[[], Iterable[T]], stop: Event) -> None:
         self._read, self._stop = read, stop
@@ -50,14 +52,14 @@ class _Reading(Generic[T]):
         self._thread.start()
 
     def items(self) -> Iterator[T]:
-        """What it reads; raises what it raises."""
-        while (got := self._queue.get()) is not None:
-            if isinstance(got, BaseException):
-                raise got
-            yield got[0]
+        """Yield the items of the read, and raise its error."""
+        while (message := self._queue.get()) is not None:
+            if isinstance(message, BaseException):
+                raise message
+            yield message[0]
 
     def end(self) -> None:
-        """Wait until it has ended, once it was told to stop."""
+        """Wait until the read has ended. It must have been stopped before."""
         while self._thread.is_alive():
             # it may wait for room
             try:

@@ -1,9 +1,9 @@
-"""Settings from the environment and ``heddle.toml``, read anew at each call.
+"""Settings from the environment and ``heddle.toml``, read again at each call.
 
-No other module reads ``HEDDLE_*`` from the environment, but two that cannot ask here: :mod:`optimizer.errors` (the
-science below imports nothing of the jobs) for ``HEDDLE_DEBUG``, by the rule that is used here, and
-``plugins/heddle_airflow.py`` for ``HEDDLE_HOME`` and ``HEDDLE_SESSION`` (DAG files are parsed without Heddle's
-packages).
+No other module reads ``HEDDLE_*`` from the environment, except two that cannot import this one:
+:mod:`optimizer.errors` (the science below imports nothing of the jobs) reads ``HEDDLE_DEBUG``, by the rule that is
+used here, and ``plugins/heddle_airflow.py`` reads ``HEDDLE_HOME`` and ``HEDDLE_SESSION`` (DAG files are parsed
+without Heddle's packages).
 
 ``docs/configuration.md`` is :func:`page`.
 """
@@ -27,31 +27,35 @@ from optimizer.workload.urls import split_places
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""The folder of this code: where everything is unless the environment says otherwise."""
+"""The folder of this code, and the default place of everything."""
 
 OWNER_QUOTA = 10_000
-"""The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
+"""Default of ``HEDDLE_OWNER_QUOTA``: the most queries of one owner."""
 
 
 LOCAL_EVENTS = 15_000_000
-"""Events and rows up to which a run starts no Spark, if nothing says which engine it takes, unless
-``HEDDLE_LOCAL_EVENTS`` says otherwise."""
+"""Default of ``HEDDLE_LOCAL_EVENTS``: the events and rows up to which a run starts no Spark, if no setting names its
+engine.
+"""
 
 ENGINES = ("spark", "local", "auto")
-"""What computes: Spark; processes of this machine, without a JVM; whichever is cheaper for what there is to do."""
+"""The engines: Spark; processes of this machine, without a JVM; the cheaper of them for the work at hand."""
 
 SENT = ("folder", "archive")
-"""How executors get this code: from the folder of the project, which they see too; as an archive that is sent."""
+"""The ways in which executors get this code: from the folder of the project, which they see too; as an archive that is
+sent.
+"""
 
 CHECKS = ("all", "sample", "none")
-"""How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
-the sample is recomputed; nothing is done. From much to little."""
+"""The levels of checking a run's answers, from much to little: all answers are inspected and a sample is recomputed
+from raw events; only the sample is recomputed; nothing is checked.
+"""
 
 EVENTS = Path("var") / "spark-events"
 """Spark's event log, in HEDDLE_HOME."""
 
 DRIVER_MEMORY = "2g"
-"""Memory of Spark's driver, unless ``HEDDLE_DRIVER_MEMORY`` or Spark's own settings say otherwise."""
+"""Default memory of Spark's driver, if neither ``HEDDLE_DRIVER_MEMORY`` nor Spark's own settings define it."""
 
 NO_FILE = ProjectFile()
 
@@ -91,7 +95,7 @@ class TaskMemory:
 
 
 TASK_MEMORY = TaskMemory(2 << 30)
-"""What a task may take unless ``HEDDLE_TASK_MEMORY`` says otherwise."""
+"""Default of ``HEDDLE_TASK_MEMORY``: the memory that a task may take."""
 
 
 Value = TypeVar("Value")
@@ -99,27 +103,27 @@ Value = TypeVar("Value")
 
 @dataclass(eq=False)
 class Setting(Generic[Value]):
-    """A setting: where it is given, how its text becomes a value, and what the documents say about it.
+    """A setting: its source, the conversion of its text into a value, and its documentation.
 
     It is an attribute of :class:`Settings`, which parses it when it is first read.
 
     Attributes
     ----------
     variable
-        Of the environment. The ``key`` in a project file is its name without ``HEDDLE_``.
+        Name in the environment. The ``key`` in a project file is its name without ``HEDDLE_``.
     kind, show_default, meaning, wrong
-        What it is, its default, what it is for, and what a wrong value does: for ``docs/configuration.md``.
+        Its kind, its default, its purpose, and the effect of a wrong value: for ``docs/configuration.md``.
     parse
-        From its text to its value; of a setting with several texts, from a tuple of them. Raises ValueError, with what
-        is to be written instead.
+        Converts its text to its value; for a setting with several texts, a tuple of them. Raises ValueError, with
+        what to write instead.
     default
-        The value if nothing gives one, from other settings.
+        The value if it is not set, computed from other settings.
     form
-        Of its value in a project file; None: only the environment gives it.
+        Form of its value in a project file; None: only the environment sets it.
     option
         Of commands, which have no other default.
     split
-        From the variable to several texts; None: it has one.
+        Splits the variable into several texts; None: it has one.
     takes_empty
         Whether an empty variable is a value.
     is_secret
@@ -598,8 +602,8 @@ class Settings:
         taken for removed.
         """
         files = {pattern: sorted(glob(pattern)) for pattern in self.workload}  # noqa: PTH207 - it may be absolute
-        named = [file for pattern, of in files.items() for file in of or ([pattern] if len(files) > 1 else [])]
-        return sorted(set(named))
+        paths = [file for pattern, of in files.items() for file in of or ([pattern] if len(files) > 1 else [])]
+        return sorted(set(paths))
 
 
 DECLARED: tuple[Setting[Any], ...] = tuple(each for each in vars(Settings).values() if isinstance(each, Setting))
@@ -615,7 +619,7 @@ def project_file(environment: Mapping[str, str]) -> ProjectFile:
 
 @cache
 def _keys() -> tuple[dict[str, Form], dict[str, str]]:
-    """The forms of what a project file may say, and where else is said what it may not."""
+    """Return the forms of the keys that a project file may have, and for the other settings the place to set them."""
     elsewhere = {each.key: f"set {each.variable} in the environment" for each in DECLARED if each.form is None}
     return {each.key: each.form for each in DECLARED if each.form is not None}, elsewhere
 

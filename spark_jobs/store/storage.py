@@ -1,10 +1,11 @@
-"""Where bytes are: folders of this machine and object stores, behind one seam. No other module opens a file system (but
+"""Bytes in folders of this machine and in object stores, behind one seam. No other module opens a file system (except
 :mod:`spark_jobs.store.azure`, for this one).
 
 A place is a URL: a path, ``s3://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix`` or
-``gs://bucket/prefix``. Credentials come from the environment, or from the instance that this runs on, and from nowhere
-else. What holds on all of them: a file is there whole under its name or not at all, and is never changed afterwards. So
-files are made on this machine (:class:`Draft`) and put once: nothing is renamed, appended to or mapped in a store.
+``gs://bucket/prefix``. Credentials come from the environment, or from the instance that this runs on, and from
+nowhere else. All of them guarantee that a file is complete under its name or absent, and never changes afterwards.
+So files are written on this machine (:class:`Draft`) and put once: nothing is renamed, appended to or mapped in a
+store.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from optimizer.workload.urls import normalised, scheme_of
 from spark_jobs.store import azure
 
 GONE = ".gone-"
-"""How the name begins of a folder that is being removed."""
+"""Prefix of the name of a folder that is being removed."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
@@ -42,8 +43,9 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class Stored:
-    """A file as it was listed: its name (relative to what was listed), bytes, when it was written (microseconds; on
-    stores whole seconds)."""
+    """A listed file: its name (relative to the listed folder), bytes, and time of writing (microseconds; whole seconds
+    in stores).
+    """
 
     name: str
     size: int
@@ -61,14 +63,14 @@ class ObjectVersion:
 
     @classmethod
     def of(cls, file: pa.NativeFile) -> ObjectVersion:
-        """That of a file which was opened in a store. Raises OSError if the store does not say."""
-        given = {_text(name).lower(): _text(value) for name, value in (file.metadata() or {}).items()}
-        tag = given.get("generation") or given.get("etag")
+        """Version of a file that was opened in a store. Raises OSError if the store does not name it."""
+        metadata = {_text(name).lower(): _text(value) for name, value in (file.metadata() or {}).items()}
+        tag = metadata.get("generation") or metadata.get("etag")
         if not tag:
             raise OSError("the store says no ETag of it")
         modified = 0
         with suppress(ValueError):
-            modified = int(datetime.fromisoformat(given.get("last-modified", "")).timestamp() * 1e6)
+            modified = int(datetime.fromisoformat(metadata.get("last-modified", "")).timestamp() * 1e6)
         return cls(int(file.size()), tag, modified)
 
 
@@ -77,20 +79,20 @@ def _text(given: str | bytes) -> str:
 
 
 SMALL = 1 << 20
-"""Files of a store up to so many bytes are read whole: to read parts of them costs as many requests."""
+"""Most bytes of a store's file that is read completely: reading parts of it takes as many requests."""
 
 WHOLE = 64 << 20
-"""Files of a store up to so many bytes are read whole by who wants most of what is in them."""
+"""Most bytes of a store's file that a reader of most of its content reads completely."""
 
 KEPT = 64 << 20
-"""So many bytes of them are kept in a process."""
+"""Most bytes of them that a process caches."""
 
 _files: OrderedDict[str, pa.Buffer] = OrderedDict()
 _guard = threading.Lock()
 
 
 def kept(url: str) -> pa.Buffer | None:
-    """What this process has read of a file that never changes, if it still has it."""
+    """Content that this process has read of a file that never changes; None if it is no longer cached."""
     with _guard:
         content = _files.get(url)
         if content is not None:
@@ -102,7 +104,7 @@ def keep(url: str, content: pa.Buffer) -> pa.Buffer:
     """Keep what was read; what was used longest ago makes room."""
     with _guard:
         _files[url] = content
-        while sum(one.size for one in _files.values()) > KEPT:
+        while sum(buffer.size for buffer in _files.values()) > KEPT:
             _files.popitem(last=False)
     return content
 
@@ -124,7 +126,7 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a path of this machine."""
+        """Return whether it is a path of this machine."""
         return scheme_of(self.url) is None
 
     def local(self) -> Path:
@@ -146,7 +148,7 @@ class Place:
 
     @property
     def parent(self) -> Place:
-        """What it lies in."""
+        """The folder or prefix that contains it."""
         return Place(self.url.rpartition("/")[0])
 
     # ---------------------------------------------------------------------------------------- reading
@@ -163,8 +165,11 @@ class Place:
         return system.open_input_file(path)
 
     def open_unchanging(self, memory_map: bool = False, most: int = SMALL) -> pa.NativeFile:
-        """As :meth:`open`, for a file that never changes once it is there, as data files: in a store one of up to
-        ``most`` bytes is read whole, and kept (:func:`kept`) if it is small. Raises OSError."""
+        """Open a file that never changes once it exists, such as a data file; otherwise as :meth:`open`.
+
+        In a store, a file of up to ``most`` bytes is read completely, and cached (:func:`kept`) if it is small.
+        Raises OSError.
+        """
         if self.is_local:
             return self.open(memory_map)
         content = kept(self.url)
@@ -188,13 +193,13 @@ class Place:
         return content
 
     def info(self) -> Stored | None:
-        """What a file is like; None if there is none. Raises OSError."""
+        """Return the file as it would be listed; None if there is none. Raises OSError."""
         system, path = self._reached()
-        found = system.get_file_info(path)
-        return _stored(self.name, found) if found.type == fs.FileType.File else None
+        file_info = system.get_file_info(path)
+        return _stored(self.name, file_info) if file_info.type == fs.FileType.File else None
 
     def exists(self) -> bool:
-        """Whether there is a file, or a folder with something in it. Raises OSError."""
+        """Return whether there is a file, or a folder with something in it. Raises OSError."""
         if self.is_local:
             return self.local().exists()
         system, path = self._reached()
@@ -204,19 +209,19 @@ class Place:
         """The files in a folder, by name; in its folders too if ``recursive``. Nothing if it is not there."""
         system, path = self._reached()
         chosen = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
-        found = [each for each in system.get_file_info(chosen) if each.type == fs.FileType.File]
-        for each in sorted(found, key=lambda file: file.path):
+        infos = [each for each in system.get_file_info(chosen) if each.type == fs.FileType.File]
+        for each in sorted(infos, key=lambda file: file.path):
             yield _stored(each.path[len(path) :].lstrip("/"), each)
 
     def folders(self) -> list[str]:
         """The names of the folders in a folder, in order. None if it is not there."""
         system, path = self._reached()
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
+        infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(each.base_name for each in infos if each.type == fs.FileType.Directory)
 
     # ---------------------------------------------------------------------------------------- writing
     def put(self, content: bytes) -> None:
-        """Write a small file, whole or not at all, in place of the one of this name. Raises OSError."""
+        """Write a small file, completely or not at all, and replace the one of this name. Raises OSError."""
         draft = Draft(self.parent, f".{self.name}.{uuid.uuid4().hex}")
         try:
             draft.file.write_bytes(content)
@@ -248,9 +253,9 @@ class Place:
     def remove_folder(self) -> None:
         """Remove a folder with all that is in it: at once on this machine, in a store file by file. Raises OSError."""
         if self.is_local:
-            gone = self.parent.local() / f"{GONE}{uuid.uuid4().hex}"
-            self.local().rename(gone)
-            for each in gone.parent.glob(f"{GONE}*"):  # others may have been cut off
+            trash = self.parent.local() / f"{GONE}{uuid.uuid4().hex}"
+            self.local().rename(trash)
+            for each in trash.parent.glob(f"{GONE}*"):  # others may have been cut off
                 shutil.rmtree(each)
             return
         system, path = self._reached()
@@ -270,13 +275,13 @@ class Place:
         return _filesystem(root, os.getpid(), reached_by()), f"{bucket}{path}"
 
     def _parted(self) -> tuple[str, str]:
-        """Of a store: the URL of its bucket, and what follows it."""
+        """Split the URL of a store into the URL of its bucket and the rest."""
         scheme, _, path = self.url.partition("://")
         bucket = path.partition("/")[0]
         return f"{scheme}://{bucket}", path[len(bucket) :]
 
     def _upload(self, content: pa.Buffer) -> None:
-        """One PUT, or an upload of several parts that is whole when it is completed."""
+        """Upload content with one PUT, or in several parts that become visible when the upload is completed."""
         root, path = self._parted()
         if root.startswith("abfss:"):
             azure.upload_blob(root, path.lstrip("/"), content)
@@ -364,16 +369,16 @@ _REASONS = (
         "are region (AWS_REGION) and endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, and the network up?",
     ),
 )
-"""What Arrow and delta-rs say where a store refuses: what it means, and what to do."""
+"""Messages of Arrow and delta-rs if a store refuses: their meaning and what to do."""
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a store said no, rather than gave something that is damaged."""
+    """Return whether a store refused a request, in contrast to returning damaged content."""
     return any(re.search(pattern, str(error)) for pattern, *_ in _REASONS)
 
 
 def check_bucket(place: Place) -> None:
-    """Raises HDL-576 if the bucket of a place in a store is not there, HDL-577 if nobody knows who asks."""
+    """Raise HDL-576 if the bucket of a place in a store does not exist, HDL-577 without valid credentials."""
     if place.is_local:
         return
     system, path = place._reached()
@@ -392,11 +397,11 @@ def check_bucket(place: Place) -> None:
 
 def store_error(place: Place, error: Exception) -> HeddleError:
     """The coded error of a store that could not be read or written."""
-    told = printable(redacted(" ".join(_COLOUR.sub("", str(error)).split())), 300) or type(error).__name__
+    message = printable(redacted(" ".join(_COLOUR.sub("", str(error)).split())), 300) or type(error).__name__
     for pattern, code, meaning, hint in _REASONS:
         if re.search(pattern, str(error)):
-            return HeddleError(code, f"{place}: {meaning}: {told}", hint)
-    return HeddleError("HDL-578", f"{place} cannot be used: {told}", "run it again; is the store well?")
+            return HeddleError(code, f"{place}: {meaning}: {message}", hint)
+    return HeddleError("HDL-578", f"{place} cannot be used: {message}", "run it again; is the store well?")
 
 
 def _endpoint_variable(place: Place) -> str:
@@ -408,14 +413,14 @@ def _stored(name: str, info: Any) -> Stored:
 
 
 def reached_by() -> tuple[str, ...]:
-    """What the environment says of stores: where they are, and who asks."""
+    """Variables of the environment that define the endpoints and credentials of stores."""
     # as bytes: every look at a table comes here, and decoding all names takes longer than the look
     named = (name for name in os.environb if name.startswith((b"AWS_", b"AZURE_", b"AZURITE_", b"GOOGLE_")))
     return tuple(os.fsdecode(name + b"=" + os.environb[name]) for name in sorted(named))
 
 
 def endpoint() -> str | None:
-    """Where S3 is, if it is not Amazon's."""
+    """Endpoint of S3, if it is not Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL")
 
 

@@ -135,7 +135,7 @@ def _ascending(distinct: Longs, number: Longs) -> tuple[Longs, Longs]:
 
 @numba.njit(cache=True)
 def _reordered(order, numbers, most):
-    """An order of rows sorted once more by their numbers, in [0, most), those of one number as they stand."""
+    """Sort an order of rows once more by their numbers, in [0, most). Rows of one number keep their order."""
     first = np.zeros(most + 1, np.int64)
     for i in range(len(numbers)):
         first[numbers[i] + 1] += 1
@@ -150,9 +150,10 @@ def _reordered(order, numbers, most):
 
 
 def numbered_tuples(parts: Sequence[tuple[Longs, int]], rows: int) -> tuple[Longs, Longs]:
-    """Some row (d,) of each distinct tuple of numbers, ascending, and the number (n,) of each row's among them.
+    """Return a row (d,) of each distinct tuple of numbers, ascending, and the number (n,) of each row's tuple among
+    them.
 
-    ``parts``: of each place in the tuple the rows' numbers (n,), and their bound. O(n), whatever the bounds.
+    ``parts``: for each place in the tuple, the rows' numbers (n,) and their bound. O(n) for any bounds.
     """
     if math.prod(most for _, most in parts) <= max(DENSE, 4 * rows):
         codes = np.zeros(rows, dtype=np.int64)
@@ -191,8 +192,8 @@ def distinct_of(values: Longs) -> tuple[Longs, Longs]:
             return _ascending(distinct[:count], number)
     # sorting is vectorised, np.unique's hashing is not
     heads = np.sort(heads)
-    found = heads[np.append(True, heads[1:] != heads[:-1])]
-    return found, positions_in(found, values)
+    distinct_values = heads[np.append(True, heads[1:] != heads[:-1])]
+    return distinct_values, positions_in(distinct_values, values)
 
 
 def encoded(column: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
@@ -226,20 +227,20 @@ def distinct_rows(columns: Sequence[pa.Array], rows: int) -> tuple[tuple[pa.Arra
     parts: list[Longs] = []
     for values, indices in pairs:
         size = max(len(values), 1)
-        found, codes = numbered(codes * size + indices, most * size)
-        parts = [part[found // size] for part in parts] + [found % size]
-        most = len(found)
-    taken = (values.take(pa.array(part)) for (values, _), part in zip(pairs, parts, strict=True))
-    return tuple(taken), codes, most
+        distinct_codes, codes = numbered(codes * size + indices, most * size)
+        parts = [part[distinct_codes // size] for part in parts] + [distinct_codes % size]
+        most = len(distinct_codes)
+    distinct_columns = (values.take(pa.array(part)) for (values, _), part in zip(pairs, parts, strict=True))
+    return tuple(distinct_columns), codes, most
 
 
 def ranked(column: pa.Array, type: Type) -> tuple[Longs, pa.Array]:
     """Rank (n,) of each value, or text of one, in the order of its type (-1: null), and the distinct ones in order."""
-    found = column.dictionary_encode()
-    values = found.dictionary
+    dictionary = column.dictionary_encode()
+    values = dictionary.dictionary
     sortable = values.cast(pa.decimal128(38, type.scale)) if type.name == "decimal" else values
     order = pc.sort_indices(sortable)
     rank = np.full(len(values) + 1, -1, dtype=np.int64)
     rank[order.to_numpy()] = np.arange(len(values))
-    codes = pc.fill_null(found.indices, len(values)).to_numpy(zero_copy_only=False)
+    codes = pc.fill_null(dictionary.indices, len(values)).to_numpy(zero_copy_only=False)
     return rank[codes], values.take(order)

@@ -1,4 +1,4 @@
-"""The one owner of ``quality_results``: what every check of every run found."""
+"""The one owner of ``quality_results``: the outcome of every check of every run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ FAILED = ~ds.field("success")
 """The condition of rows of checks that failed."""
 
 AUDITED = ds.field("audited").is_valid()
-"""The condition of rows that say what was audited."""
+"""Condition of rows that name what was audited."""
 
 LOOKED_BACK = 1_000
 """So many checks of the past are looked at for what was audited when."""
 
 RECOMPUTED = "shared=unshared("
-"""What checks are called that compare shared answers with unshared ones."""
+"""Names of the checks that compare shared answers with unshared ones."""
 
 
 @dataclass(frozen=True)
 class CheckRow:
-    """What one check of a run over [begin, end) found, ``at`` a moment (microseconds). ``detail``: of those that were
-    read with it. ``audited``: labels of what a recomputed sample covers
-    (:attr:`spark_jobs.audit.checks.recompute.Drawn.labels`)."""
+    """Outcome of one check of a run over [begin, end), ``at`` a moment (microseconds).
+
+    ``detail``: only of rows that were read with it. ``audited``: labels of what a recomputed sample covers
+    (:attr:`spark_jobs.audit.checks.recompute.Drawn.labels`).
+    """
 
     run_id: str
     begin: int
@@ -44,7 +46,7 @@ class CheckRow:
 
 
 def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
-    """Add what the checks of a run found."""
+    """Add the outcomes of the checks of a run."""
     stored = [
         {
             "run_id": row.run_id,
@@ -62,7 +64,7 @@ def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
 
 
 def rows(warehouse: Warehouse, where: ds.Expression | None = None) -> list[CheckRow]:
-    """What was found, oldest first, without details. ``where``: a condition on the table's columns."""
+    """Outcomes of checks, oldest first, without details. ``where``: a condition on the table's columns."""
     table = warehouse.dataset("quality_results", where=where)
     return _of_table(table.to_table(_LIGHT, filter=where).sort_by("at"))
 
@@ -85,14 +87,15 @@ def audits(warehouse: Warehouse, most: int = LOOKED_BACK) -> list[set[str]]:
 
 
 def newest_failed(warehouse: Warehouse, most: int) -> list[CheckRow]:
-    """The checks that failed last, at most so many, the latest first, with their details; no more of the log is read
-    than that takes."""
-    found: list[CheckRow] = []
+    """The checks that failed last, at most ``most``, the latest first, with their details. No more of the log is read
+    than necessary.
+    """
+    failed: list[CheckRow] = []
     for stored, bound in warehouse.newest_first("quality_results", "at", [*_LIGHT, "detail"], FAILED):
-        found = sorted([*found, *_of_table(stored)], key=lambda row: -row.at)[:most]
-        if len(found) == most and (bound is None or found[-1].at >= bound):
+        failed = sorted([*failed, *_of_table(stored)], key=lambda row: -row.at)[:most]
+        if len(failed) == most and (bound is None or failed[-1].at >= bound):
             break
-    return found
+    return failed
 
 
 _LIGHT = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
@@ -118,7 +121,7 @@ def _of_table(stored: pa.Table) -> list[CheckRow]:
 
 @dataclass(frozen=True)
 class CheckCounts:
-    """How many checks passed and failed, ever; and of them, those that ``recomputed`` a query unshared."""
+    """Numbers of checks that ever passed and failed, and of those that ``recomputed`` a query unshared."""
 
     passed: int
     failed: int
@@ -127,10 +130,10 @@ class CheckCounts:
 
 
 def counts(warehouse: Warehouse) -> CheckCounts:
-    """How many checks there were ever."""
-    found = log_counts.counted_log(warehouse, "quality_results", count_checks)
-    passed = found["all"] - found["failed"]
-    return CheckCounts(passed, found["failed"], found["recomputed"], found["different"])
+    """Count all checks that were ever logged."""
+    numbers = log_counts.counted_log(warehouse, "quality_results", count_checks)
+    passed = numbers["all"] - numbers["failed"]
+    return CheckCounts(passed, numbers["failed"], numbers["recomputed"], numbers["different"])
 
 
 def count_checks(warehouse: Warehouse, checks: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
@@ -138,7 +141,7 @@ def count_checks(warehouse: Warehouse, checks: ds.Dataset, before: Mapping[str, 
     recomputed = named(RECOMPUTED)
     chosen = {"all": None, "failed": FAILED, "recomputed": recomputed, "different": recomputed & FAILED}
     # nearly all passed: what says so of many at once is not read
-    return {name: before.get(name, 0) + int(checks.count_rows(filter=where)) for name, where in chosen.items()}
+    return {name: before.get(name, 0) + int(checks.count_rows(filter=condition)) for name, condition in chosen.items()}
 
 
 def named(prefix: str) -> ds.Expression:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from spark_jobs.store.storage import Place, keep, kept
 
 TAIL = 1 << 16
-"""Bytes at the end of a file that are read at once: as a rule the whole footer is among them."""
+"""Number of bytes at the end of a file that are read at once: they usually contain the complete footer."""
 
 PIECE = 1 << 22
 """Bytes of which the sum is made at once."""
@@ -32,7 +32,7 @@ _NAME = re.compile(r"(?:-([0-9a-f]{1,16})-([0-9a-f]{8}))?-([0-9a-f]{8})\.parquet
 
 @dataclass(frozen=True)
 class Checksums:
-    """What the name of a data file says of its content; None where it says nothing.
+    """Checksums of a data file's content from its name; None where the name has none.
 
     Parameters
     ----------
@@ -50,22 +50,22 @@ class Checksums:
 
     @classmethod
     def of_file(cls, path: Path) -> Checksums:
-        """Those of a file of this machine."""
+        """Compute the checksums of a file of this machine."""
         with pa.OSFile(str(path)) as file:
             return cls(int(file.size()), content_sum(file), zlib.crc32(footer_of(file)))
 
     @classmethod
     def named(cls, name: str) -> Checksums:
-        """What a file's name says."""
-        found = _NAME.search(name)
-        if found is None:
+        """Parse the checksums in a file's name."""
+        match = _NAME.search(name)
+        if match is None:
             return cls()
-        size, content, footer = (None if text is None else int(text, 16) for text in found.groups())
+        size, content, footer = (None if text is None else int(text, 16) for text in match.groups())
         return cls(size, content, footer)
 
     @property
     def suffix(self) -> str:
-        """How a name ends that has all of them, before ``.parquet``."""
+        """End of a file name with all checksums, before ``.parquet``."""
         return f"{self.size:x}-{self.content:08x}-{self.footer:08x}"
 
     def check(self, size: int, footer: bytes, committed: int | None = None) -> None:
@@ -79,14 +79,14 @@ class Checksums:
 
 def content_sum(file: pa.NativeFile) -> int:
     """The CRC-32 of all of a file, which is read piece by piece."""
-    size, found = file.size(), 0
+    size, checksum = file.size(), 0
     for first in range(0, size, PIECE):
-        found = zlib.crc32(file.read_at(min(PIECE, size - first), first), found)
-    return found
+        checksum = zlib.crc32(file.read_at(min(PIECE, size - first), first), checksum)
+    return checksum
 
 
 _seen: dict[str, tuple[int, ...]] = {}
-"""Of the files of this machine that were as they should be, what tells them from others in their place."""
+"""Identities of this machine's files that passed their check, to distinguish them from later files in their place."""
 
 
 def check_committed(place: Place, size: int) -> None:
@@ -134,7 +134,7 @@ def check_content(place: Place, size: int | None = None) -> None:
 
 
 def kept_footer(place: Place, file: pa.NativeFile) -> bytes:
-    """The footer of a data file; in a store it is asked for once a process."""
+    """The footer of a data file; in a store a process requests it only once."""
     if place.is_local or isinstance(file, pa.BufferReader):
         return footer_of(file)
     name = f"{place.url}#footer"

@@ -1,4 +1,4 @@
-"""Whether a store lets one writer alone make an object: what every commit in a store relies on."""
+"""Check whether a store lets only one writer create an object: every commit in a store relies on it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ _ROW = pa.table({"writer": [0]})
 
 
 def check_conditional(place: Place) -> None:
-    """Let some writers race for the same commits of a table that is removed afterwards. Raises HDL-579 where two of
-    them are told that they made one, or one is gone."""
+    """Let some writers race for the same commits of a table that is removed afterwards.
+
+    Raises HDL-579 if the store confirms a commit to two of them, or loses one.
+    """
     probe = place / f"_probe-{uuid.uuid4().hex}"
     DeltaTable.create(str(probe), schema=_ROW.schema)
-    made = 0
+    commits = 0
     try:
         with ThreadPoolExecutor(WRITERS) as writers:
             for _ in range(ROUNDS):
                 tables = [DeltaTable(str(probe)) for _ in range(WRITERS)]
-                made += sum(writers.map(_commits, tables))
-        standing = int(DeltaTable(str(probe)).version())
+                commits += sum(writers.map(_commits, tables))
+        version = int(DeltaTable(str(probe)).version())
     finally:
         with suppress(OSError):
             probe.remove_folder()
-    if made != standing or made > ROUNDS:
-        message = f"{place}: {made} commits were told to be made, {standing} stand: its conditional PUT does not hold"
+    if commits != version or commits > ROUNDS:
+        message = f"{place}: {commits} commits were told to be made, {version} stand: its conditional PUT does not hold"
         hint = "use a store that has If-None-Match: Amazon's, Azure's, Google's, or a server that does"
         raise HeddleError("HDL-579", message, hint)
 

@@ -54,16 +54,18 @@ ROW_GROUP = 1 << 17
 """Rows of a row group of a results file."""
 
 FOOTER_ROWS = 95
-"""Rows of results that are as large as what a footer says of a row group (1,140 bytes at 12 a row)."""
+"""Rows of results that are as large as a footer's description of a row group (1,140 bytes at 12 a row)."""
 
 FILE_ROWS = 1 << 18
-"""Rows of results from which on a day gets another file when its files are written anew."""
+"""Rows of results from which on a day gets another file when its files are rewritten."""
 
 LONG_RUN = 64
 """Rows of one query in a row, on average, from which on they are moved together."""
 
 MOST_FILES = 8
-"""Files of a day that results are written into at once: as many as maintenance leaves as they are."""
+"""Number of files of a day that results are written into at once. Maintenance leaves that number of files as they
+are.
+"""
 
 BUCKET_ROWS = 1 << 13
 """Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
@@ -73,7 +75,7 @@ LEAST_BUCKET_ROWS = 1 << 9
 """The same where many tasks write files that as many tasks read: each reads some buckets of every file."""
 
 BUCKET_BYTES = 1 << 20
-"""Bytes of states at which it is large enough, however few rows have them: as many as small rows take."""
+"""Bytes of states at which a bucket is large enough, even with few rows: the size of that many small rows."""
 
 GROUP_BYTES = 1 << 25
 """Bytes of partial rows from which on those of a bucket are cut into several row groups: one is read at a time where
@@ -226,27 +228,32 @@ def unwritable(path: str | Path | Place, error: Exception) -> HeddleError:
     place = Place.of(path)
     if not place.is_local:
         return store_error(place, error)
-    told, hint = f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
+    message, hint = f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         reads = "`heddle read`, `lookup`, `status`, `queries`, `explain`, `diff` and `plan` need not write"
-        return HeddleError(READ_ONLY, told, f"{reads}; for all else this user has to be permitted to")
-    return HeddleError(UNWRITABLE, told, hint)
+        return HeddleError(READ_ONLY, message, f"{reads}; for all else this user has to be permitted to")
+    return HeddleError(UNWRITABLE, message, hint)
 
 
 _AWKWARD = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]|^\\\x00-\x1f\x7f]")
-"""What delta-rs takes for something else in the path of a table: it makes addresses of paths, and paths of those."""
+"""Characters in the path of a table that delta-rs misreads: it makes addresses of paths, and paths of those."""
 
 _stand_ins: dict[str, str] = {}
 
 
 def is_awkward(table: str | Path) -> bool:
-    """Whether delta-rs has to look for the log of a table elsewhere, and may not touch its data (:func:`log_place`)."""
+    """Return whether delta-rs has to find the log of a table elsewhere, and may not touch its data
+    (:func:`log_place`).
+    """
     return _AWKWARD.search(str(table)) is not None
 
 
 def log_place(table: str | Path) -> str:
-    """Where delta-rs finds the log of a table: in its folder, or, below folders with names that it misreads, in a
-    folder of this process that has nothing but a link to the log."""
+    """Folder in which delta-rs finds the log of a table.
+
+    It is the table's folder. Below folders with names that delta-rs misreads, it is a folder of this process that
+    contains only a link to the log.
+    """
     if not is_awkward(table):
         return str(table)
     link = Path(_stand_ins.get(str(table), "")) / LOG
@@ -366,19 +373,19 @@ def statistics(part: pa.Table) -> str:
     # one without bounds, beside others that have them, for one that no value can match
     plain = [field.name for field in part.schema if not pa.types.is_nested(field.type)]
     # nobody looks for bytes
-    found = {name: _bounds(part[name]) for name in plain if not pa.types.is_binary(part[name].type)}
+    bounds = {name: _bounds(part[name]) for name in plain if not pa.types.is_binary(part[name].type)}
     # a decimal is written with all its digits, which no float has
     mark = uuid.uuid4().hex
-    told = json.dumps(
+    text = json.dumps(
         {
             "numRecords": len(part),
-            "minValues": {name: least for name, (least, _) in found.items()},
-            "maxValues": {name: most for name, (_, most) in found.items()},
+            "minValues": {name: least for name, (least, _) in bounds.items()},
+            "maxValues": {name: most for name, (_, most) in bounds.items()},
             "nullCount": {name: part[name].null_count for name in plain},
         },
         default=lambda number: f"{mark}{number:f}",
     )
-    return re.sub(rf'"{mark}(-?[\d.]+)"', r"\1", told)
+    return re.sub(rf'"{mark}(-?[\d.]+)"', r"\1", text)
 
 
 LONG_TEXT = 64
@@ -422,9 +429,11 @@ def opened(
     most: int = SMALL,
     **options: Any,
 ) -> pq.ParquetFile:
-    """A data file whose size and footer are checked now, and whose pages are when they are read. ``size``: its bytes,
-    if the log has told them; ``most``: in a store, up to how many it is read whole. Raises OSError for one that is not
-    as it was written."""
+    """Open a data file. Its size and footer are checked now, its pages when they are read.
+
+    ``size``: its bytes, if the log names them. ``most``: in a store, the most bytes of a file that is read
+    completely. Raises OSError for a file that is not as it was written.
+    """
     place = Place.of(path)
     # who knows the size wants to know whether the file still is what it was
     file = place.open_unchanging(memory_map, most) if size is None else place.open(memory_map)
@@ -484,7 +493,7 @@ class StoredGroup:
     end: int
 
     def has(self, bucket: int) -> bool:
-        """Whether it may have rows of a bucket."""
+        """Return whether it may have rows of a bucket."""
         return self.first <= bucket <= self.last
 
 
@@ -513,13 +522,13 @@ def _groups_of(file: pq.ParquetFile, buckets: AbstractSet[int], span: Span | Non
     for index in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(index)
         bounds = group.column(at).statistics
-        held = set(range(bounds.min, bounds.max + 1))
-        if not held & buckets:
+        group_buckets = set(range(bounds.min, bounds.max + 1))
+        if not group_buckets & buckets:
             continue
         if span is None or (
             group.column(start).statistics.min < span[1] and group.column(end).statistics.max > span[0]
         ):
-            yield index, held <= buckets
+            yield index, group_buckets <= buckets
 
 
 def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None, span: Span | None) -> Iterator[pa.Table]:
@@ -529,7 +538,7 @@ def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None, spa
         is_mapped = most is None or not place.is_local or Path(place.url).stat().st_size <= most
         file = opened(path, memory_map=is_mapped, read_dictionary=["stream", "fingerprint", "key"])
         pieces: list[list[int]] = [[]]
-        whole, size = True, 0
+        is_exact, size = True, 0
         for index, is_alone in _groups_of(file, buckets, span):
             more = file.metadata.row_group(index).total_byte_size
             if most is not None and size + more > most and pieces[-1]:
@@ -537,23 +546,23 @@ def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None, spa
                 size = 0
             size += more
             pieces[-1].append(index)
-            whole = whole and is_alone
+            is_exact = is_exact and is_alone
     chosen = pa.array(sorted(buckets), pa.int32())
     for groups in pieces:
         if groups:
             with reading(path):
                 rows = file.read_row_groups(groups, use_threads=False)
             rows = _with_states(rows)
-            yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
+            yield rows if is_exact else rows.filter(pc.is_in(rows["bucket"], chosen))
 
 
 def _with_states(rows: pa.Table) -> pa.Table:
     """Partial rows with all of :data:`STATES`, the last columns; nulls where the file has none."""
-    others = [name for name in rows.schema.names if name not in STATES]
+    plain_columns = [name for name in rows.schema.names if name not in STATES]
     for name, type in STATES.items():
         if name not in rows.schema.names:
             rows = rows.append_column(name, pa.nulls(len(rows), type))
-    return rows.select([*others, *STATES])
+    return rows.select([*plain_columns, *STATES])
 
 
 def now_millis() -> int:

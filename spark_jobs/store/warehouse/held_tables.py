@@ -1,10 +1,12 @@
-"""Tables are opened once a process, and told what is new: opening one reads its log, in a store a request a commit.
+"""Tables that a process opens once and then updates: opening one reads its log, with a request per commit in a store.
 
-What the log says of a file (the least and the greatest value of each column) is made a condition for Arrow, by which it
-is passed over. delta-rs makes one of all columns of all files each time, a tenth of a second for a year's days. So here
-it is made of the columns alone that the reader's own condition names, once a process and file: files never change.
+The log's statistics of a file (the least and the greatest value of each column) become a condition for Arrow, by
+which it skips the file. delta-rs builds one of all columns of all files each time, a tenth of a second for a year's
+days. So this module builds it only of the columns that the reader's condition names, once per process and file:
+files never change.
 
-Small files of a store are read whole and kept: they never change, and to read some columns costs as many requests.
+Small files of a store are read completely and cached: they never change, and reading some columns takes as many
+requests.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from spark_jobs.store.warehouse.checksums import check_bytes, check_committed
 
 
 class TableAt(DeltaTable):
-    """A table that is kept open, at a version: what it says stays as it was when the other goes on."""
+    """A table that is kept open, at a version: its content stays the same when the other one advances."""
 
     def __init__(self, current: DeltaTable) -> None:
         self._current, self._at = current, int(current.version())
@@ -96,30 +98,35 @@ def _tables() -> dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, A
 
 
 def _commit(log: Path | None, table: DeltaTable) -> Any:
-    """What is another one once a log, or its newest commit, is not the one that was read: it was put back, or made
-    anew."""
+    """Identity of a log and its newest commit. It changes if the log is not the one that was read, because it was
+    restored or recreated.
+    """
     return _status(log, ""), _status(log, f"{table.version():020}.json")
 
 
 def _status(log: Path | None, name: str) -> tuple[int, ...] | None:
-    """What tells a file of a log from another one in its place; None: it is not there. A table reads its checkpoint
-    when it is asked for files: with another one, those before may be gone."""
+    """Identity of a file of a log, to distinguish it from another one in its place; None: it does not exist.
+
+    A table reads its checkpoint when its files are listed: with another checkpoint, the former files may be missing.
+    """
     if log is None:
         return None
     try:
-        found = (log / name).stat()
+        status = (log / name).stat()
     except FileNotFoundError:
         return None
-    return (found.st_ino, found.st_size, found.st_mtime_ns) if name else (found.st_ino,)
+    return (status.st_ino, status.st_size, status.st_mtime_ns) if name else (status.st_ino,)
 
 
 PADDING = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-"""By how much the greatest moment may be later than a log has it, which has milliseconds: in each unit."""
+"""Most that the greatest moment may be later than the log's value, which has milliseconds: in each unit."""
 
 
 def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.Expression | None) -> ds.Dataset:
-    """A table's dataset, of whose files at least those that can hold no row that meets a condition are passed over by
-    whoever asks for such rows; None: nothing is known of the condition."""
+    """A table's dataset. Scans with a condition skip at least the files that can contain no row that meets it.
+
+    ``where``: the condition; None: nothing is known of it.
+    """
     if where is None or current.protocol().min_reader_version > 1:
         return _page_checked(current.to_pyarrow_dataset(filesystem=filesystem))
     schema = pa.schema(current.schema().to_arrow())
@@ -132,8 +139,8 @@ def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.
     key = current.table_uri, columns
     before, paths = conditions.get(key, {}), actions["path"].to_pylist()
     new = [number for number, path in enumerate(paths) if path not in before]
-    made = _conditions(schema, columns, actions.take(pa.array(new, pa.int64())))
-    known = before | dict(zip((paths[number] for number in new), made, strict=True))
+    new_conditions = _conditions(schema, columns, actions.take(pa.array(new, pa.int64())))
+    known = before | dict(zip((paths[number] for number in new), new_conditions, strict=True))
     conditions[key] = known = {path: known[path] for path in paths}
     fragments = [
         FORMAT.make_fragment(path, filesystem=filesystem, partition_expression=each) for path, each in known.items()
@@ -144,7 +151,7 @@ def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.
 FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
 )
-"""How files are scanned: a page that is not what was written is an error, if it has a checksum."""
+"""Format for scanning files: a page that differs from what was written is an error, if it has a checksum."""
 
 
 def _page_checked(dataset: ds.Dataset) -> ds.Dataset:
@@ -175,7 +182,7 @@ def checked_files(dataset: ds.Dataset, current: DeltaTable, table: Place, where:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """What is wrong with a file is said with its name; one that is not there keeps its kind."""
+    """Add a file's name to errors. A missing file keeps its kind of error."""
     try:
         yield
     except FileNotFoundError:
@@ -185,11 +192,11 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _conditions(schema: pa.Schema, columns: Sequence[str], actions: pa.Table) -> Iterator[ds.Expression]:
-    """What holds for all rows of some files (n,), of some columns."""
-    told = {name: _told(schema.field(name).type, name, actions) for name in columns}
+    """Yield for each of some files (n,) the condition on some columns that all of its rows meet."""
+    column_stats = {name: _told(schema.field(name).type, name, actions) for name in columns}
     for number in range(len(actions)):
         known = ds.scalar(True)
-        for name, (values, nulls, least, most) in told.items():
+        for name, (values, nulls, least, most) in column_stats.items():
             column = ds.field(name)
             if values is not None:
                 known &= column.is_null() if values[number] is None else column == values[number]
@@ -202,8 +209,9 @@ def _conditions(schema: pa.Schema, columns: Sequence[str], actions: pa.Table) ->
 
 
 def _told(arrow: pa.DataType, name: str, actions: pa.Table) -> tuple[Any, list[Any], list[Any], list[Any]]:
-    """Of a column of some files its one value, if it is a partition's, how many nulls it has, its least and its
-    greatest value, as scalars; None: that is not known."""
+    """Statistics of a column of some files, as scalars: its one value, if it is a partition's, its number of nulls,
+    its least and its greatest value; None: unknown.
+    """
 
     def scalars(column: str) -> list[Any]:
         known = column in actions.schema.names
@@ -231,11 +239,11 @@ def with_small_files(
     chosen = list(table.get_fragments(filter=where))
     with ThreadPoolExecutor(AT_ONCE) as readers:
         contents = list(
-            readers.map(lambda one: _content(handler, current.table_uri, one.path, sizes, is_checked), chosen)
+            readers.map(lambda file: _content(handler, current.table_uri, file.path, sizes, is_checked), chosen)
         )
     fragments = [
-        one if content is None else table.format.make_fragment(content, partition_expression=one.partition_expression)
-        for one, content in zip(chosen, contents, strict=True)
+        file if content is None else table.format.make_fragment(content, partition_expression=file.partition_expression)
+        for file, content in zip(chosen, contents, strict=True)
     ]
     return ds.FileSystemDataset(fragments, table.schema, table.format)
 

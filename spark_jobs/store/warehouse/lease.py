@@ -1,4 +1,4 @@
-"""Who may commit: a lock of the file system, or of PostgreSQL where processes are on several machines."""
+"""Lease for commits: a lock of the file system, or of PostgreSQL if processes run on several machines."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ def _same(path: Path, file: int) -> bool:
 
 @contextmanager
 def postgres_lease(name: Callable[[], str]) -> Iterator[None]:
-    """Hold the lease of a name by a lock in the configured PostgreSQL; where none is configured, nothing is held, and
-    the name is not asked for. Raises HDL-513 if the server cannot be reached, or goes while this waits for it."""
+    """Hold the lease of a name with a lock in the configured PostgreSQL.
+
+    If no PostgreSQL is configured, no lock is taken and the name is not computed. Raises HDL-513 if the server
+    cannot be reached, or goes away while this waits for it.
+    """
     dsn = settings().lease_dsn
     if not dsn:
         yield

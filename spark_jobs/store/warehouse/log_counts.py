@@ -1,9 +1,9 @@
-"""What is counted since the first row of a log, without counting it again: kept whenever the log's files are merged.
+"""Running counts of a log since its first row, without counting it again: stored whenever the log's files are merged.
 
-Files of a log never change, and its rows are never removed: what was counted of some files holds as long as all of them
-are there. So a count is that of the files that it was kept for, and of those that came since. A merge, which puts one
-file in the place of many, keeps it anew under the same lease. Who finds nothing kept, or not for files that are there,
-counts everything.
+Files of a log never change, and its rows are never removed: a count of some files holds as long as all of them
+exist. So a count is that of the files that it was stored for, plus that of the later ones. A merge, which replaces
+many files by one, stores it again under the same lease. If no count is stored, or one of its files is missing,
+everything is counted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from deltalake import DeltaTable
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 COUNTS = "counts"
-"""Folder of the warehouse for what is kept."""
+"""Folder of the warehouse for stored counts."""
 
 Counts = dict[str, int]
 
 Counted = Callable[[Warehouse, ds.Dataset, Mapping[str, int]], Counts]
-"""What is counted of the rows of some files of a log, beyond those of which the counts are given (empty: there are
-none)."""
+"""Counts the rows of some files of a log and adds them to the counts of those before (empty: there are none)."""
 
 
 def counted_log(warehouse: Warehouse, table: str, count: Counted) -> Counts:
-    """What a log holds. Raises OSError and Arrow's errors."""
+    """Counts of a log. Raises OSError and Arrow's errors."""
     current = warehouse.table(table)
     files, known = _kept(warehouse, table)
     paths = set(_paths(current))
@@ -42,7 +41,7 @@ def counted_log(warehouse: Warehouse, table: str, count: Counted) -> Counts:
 
 
 def keep_counts(warehouse: Warehouse, table: str, counted: Counts) -> None:
-    """Keep what a log holds now, whose lease the caller has held since it was counted."""
+    """Store the current counts of a log. The caller has had its lease since the rows were counted."""
     content = {"files": _paths(warehouse.table(table)), "counts": counted}
     (warehouse.place / COUNTS / f"{table}.json").put(json.dumps(content).encode())
 
@@ -54,7 +53,7 @@ def _paths(current: DeltaTable) -> list[str]:
 
 def _kept(warehouse: Warehouse, table: str) -> tuple[set[str], Counts]:
     try:
-        kept = json.loads((warehouse.place / COUNTS / f"{table}.json").read())
-        return set(kept["files"]), {str(name): int(number) for name, number in kept["counts"].items()}
+        stored = json.loads((warehouse.place / COUNTS / f"{table}.json").read())
+        return set(stored["files"]), {str(name): int(number) for name, number in stored["counts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return set(), {}

@@ -1,9 +1,9 @@
-"""Where the streams of a plan lie now.
+"""Present places of a plan's streams.
 
-A stored plan names places as they were when it was made, and never changes. The project may have been moved or copied
-since, or be mounted elsewhere. So a plan is read with the places that the streams have now: as ``streams.yaml`` says
-where a command knows it, else as they were noted when a plan was stored last; if the warehouse was moved since, at the
-same place relative to it.
+A stored plan names places as they were when it was made, and never changes. The project may have been moved or
+copied since, or be mounted elsewhere. So a plan is read with the places that the streams have now: those of
+``streams.yaml`` if a command knows it, else those noted when a plan was last stored. If the warehouse was moved
+since, they are relative to it.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def located(warehouse: Warehouse, plan: SharingPlan) -> SharingPlan:
 def noted_places(warehouse: Warehouse) -> dict[str, dict[str, str]]:
     """The place of each stream by its format, as they were noted last; nothing if that cannot be read."""
     try:
-        found = json.loads((warehouse.place / FILE).read())
-        here, then = str(warehouse.place), str(found["warehouse"])
+        noted = json.loads((warehouse.place / FILE).read())
+        root, then = str(warehouse.place), str(noted["warehouse"])
         return {
-            name: {format: _moved_along(place, then, here) for format, place in of.items()}
-            for name, of in found["streams"].items()
+            name: {format: _moved_along(place, then, root) for format, place in of.items()}
+            for name, of in noted["streams"].items()
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
@@ -95,8 +95,9 @@ def note_places(warehouse: Warehouse, plan: SharingPlan) -> None:
 
 
 def _moved_along(place: str, then: str, here: str) -> str:
-    """Where a source lies that was noted when the warehouse lay elsewhere: as it lay to the warehouse, if something is
-    there."""
+    """Place of a source that was noted when the warehouse lay elsewhere: in the same position relative to the
+    warehouse, if something exists there.
+    """
     if then == here or scheme_of(place) in SCHEMES or scheme_of(then) in SCHEMES or scheme_of(here) in SCHEMES:
         return place
     # by names alone: a link may lead elsewhere

@@ -47,17 +47,20 @@ def planned(warehouse: Warehouse, where: ds.Expression | None = None) -> list[Pl
 
 
 def facts_of(warehouse: Warehouse, row: PlannedQuery) -> dict[str, Any]:
-    """What a version of the plan says of one of its queries, and of itself (:mod:`optimizer.plan.stored_rows`)."""
+    """Facts that a version of the plan stores about one of its queries, and about itself
+    (:mod:`optimizer.plan.stored_rows`).
+    """
     chosen = (ds.field("plan_version") == row.plan_version) & (ds.field("query") == row.query)
     with reading(warehouse.path("sharing_plans")):
-        found = warehouse.dataset("sharing_plans", where=chosen).to_table(["row"], filter=chosen)
-    return dict(json.loads(found["row"][0].as_py()))
+        stored = warehouse.dataset("sharing_plans", where=chosen).to_table(["row"], filter=chosen)
+    return dict(json.loads(stored["row"][0].as_py()))
 
 
 @dataclass
 class PlannedDefinition:
-    """What a query meant in some versions of the plan (``plan_versions``, ascending): its definition as it is stored.
-    ``fingerprint``: of the query as it stands in the plan."""
+    """A definition of a query, as it is stored, in some versions of the plan (``plan_versions``, ascending).
+    ``fingerprint``: of the query as the plan has it.
+    """
 
     fingerprint: str
     row: str
@@ -81,12 +84,13 @@ _FINGERPRINT = re.compile(r'"query_fingerprint": "([0-9a-f]{16})"')
 
 
 def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, list[PlannedDefinition]]:
-    """All that queries, or one of them, ever meant in a version of the plan, by their names; the newest comes last.
+    """All definitions that queries, or one of them, ever had in a version of the plan, by their names; the newest
+    comes last.
 
-    One pass over the table. What is not asked of a definition is not read: neither rows as JSON nor plans are built.
+    One pass over the table. Only what a definition needs is read: neither rows as JSON nor plans are built.
     """
-    where = None if query is None else ds.field("query") == query
-    scanner = warehouse.dataset("sharing_plans", where=where).scanner(["plan_version", "query", "row"], filter=where)
+    chosen = None if query is None else ds.field("query") == query
+    scanner = warehouse.dataset("sharing_plans", where=chosen).scanner(["plan_version", "query", "row"], filter=chosen)
     known: dict[tuple[str, str], PlannedDefinition] = {}
     with reading(warehouse.path("sharing_plans")):
         for batch in scanner.to_batches():
@@ -103,19 +107,19 @@ def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, lis
 
 @lru_cache(64)
 def _former_streams(warehouse: Warehouse, state: str, stream: str) -> tuple[Stream, ...]:
-    where = ds.field("stream") == stream
+    condition = ds.field("stream") == stream
     with reading(warehouse.path("sharing_plans")):
-        table = warehouse.dataset("sharing_plans", where=where)
+        table = warehouse.dataset("sharing_plans", where=condition)
         first = table.head(1, columns=["row"], filter=ds.field("plan_version") == 1)
         if any(DECLARATION in row for row in first["row"].to_pylist()):
             return ()
-        rows = (row for batch in table.to_batches(["row"], filter=where) for row in batch["row"].to_pylist())
-        found = dict.fromkeys(json.loads(row)["stream_definition"] for row in rows if DECLARATION not in row)
-    return tuple(from_json(json.loads(one)) for one in found)
+        rows = (row for batch in table.to_batches(["row"], filter=condition) for row in batch["row"].to_pylist())
+        declarations = dict.fromkeys(json.loads(row)["stream_definition"] for row in rows if DECLARATION not in row)
+    return tuple(from_json(json.loads(declaration)) for declaration in declarations)
 
 
 def former_streams(warehouse: Warehouse, stream: str) -> tuple[Stream, ...]:
-    """How the plans from before there were declaration digests declare a stream, without repetition."""
+    """Declarations of a stream, without repetition, in the plans from before there were declaration digests."""
     return _former_streams(warehouse, warehouse.state("sharing_plans"), stream)
 
 
@@ -126,26 +130,26 @@ def current_version(warehouse: Warehouse) -> int | None:
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan, with its streams where they lie now. Raises HDL-506 if there is no such version."""
-    found = _stored_plan(warehouse, warehouse.state("sharing_plans"), version)
-    if found is None:
+    plan = _stored_plan(warehouse, warehouse.state("sharing_plans"), version)
+    if plan is None:
         newest = current_version(warehouse)
         hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
         raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}", hint)
-    return located(warehouse, found)
+    return located(warehouse, plan)
 
 
 @lru_cache(4)
 def _stored_plan(warehouse: Warehouse, state: str, version: int) -> SharingPlan | None:
-    """A plan as a state of the table has it; a run asks for the same one several times."""
-    mine = ds.field("plan_version") == version
+    """Return a plan as a state of the table has it. A run reads the same one several times."""
+    condition = ds.field("plan_version") == version
     with reading(warehouse.path("sharing_plans")):
-        stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]
+        stored = warehouse.dataset("sharing_plans", where=condition).to_table(columns=["row"], filter=condition)["row"]
     rows = [json.loads(row) for row in stored.to_pylist()]
     return from_rows(rows) if rows else None
 
 
 RECENT = 3
-"""Versions of the plan, the newest ones, whose partial aggregates are kept: what changes takes from them."""
+"""Number of newest versions of the plan whose partial aggregates are kept: a changed plan reuses them."""
 
 
 def recent_plans(warehouse: Warehouse) -> list[SharingPlan]:

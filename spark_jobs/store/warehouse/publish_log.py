@@ -35,45 +35,47 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass
 class RunRecord:
-    """What a run did: stored in the publish log and shown by ``heddle status``.
+    """Record of a run: stored in the publish log and shown by ``heddle status``.
 
     ``status``: ``published``, ``unchanged`` (the same content was published before) or ``failed``. ``rows_scanned``
     counts events read in the interval and the history it needed, ``scanned`` the same a stream with the span
-    (begin, end, events; microseconds); ``partials_written`` rows of the partials table;
-    ``synopses_reused`` synopses whose history was already there; ``features`` how much of each of
-    :data:`spark_jobs.pipeline.costs.measurements.FEATURES` explains ``cpu_seconds``. What was predicted of it from the
-    runs before it, and what their costs make of the features, is in CPU seconds of all stages
-    (:mod:`spark_jobs.pipeline.costs.learned`); ``predicted_between``: the bounds that hold in nine of ten runs;
+    (begin, end, events; microseconds); ``partials_written`` rows of the partials table; ``synopses_reused``
+    synopses whose history already existed; ``features`` the share of each of
+    :data:`spark_jobs.pipeline.costs.measurements.FEATURES` in explaining ``cpu_seconds``. Its prediction from the
+    runs before it, and the cost of the features by those runs, are in CPU seconds of all stages
+    (:mod:`spark_jobs.pipeline.costs.learned`). ``predicted_between``: the bounds that hold in nine of ten runs.
     ``prediction_error`` is (predicted - measured) / measured. Times in seconds.
 
-    Of queries with a refresh bound: ``refreshes`` says how many were answered at which instant (``at``, ``queries``);
+    Queries with a refresh bound: ``refreshes`` has the number answered at each instant (``at``, ``queries``);
     ``refreshed`` when each was answered last, before this run or by it; ``lateness`` by how much its bound was
     exceeded, of those that were late (microseconds of data time).
 
-    Of the sources: ``listed`` the newest entry known of each stream's ledger (microseconds), ``read`` between which
-    times the events of a stream decide the answers, and a hash of how it is declared, ``failed`` streams
-    that could not be listed, ``refused`` events of streams that came later than is allowed (in all of their files),
-    ``repeated`` events that were left out because they had come before (on the days that the run looked at).
-    ``radius``: what had changed of an interval that was published before
-    (:class:`spark_jobs.streams.sources.late_events.LateDataImpact`); ``narrow``: only the windows that it may have
-    changed were published again, which is so if ``basis``, the hash of what decides answers beside the sources, is what
-    it was.
+    Sources: ``listed`` is the newest entry known of each stream's ledger (microseconds); ``read`` the times between
+    which the events of a stream decide the answers, and a hash of its declaration; ``failed`` streams that could
+    not be listed; ``refused`` events of streams that came later than is allowed (in all of their files);
+    ``repeated`` events that were skipped because they had come before (on the days that the run looked at).
+    ``radius``: the changes of an interval that was published before
+    (:class:`spark_jobs.streams.sources.late_events.LateDataImpact`). ``narrow``: only the windows that it may have
+    changed were published again. This requires that ``basis``, the hash of what decides answers in addition to the
+    sources, is unchanged.
 
-    Of the answers: ``readers`` what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.change`;
-    None: not known, or nothing was published), ``assets`` the same of each query that is an asset and has other answers
-    now (:meth:`spark_jobs.results.revisions.Readers.change_of`), ``rewritten`` what of other answers was written again,
-    since it stood in one file with what was replaced (:class:`spark_jobs.store.warehouse.warehouse.Rewritten`),
-    ``empty`` the queries with windows in the interval that have no answer there. ``diagnostics`` are errors and
-    warnings: a run with warnings alone has done all that was asked.
+    Answers: ``readers`` is what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.change`;
+    None: not known, or nothing was published); ``assets`` the same of each query that is an asset and has other
+    answers now (:meth:`spark_jobs.results.revisions.Readers.change_of`); ``rewritten`` the other answers that were
+    written again because they shared a file with replaced ones
+    (:class:`spark_jobs.store.warehouse.warehouse.Rewritten`); ``empty`` the queries with windows in the interval
+    that have no answer there. ``diagnostics`` are errors and warnings: a run with only warnings has completed its
+    work.
 
-    ``without_time``: by stream and file (relative to the stream's path; "": of other files) the events that were left
-    out for want of a usable time.
+    ``without_time``: by stream and file (relative to the stream's path; "": of other files) the events that were
+    skipped because they have no usable time.
 
-    ``checked``: how much was checked of the answers before they were published
+    ``checked``: the level at which the answers were checked before they were published
     (:data:`spark_jobs.store.settings.CHECKS`).
 
-    ``engine``: what computed, as "spark local[2]" or "local", and ``engine_because`` why that; of Spark the id of the
-    application, where its UI or history is, and its ``jobs`` (:class:`spark_jobs.engine.workers.Job`).
+    ``engine``: the engine, as "spark local[2]" or "local", and ``engine_because`` the reason for it; of Spark the
+    id of the application, the address of its UI or history, and its ``jobs``
+    (:class:`spark_jobs.engine.workers.Job`).
     """
 
     run_id: str
@@ -136,11 +138,11 @@ class RunRecord:
     def from_json(cls, stored: dict[str, Any]) -> RunRecord:
         """The inverse of :meth:`to_json`. What an earlier Heddle did not record is as if nothing was there."""
         times = {name: instant_of_text(stored[name]) for name in ("begin", "end")}
-        return cls(**{one.name: stored[one.name] for one in fields(cls) if one.name in stored} | times)
+        return cls(**{member.name: stored[member.name] for member in fields(cls) if member.name in stored} | times)
 
     @property
     def has_failed(self) -> bool:
-        """Whether something was not done that was asked for."""
+        """Return whether a part of the requested work was not done."""
         return any(diagnostic["severity"] == "error" for diagnostic in self.diagnostics)
 
     @property
@@ -150,7 +152,7 @@ class RunRecord:
 
 
 Event = Literal["allocated", "published", "failed", "deleted"]
-"""What happened: a run was given a revision, published it, or failed; answers were deleted by name."""
+"""Event of a run: it got a revision, published it, or failed. Or answers were deleted by name."""
 
 
 @dataclass(frozen=True)
@@ -179,12 +181,12 @@ class LogRow:
 
     @cached_property
     def stored_record(self) -> dict[str, Any]:
-        """What was recorded, as JSON values."""
+        """The stored record, as JSON values."""
         return dict(json.loads(self.text or "{}"))
 
     @cached_property
     def record(self) -> RunRecord:
-        """What the run recorded."""
+        """The record of the run."""
         known = {"run_id": self.run_id, "plan_version": self.plan_version}
         times = {"begin": format_instant(self.begin), "end": format_instant(self.end)}
         return RunRecord.from_json(known | times | self.stored_record)
@@ -195,7 +197,7 @@ class LogRow:
         return frozenset(self.stored_record["queries"] if self.event == "deleted" else ())
 
     def to_row(self) -> dict[str, Any]:
-        """As the table has it."""
+        """Return the row as the table stores it."""
         moments = (("interval_start", self.begin), ("interval_end", self.end), ("at", self.at))
         return {
             **{name: moment(instant) for name, instant in moments},
@@ -206,9 +208,12 @@ class LogRow:
 
 
 def _read_of(stored: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """What decided the answers of a run, as the table has it (:data:`spark_jobs.store.warehouse.schemas.READ`); None:
-    that does not tell all, as something was withheld or failed, or an earlier Heddle did not record it."""
-    wrong = any(found.get("severity") == "error" for found in stored.get("diagnostics", ()))
+    """Facts that decided the answers of a run, as the table stores it
+    (:data:`spark_jobs.store.warehouse.schemas.READ`).
+
+    None if that is incomplete, because something was withheld or failed, or an earlier Heddle did not record it.
+    """
+    wrong = any(diagnostic.get("severity") == "error" for diagnostic in stored.get("diagnostics", ()))
     if wrong or stored.get("failed") or stored.get("withheld") or not stored.get("read"):
         return None
     return [
@@ -265,27 +270,30 @@ def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
 def newest_rows(
     warehouse: Warehouse, by: Literal["at", "interval_end"], where: ds.Expression, most: int, records: bool = True
 ) -> list[LogRow]:
-    """The rows of the log that meet a condition with the latest moments, at most so many, the latest first; no more of
-    the log is read than that takes. ``records``: also what runs recorded, which is long."""
+    """The rows of the log that meet a condition with the latest moments, at most ``most``, the latest first.
+
+    No more of the log is read than necessary. ``records``: also the records of runs, which are long.
+    """
     key = "at" if by == "at" else "end"
-    found: list[LogRow] = []
+    newest: list[LogRow] = []
     columns = [*_LIGHT, "record"] if records else _LIGHT
     for stored, bound in warehouse.newest_first("publish_log", by, columns, where):
-        found = sorted([*found, *_of_table(stored)], key=lambda row: getattr(row, key), reverse=True)[:most]
-        if len(found) == most and (bound is None or getattr(found[-1], key) >= bound):
+        newest = sorted([*newest, *_of_table(stored)], key=lambda row: getattr(row, key), reverse=True)[:most]
+        if len(newest) == most and (bound is None or getattr(newest[-1], key) >= bound):
             break
-    return found
+    return newest
 
 
 def intervals_published(warehouse: Warehouse) -> int:
-    """How many intervals were ever published."""
+    """Count the intervals that were ever published."""
     with reading(warehouse.path("publish_log")):
         return log_counts.counted_log(warehouse, "publish_log", count_intervals)["intervals"]
 
 
 def count_intervals(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
-    """How many intervals the rows of some files publish, and those before
-    (:mod:`spark_jobs.store.warehouse.log_counts`)."""
+    """Count the intervals that the rows of some files publish, and those before
+    (:mod:`spark_jobs.store.warehouse.log_counts`).
+    """
     columns = ["interval_start", "interval_end", "revision"]
     table = log.to_table(columns, filter=PUBLISHED)
     begins, ends, revisions = (table[name].cast(pa.int64()).to_numpy() for name in columns)
@@ -306,7 +314,7 @@ def newest_revised(warehouse: Warehouse, most: int) -> list[list[LogRow]]:
     again = PUBLISHED & (ds.field("revision") > 1)
     newest: dict[tuple[int, int], int] = {}
     looked_at: set[tuple[int, int]] = set()
-    found: list[list[LogRow]] = []
+    revised: list[list[LogRow]] = []
     for stored, bound in warehouse.newest_first("publish_log", "at", _LIGHT, again):
         for row in _of_table(stored):
             newest[row.begin, row.end] = max(newest.get((row.begin, row.end), row.at), row.at)
@@ -317,10 +325,10 @@ def newest_revised(warehouse: Warehouse, most: int) -> list[list[LogRow]]:
             looked_at |= chosen.keys()
             for row in _of_intervals(warehouse, chosen, records=True):
                 chosen[row.begin, row.end].append(row)
-            found += [rows for rows in chosen.values() if len(rows) > 1]
-            if len(found) >= most:
-                return found[:most]
-    return found
+            revised += [rows for rows in chosen.values() if len(rows) > 1]
+            if len(revised) >= most:
+                return revised[:most]
+    return revised
 
 
 def _of_intervals(warehouse: Warehouse, intervals: Collection[tuple[int, int]], records: bool = False) -> list[LogRow]:
@@ -330,8 +338,8 @@ def _of_intervals(warehouse: Warehouse, intervals: Collection[tuple[int, int]], 
     begins = pa.array([begin for begin, _ in intervals], INSTANT)
     bounds = pc.min_max(begins)
     between = (ds.field("interval_start") >= bounds["min"]) & (ds.field("interval_start") <= bounds["max"])
-    found = rows(warehouse, PUBLISHED & between & ds.field("interval_start").isin(begins), records)
-    return [row for row in found if (row.begin, row.end) in intervals]
+    publications = rows(warehouse, PUBLISHED & between & ds.field("interval_start").isin(begins), records)
+    return [row for row in publications if (row.begin, row.end) in intervals]
 
 
 def newest_live(warehouse: Warehouse) -> int | None:
@@ -349,11 +357,11 @@ def newest_live(warehouse: Warehouse) -> int | None:
 
 def written_at(moments: Iterable[int]) -> ds.Expression:
     """The condition of rows that were written at some moments (microseconds)."""
-    found = pa.array(list(moments), INSTANT)
-    bounds = pc.min_max(found)
+    instants = pa.array(list(moments), INSTANT)
+    bounds = pc.min_max(instants)
     # what lies between the first and the last is found by bounds: a list is compared with each row
     between = (ds.field("at") >= bounds["min"]) & (ds.field("at") <= bounds["max"])
-    return between & ds.field("at").isin(found)
+    return between & ds.field("at").isin(instants)
 
 
 def ends_at(instant: int) -> ds.Expression:
@@ -362,7 +370,7 @@ def ends_at(instant: int) -> ds.Expression:
 
 
 def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[LogRow]:
-    """What happened to exactly the interval [begin, end), oldest first."""
+    """The log's rows of exactly the interval [begin, end), oldest first."""
     return rows(warehouse, (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & ends_at(end))
 
 
@@ -383,22 +391,24 @@ class Publications:
         """The begins and ends of their intervals (n,), and the versions of ``results`` that they made (n,): read only
         now, as most often all that was published is still as it was."""
         stored = self.columns(["interval_start", "interval_end", "table_version"])
-        begin, end, made = (_numbers(column) for column in stored.columns)
-        return begin, end, made
+        begin, end, versions = (_numbers(column) for column in stored.columns)
+        return begin, end, versions
 
     @cached_property
     def all_standing(self) -> NDArray[np.bool_]:
-        """Which stand (n,): no later publication covers their intervals (:func:`standing`)."""
-        begin, end, made = (column.tolist() for column in self.results)
-        found = np.zeros(len(begin), dtype=bool)
-        found[_uncovered(sorted(range(len(begin)), key=lambda number: -made[number]), begin, end)] = True
-        return found
+        """Return which publications are in force (n,): no later publication covers their intervals
+        (:func:`standing`).
+        """
+        begin, end, versions = (column.tolist() for column in self.results)
+        is_standing = np.zeros(len(begin), dtype=bool)
+        is_standing[_uncovered(sorted(range(len(begin)), key=lambda number: -versions[number]), begin, end)] = True
+        return is_standing
 
     def stands(self, number: int) -> bool:
-        """Whether no later publication covers the interval of one (:func:`standing`)."""
-        begin, end, made = self.results
+        """Return whether a publication is in force: no later publication covers its interval (:func:`standing`)."""
+        begin, end, versions = self.results
         covers = (begin <= begin[number]) & (end >= end[number])
-        return not bool((covers & (made > made[number])).any())
+        return not bool((covers & (versions > versions[number])).any())
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -418,9 +428,9 @@ def publications_read(warehouse: Warehouse, since: int | None) -> Publications:
 
     is_known = "read" in log.schema.names  # an earlier Heddle has made it
     stored = columns(["at", "read"] if is_known else ["at"])
-    told = stored["read"].combine_chunks() if is_known else pa.nulls(len(stored), pa.list_(READ))
-    reads, owner = pa.Table.from_struct_array(pc.list_flatten(told)), pc.list_parent_indices(told).to_numpy()
-    is_told = told.is_valid().to_numpy(zero_copy_only=False)
+    lists = stored["read"].combine_chunks() if is_known else pa.nulls(len(stored), pa.list_(READ))
+    reads, owner = pa.Table.from_struct_array(pc.list_flatten(lists)), pc.list_parent_indices(lists).to_numpy()
+    is_told = lists.is_valid().to_numpy(zero_copy_only=False)
     return Publications(_numbers(stored["at"]), is_told, reads, owner, columns)
 
 
@@ -430,16 +440,19 @@ def logged_publications(warehouse: Warehouse, moments: Iterable[int]) -> list[Lo
 
 
 def standing(publications: Iterable[LogRow]) -> list[LogRow]:
-    """Those of all publications that stand, by their intervals: the newest of each, and none that one later publication
-    covers."""
+    """The publications in force, by their intervals: the newest of each interval, and none that one later publication
+    covers.
+    """
     rows = sorted(publications, key=lambda row: -(row.table_version or 0))
     numbers = _uncovered(range(len(rows)), [row.begin for row in rows], [row.end for row in rows])
     return sorted((rows[number] for number in numbers), key=lambda row: row.begin)
 
 
 def _uncovered(newest_first: Iterable[int], begin: Sequence[int], end: Sequence[int]) -> list[int]:
-    """Of intervals [begin, end) by their numbers, the newest first, those that none before covers."""
-    found: list[int] = []
+    """Return the numbers of the intervals [begin, end) that none before covers. ``newest_first``: the numbers of
+    all.
+    """
+    uncovered: list[int] = []
     # of the later publications those that no other holds: their begins and their ends ascend
     begins: list[int] = []
     ends: list[int] = []
@@ -447,25 +460,25 @@ def _uncovered(newest_first: Iterable[int], begin: Sequence[int], end: Sequence[
         place = bisect_right(begins, begin[number])
         if place and ends[place - 1] >= end[number]:
             continue
-        found.append(number)
+        uncovered.append(number)
         low = bisect_left(begins, begin[number])
         high = bisect_right(ends, end[number], low)
         begins[low:high], ends[low:high] = [begin[number]], [end[number]]
-    return found
+    return uncovered
 
 
 def unchecked(warehouse: Warehouse, begin: int | None = None, end: int | None = None) -> list[LogRow]:
-    """The publications that stand, of intervals that overlap (begin, end], whose answers were not all checked."""
+    """The publications in force, of intervals that overlap (begin, end], whose answers were not all checked."""
     chosen = PUBLISHED
     if end is not None:
         chosen &= ds.field("interval_start") < pa.scalar(end, INSTANT)
     if begin is not None:
         chosen &= ds.field("interval_end") > pa.scalar(begin, INSTANT)
-    found = rows(warehouse, chosen)
+    publications = rows(warehouse, chosen)
     # most records are long, and say that everything was checked
-    if not any(f'"checked": "{level}"' in (row.text or "") for row in found for level in ("sample", "none")):
+    if not any(f'"checked": "{level}"' in (row.text or "") for row in publications for level in ("sample", "none")):
         return []
-    return [row for row in standing(found) if row.record.checked != "all"]
+    return [row for row in standing(publications) if row.record.checked != "all"]
 
 
 def same_publication(warehouse: Warehouse, plan: SharingPlan, begin: int, end: int, content: str) -> LogRow | None:
@@ -522,7 +535,7 @@ def overlapping(warehouse: Warehouse, begin: int, end: int, where: ds.Expression
 
 
 def deleted_since(warehouse: Warehouse, plan: SharingPlan, publication: LogRow) -> bool:
-    """Whether answers of a plan's queries were deleted by name after a publication."""
+    """Return whether answers of a plan's queries were deleted by name after a publication."""
     later = (ds.field("event") == "deleted") & (ds.field("table_version") > publication.table_version)
     deleted = {name for row in rows(warehouse, later) for name in row.deleted}
     return any(query.name in deleted for query in plan.workload.queries)
@@ -540,16 +553,17 @@ def revision_of(warehouse: Warehouse, record: RunRecord, content: str, recompute
             if again and row.revision not in published and row.revision > max(published, default=0):
                 return row.revision
         revision = 1 + max((row.revision for row in known), default=0)
-        given = _row_of(record, "allocated", content, None, revision)
-        warehouse.append("publish_log", [given.to_row()], token, since=since)
+        allocation = _row_of(record, "allocated", content, None, revision)
+        warehouse.append("publish_log", [allocation.to_row()], token, since=since)
         return revision
 
     return warehouse.leased(step)
 
 
 def reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
-    """The results table is the truth: log the publications that a crash kept out of the log, of every interval that
-    overlaps [begin, end)."""
+    """Log the publications that a crash prevented from being logged, of every interval that overlaps [begin, end). The
+    results table is the truth.
+    """
     if not _unlogged(warehouse, begin, end):
         return
 
@@ -570,7 +584,7 @@ def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[LogRow, 
     known = overlapping(warehouse, begin, end, ds.field("event").isin(["allocated", "published"]))
     logged = {(row.interval, row.revision) for row in known if row.event == "published"}
     results = warehouse.table("results")
-    found = []
+    unlogged = []
     for row in known:
         if row.event != "allocated" or (row.interval, row.revision) in logged:
             continue
@@ -579,8 +593,8 @@ def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[LogRow, 
         if newest >= row.revision:
             version = warehouse.committed("results", application, row.revision, row.at)
             if version is not None or newest == row.revision:
-                found.append((row, version or 0))
-    return found
+                unlogged.append((row, version or 0))
+    return unlogged
 
 
 def interval_label(begin: int, end: int) -> str:
@@ -589,7 +603,7 @@ def interval_label(begin: int, end: int) -> str:
 
 
 def _answers_of(warehouse: Warehouse, row: LogRow) -> int:
-    """How many answers the publication of a log row left in the results table."""
+    """Number of answers that the publication of a log row left in the results table."""
     revision = (ds.field("run_id") == row.run_id) & (ds.field("revision") == row.revision)
     begin, end = pa.scalar(row.begin, INSTANT), pa.scalar(row.end, INSTANT)
     chosen = revision & (ds.field("instant") > begin) & (ds.field("instant") <= end)
@@ -620,7 +634,9 @@ def _row_of(record: RunRecord, event: Event, content: str | None, table_version:
 def log_event(
     warehouse: Warehouse, record: RunRecord, event: Event, content: str | None, table_version: int | None
 ) -> None:
-    """Log how a run ended: ``published`` or ``failed``. Published is logged once, whoever comes first."""
+    """Log the end of a run: ``published`` or ``failed``. A publication is logged only once, also if several runs log
+    it.
+    """
 
     def step(token: int) -> None:
         since = warehouse.version("publish_log")
@@ -640,7 +656,7 @@ def log_event(
 
 
 def _without_time(record: RunRecord) -> list[LeftOut]:
-    """What a run left out for want of a time, by stream and file."""
+    """Events that a run skipped because they have no time, by stream and file."""
     now = now_micros()
     return [
         quarantine.without_time(record.run_id, stream, file, rows, now)
@@ -652,7 +668,7 @@ def _without_time(record: RunRecord) -> list[LeftOut]:
 def deletion(
     names: Sequence[str], first: int, last: int, answers: int, plan_version: int, table_version: int
 ) -> LogRow:
-    """The row of a deletion by name: of so many answers, at the instants [first, last] (microseconds)."""
+    """The log row of a deletion by name: of ``answers`` answers, at the instants [first, last] (microseconds)."""
     return LogRow(
         first - 1,
         last,
@@ -670,10 +686,10 @@ def deletion(
 
 def log_end(warehouse: Warehouse, record: RunRecord, error: BaseException, stage: str) -> bool:
     """Log why a run ends in a stage, unless that was logged or the run has published all the same; whether it has."""
-    found = finding(error)
+    diagnostic = finding(error)
     if stage == "audit" and isinstance(error, Exception) and not isinstance(error, HeddleError):
-        found = Diagnostic("HDL-531", f"a check crashed: {found.message}")
-    if found.to_json() in record.diagnostics:
+        diagnostic = Diagnostic("HDL-531", f"a check crashed: {diagnostic.message}")
+    if diagnostic.to_json() in record.diagnostics:
         return False
     # the error is what has to be told, not that the log cannot be written either
     with suppress(HeddleError, OSError):
@@ -682,15 +698,15 @@ def log_end(warehouse: Warehouse, record: RunRecord, error: BaseException, stage
             for row in rows_of_interval(warehouse, record.begin, record.end):
                 if row.event == "published" and row.revision == record.revision:
                     return True
-        record.diagnostics.append(found.to_json())
+        record.diagnostics.append(diagnostic.to_json())
         log_event(warehouse, record, "failed", None, None)
     return False
 
 
 def refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str, hint: str = "") -> None:
     """Log that a run has failed for a reason, and raise that as an error."""
-    diagnostics = [Diagnostic(code, message, hint), *(Diagnostic(**found) for found in record.diagnostics)]
-    record.diagnostics = [found.to_json() for found in diagnostics]
+    diagnostics = [Diagnostic(code, message, hint), *(Diagnostic(**diagnostic) for diagnostic in record.diagnostics)]
+    record.diagnostics = [diagnostic.to_json() for diagnostic in diagnostics]
     log_event(warehouse, record, "failed", None, None)
     raise HeddleError.of(*diagnostics)
 
@@ -699,7 +715,7 @@ def coded_error(error: Exception) -> HeddleError:
     """The coded error that a task raised, out of the text that Spark makes of it; any other error is raised again."""
     if isinstance(error, HeddleError):
         return error
-    found = re.search(r"HeddleError: (?:error )?(HDL-\d+) (.*)(?:\n    hint: (.*))?", str(error))
-    if found is None:
+    match = re.search(r"HeddleError: (?:error )?(HDL-\d+) (.*)(?:\n    hint: (.*))?", str(error))
+    if match is None:
         raise error
-    return HeddleError(found.group(1), found.group(2), found.group(3) or "")
+    return HeddleError(match.group(1), match.group(2), match.group(3) or "")

@@ -1,4 +1,4 @@
-"""The one owner of ``quarantine``: the events that runs left out, and why."""
+"""The one owner of ``quarantine``: the events that runs skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _OF_FILE = "without a usable time in "
 
 @dataclass(frozen=True)
 class LeftOut:
-    """So many events (``rows``) of a stream ("" : of several, as an earlier Heddle noted them) that a run left out for
-    the reason of a ``code``. ``at``: when that was noted (microseconds)."""
+    """Events of a stream that a run skipped for the reason of a ``code``: their number (``rows``).
+
+    The stream is "" for several streams, as an earlier Heddle noted them. ``at``: the time of the note (microseconds).
+    """
 
     run_id: str
     stream: str
@@ -40,12 +42,12 @@ def without_time(run_id: str, stream: str, file: str, rows: int, at: int) -> Lef
 
 def newest_of_each(left_out: Sequence[LeftOut]) -> list[LeftOut]:
     """The rows, of events without a time only the newest of each file: several runs count the same events."""
-    found: dict[object, LeftOut] = {}
+    newest: dict[object, LeftOut] = {}
     for number, row in enumerate(left_out):
         key = (row.stream, row.detail) if row.code == WITHOUT_TIME and row.stream else number
-        if key not in found or found[key].at <= row.at:
-            found[key] = row
-    return list(found.values())
+        if key not in newest or newest[key].at <= row.at:
+            newest[key] = row
+    return list(newest.values())
 
 
 def log(warehouse: Warehouse, left_out: Sequence[LeftOut], token: int, transaction: tuple[str, int]) -> None:
@@ -55,7 +57,7 @@ def log(warehouse: Warehouse, left_out: Sequence[LeftOut], token: int, transacti
 
 
 def rows(warehouse: Warehouse) -> list[LeftOut]:
-    """All that was left out, in the order of the table."""
+    """All rows of skipped events, in the order of the table."""
     return [
         LeftOut(row["run_id"], row["stream"], row["code"], row["rows"], row["detail"] or "", micros(row["at"]))
         for row in warehouse.rows("quarantine")

@@ -1,10 +1,10 @@
-"""What is registered, since when, by whom, and what of it is paused: the events of ``workload_queries``.
+"""Registered queries, with their dates, owners and pauses: the events of ``workload_queries``.
 
-A query is registered by a plan that has it, replaced when it means something else, is somebody else's, asks for another
-table or is an asset now and was none (or the other way round), moved when it comes from another file, and removed when
-somebody asks for that: by its name, or by saying that some files are the whole workload. A *paused* query stays
-registered and is in no plan until it is resumed; its published answers stay. Nothing is ever taken out of the table:
-the state of a query is what its events add up to.
+A query is *registered* by a plan that has it. It is *replaced* if it gets another meaning, owner or table, or
+becomes an asset or is one no more. It is *moved* when it comes from another file. It is *removed* when a user
+requests it: by its name, or by declaring that some files are the complete workload. A *paused* query stays
+registered and is in no plan until it is resumed; its published answers stay. Nothing is ever deleted from the
+table: the state of a query is the sum of its events.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Event = Literal["registered", "replaced", "moved", "paused", "resumed", "removed
 
 @dataclass(frozen=True)
 class QueryEvent:
-    """What happened to a query at a moment (``at``, microseconds), by which plan version and why. ``definition``: the
-    query as JSON of :func:`optimizer.workload.values.to_json`; ``file``: that it came from; None: not known."""
+    """An event of a query at a moment (``at``, microseconds), with its plan version and reason. ``definition``: the
+    query as JSON of :func:`optimizer.workload.values.to_json`; ``file``: its file; None: not known.
+    """
 
     query: str
     fingerprint: str
@@ -48,27 +49,28 @@ class QueryEvent:
     def of(
         cls, query: ACQ, event: Event, at: int, plan_version: int, reason: str, file: str | None = None
     ) -> QueryEvent:
-        """What happened to a query that is at hand."""
+        """Create an event from a query."""
         definition = json.dumps(to_json(query))
         return cls(
             query.name, query.fingerprint, query.owner, query.text, definition, event, at, plan_version, reason, file
         )
 
     def to_row(self) -> dict[str, Any]:
-        """As the table has it."""
+        """Return the row as the table stores it."""
         return {**vars(self), "at": moment(self.at)}
 
     @property
     def asset(self) -> bool:
-        """Whether the query's new answers are announced as an asset of its own."""
+        """Return whether the query's new answers are announced as a separate asset."""
         # most are none: their definitions are not read
         return '"asset"' in self.definition and bool(json.loads(self.definition).get("asset", False))
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A query as its events say: the newest one (``last``), ``since`` when it is registered (microseconds; since it was
-    removed last, if ever), and whether it is ``paused``."""
+    """State of a query from its events: the newest one (``last``), ``since`` when it is registered (microseconds;
+    since it was last removed, if ever), and whether it is ``paused``.
+    """
 
     last: QueryEvent
     since: int
@@ -85,17 +87,19 @@ class Registered:
 
     @property
     def standing(self) -> tuple[object, ...] | None:
-        """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
+        """State that must be unchanged since a plan was computed that leaves the query as it is; None: not
+        registered.
+        """
         return None if self.removed else (*self.cosmetics, self.last.fingerprint, self.paused)
 
     @property
     def cosmetics(self) -> tuple[object, ...]:
-        """What is registered of it besides its meaning."""
+        """The registered properties other than its meaning."""
         return self.last.owner, self.table, self.last.asset
 
     @property
     def table(self) -> AnswerTable | None:
-        """The table of its own that it asks for."""
+        """The separate table that it requests."""
         # most ask for none, and are not read for that
         return self.query.table if AnswerTable.__name__ in self.last.definition else None
 
@@ -172,25 +176,25 @@ def registered(events: Iterable[QueryEvent]) -> dict[str, Registered]:
 
 
 def live(warehouse: Warehouse) -> dict[str, Registered]:
-    """What is registered and was not removed, by name."""
-    return {name: one for name, one in registered(events(warehouse)).items() if not one.removed}
+    """The queries that are registered and were not removed, by name."""
+    return {name: state for name, state in registered(events(warehouse)).items() if not state.removed}
 
 
 def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
     """The paused queries by name."""
-    return {name: one.query for name, one in registered.items() if one.paused}
+    return {name: state.query for name, state in registered.items() if state.paused}
 
 
 def assets(events: Iterable[QueryEvent], at: int | None = None) -> set[str]:
     """The names of the registered queries whose new answers are announced as assets; ``at``: as it was at a moment
     (microseconds)."""
     known = registered(event for event in events if at is None or event.at <= at)
-    return {name for name, one in known.items() if not one.removed and one.last.asset}
+    return {name for name, state in known.items() if not state.removed and state.last.asset}
 
 
 def check_registered(registered: Mapping[str, Registered], names: Sequence[str]) -> None:
     """Raises HDL-521, with the nearest name, for a name that is not registered."""
-    live = sorted(name for name, one in registered.items() if not one.removed)
+    live = sorted(name for name, state in registered.items() if not state.removed)
     for name in names:
         if name not in live:
             raise HeddleError("HDL-521", f"there is no registered query {name}", meant(name, live, "registered"))
@@ -204,23 +208,24 @@ def changes(
 ) -> list[tuple[ACQ, Event, str | None]]:
     """The events of a plan, each with the file of its query.
 
-    ``queries``: those that it has, and paused ones that were put anew; ``removed``: names of those that it unregisters
-    (None: whatever it lacks and is not paused); ``files``: where queries come from, of those that were put anew.
+    ``queries``: those that it has, and paused ones that were declared again; ``removed``: names of those that it
+    unregisters (None: all that it lacks and that are not paused); ``files``: files of the queries that were
+    declared again.
     """
-    live = {name: one for name, one in registered.items() if not one.removed}
+    live = {name: state for name, state in registered.items() if not state.removed}
     names = {query.name for query in queries}
     if removed is None:
-        removed = [name for name, one in live.items() if not one.paused and name not in names]
-    found: list[tuple[ACQ, Event, str | None]] = []
+        removed = [name for name, state in live.items() if not state.paused and name not in names]
+    query_events: list[tuple[ACQ, Event, str | None]] = []
     for query in queries:
         was = live.get(query.name)
         last = registered[query.name].file if query.name in registered else None
         file = (files or {}).get(query.name, last)
         if was is None:
-            found.append((query, "registered", file))
+            query_events.append((query, "registered", file))
         elif (was.last.fingerprint, *was.cosmetics) != (query.fingerprint, query.owner, query.table, query.asset):
-            found.append((query, "replaced", file))
+            query_events.append((query, "replaced", file))
         elif file != last:
-            found.append((query, "moved", file))
-    found += [(live[name].query, "removed", live[name].file) for name in removed if name in live]
-    return found
+            query_events.append((query, "moved", file))
+    query_events += [(live[name].query, "removed", live[name].file) for name in removed if name in live]
+    return query_events

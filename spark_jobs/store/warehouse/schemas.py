@@ -22,10 +22,13 @@ PARTIALS = pa.schema(
         pa.field("numbers", pa.binary()),
     ]
 )
-"""Rows of the partials table. ``key``: the group's values as a JSON list of texts; ``shard``: the signature of its
-tuples (bit i: predicate i); both null in the rows that say which fragments of a synopsis are complete. ``bucket``: see
-:func:`buckets`. ``numbers``: where all states are numbers, those of ``longs`` and then those of ``doubles``, eight
-bytes each, the lowest first; the lists are null then, for lists are slower to read."""
+"""Rows of the partials table.
+
+``key``: the group's values as a JSON list of texts. ``shard``: the signature of its tuples (bit i: predicate i).
+Both are null in the rows that mark the complete fragments of a synopsis. ``bucket``: see :func:`buckets`.
+``numbers``: if all states are numbers, those of ``longs`` and then those of ``doubles``, eight bytes each, the
+lowest first. The lists are null then, because lists are slower to read.
+"""
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -43,10 +46,13 @@ ANSWERS = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""One row an answer: of ``instant``, over the content [``window_start``, ``window_end``); the instant is the window's
-end unless the window is historical. ``position``: the number of a window's first row, null for windows of time.
-``key``: the group's values as a JSON list of texts (:func:`group_values`). Outputs are in the list of their carrier,
-in the query's order (:func:`places`); a list is null or empty where the query has no output of its carrier."""
+"""One row per answer: of ``instant``, over the content [``window_start``, ``window_end``). The instant is the window's
+end unless the window is historical.
+
+``position``: the number of a window's first row, null for windows of time. ``key``: the group's values as a JSON
+list of texts (:func:`group_values`). Outputs are in the list of their carrier, in the query's order
+(:func:`places`); a list is null or empty if the query has no output of its carrier.
+"""
 
 RESULTS = pa.schema(
     [
@@ -59,9 +65,10 @@ RESULTS = pa.schema(
         pa.field("fingerprint", pa.string()),
     ]
 )
-"""What consumers read, partitioned by ``day``: the UTC day of the microsecond before the instant. ``fingerprint``: of
-the definition that answered the row (:attr:`optimizer.workload.values.ACQ.definition`); null in rows of before there
-was one."""
+"""Answers for consumers, partitioned by ``day``: the UTC day of the microsecond before the instant. ``fingerprint``:
+of the definition that answered the row (:attr:`optimizer.workload.values.ACQ.definition`); null in rows from before
+there was one.
+"""
 
 MARKER = "heddle.json"
 
@@ -69,12 +76,14 @@ FORMAT = 2
 """Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
 
 LATER = ("source_files",)
-"""Tables that came later than the format: they are made in warehouses that are older. No other is made anew: one whose
-log is gone has lost its rows."""
+"""Tables that came later than the format: older warehouses get them. No other table is recreated: one without its log
+has lost its rows.
+"""
 
 COLUMNS = 2
-"""Columns that came later than the format, in tables whose rows tasks write: warehouses whose marker says less get
-them. 1: results have a fingerprint. 2: partials have numbers."""
+"""Version of the columns that came later than the format, in tables whose rows tasks write. Warehouses with an older
+version in their marker get them. 1: results have a fingerprint. 2: partials have numbers.
+"""
 
 DELETED = "results/deleted"
 """The application of commits that delete answers by name (:mod:`spark_jobs.results.deletion`)."""
@@ -99,8 +108,9 @@ def moment(instant: int) -> Any:
 READ = pa.struct(
     [("stream", pa.string()), ("begin", pa.int64()), ("end", pa.int64()), ("listed", pa.int64()), ("of", pa.string())]
 )
-"""What of a stream decided published answers: events of [begin, end) (microseconds) of the files that its ledger knew
-at the moment ``listed``, of the stream as it is declared (``of``: a hash)."""
+"""The parts of a stream that decided published answers: events of [begin, end) (microseconds) of the files that its
+ledger knew at the moment ``listed``, and the stream's declaration (``of``: a hash).
+"""
 
 TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "workload_queries": (

@@ -2,12 +2,12 @@
 
 Every write of partials and results replaces exactly one interval of one table, atomically and idempotently
 (design.md section 4): tasks write data files that no reader sees, and one commit names them and removes what they
-replace. The design asks for Spark's ``replaceWhere``; committing the files that the tasks wrote gives the same
-guarantee without sending every answer through the JVM's row writer twice. Small tables (workload, plans, statistics,
-logs) are appended to. Every commit goes through delta-rs and through one lease, because two writers on one path can
-lose a commit. A lease can be lost by a process that does not know (it was stopped, the database of the lease was
-restarted); so every commit is also made on exactly the version of the table that it follows from, or not at all
-(HDL-510): whoever has committed in between had the lease.
+replace. The design calls for Spark's ``replaceWhere``; committing the files that the tasks wrote gives the same
+guarantee without sending every answer through the JVM's row writer twice. Small tables (workload, plans,
+statistics, logs) are appended to. Every commit goes through delta-rs and through one lease, because two writers on
+one path can lose a commit. A process can lose its lease without knowing (it was stopped, the database of the lease
+was restarted). So every commit is also made on exactly the version of the table that it follows from, or not at all
+(HDL-510): any process that has committed in between had the lease.
 """
 
 from __future__ import annotations
@@ -68,18 +68,20 @@ from spark_jobs.store.warehouse.schemas import COLUMNS, FORMAT, HOUR, INSTANT, L
 Result = TypeVar("Result")
 
 TRIES = 12
-"""Of what commits to a store."""
+"""Number of tries of a commit to a store."""
 
 FIRST_WAIT = 0.05
 """Seconds that are waited at most before a commit is tried a second time; twice as long each time after it."""
 
 TOKEN = "heddle"
-"""What the token of a commit is called in its metadata."""
+"""Key of a commit's token in its metadata."""
 
 _CONFIGURATION = {"delta.isolationLevel": "Serializable"}
 
 CHECKPOINT_EVERY = 10
-"""Commits between two checkpoints in a store, where each since the last is a request of whoever opens a table."""
+"""Commits between two checkpoints in a store, where opening a table takes a request for each commit since the last
+one.
+"""
 
 FAR = 1 << 62
 """Later than every moment (microseconds)."""
@@ -101,7 +103,7 @@ class Warehouse:
         return self.place.local()
 
     def is_at(self, root: str) -> bool:
-        """Whether a folder or URL is its place."""
+        """Return whether a folder or URL is its place."""
         return self.place == _resolved(root)
 
     @classmethod
@@ -111,8 +113,8 @@ class Warehouse:
         Writes nothing where nothing is missing. Raises HDL-501 for a folder that holds something else, HDL-502 if there
         is none, HDL-503 for another format, HDL-545 if one cannot be made, HDL-546 for a path that is of no use.
         """
-        found = cls.existing(root)
-        if found is None:
+        existing = cls.existing(root)
+        if existing is None:
             warehouse = cls(_resolved(root))
             if not create:
                 raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.place}", "`heddle run` makes one")
@@ -125,23 +127,23 @@ class Warehouse:
             except (DeltaError, OSError) as error:
                 raise unwritable(warehouse.place, error) from error
             return warehouse
-        told = json.loads((found.place / MARKER).read())
-        narrow = told.get("columns", 0) < COLUMNS
+        content = json.loads((existing.place / MARKER).read())
+        narrow = content.get("columns", 0) < COLUMNS
         # in a store every table is there since it was made: no earlier Heddle has written to one
-        later = [name for name in LATER if not (found.place / name).exists()] if found.place.is_local else []
+        later = [name for name in LATER if not (existing.place / name).exists()] if existing.place.is_local else []
         if later or narrow:
             try:
-                with found.lease():
-                    found._create(later)
+                with existing.lease():
+                    existing._create(later)
                     if narrow:
-                        found._widen("results")
-                        found._widen("partials")
-                        found._mark(told.get("id"))
+                        existing._widen("results")
+                        existing._widen("partials")
+                        existing._mark(content.get("id"))
             except HeddleError as error:
                 # what is there can be read all the same
                 if error.diagnostic.code != READ_ONLY:
                     raise
-        return found
+        return existing
 
     @classmethod
     def existing(cls, root: str | os.PathLike[str] | Place) -> Warehouse | None:
@@ -149,15 +151,15 @@ class Warehouse:
         path = _resolved(root)
         marker = path / MARKER
         try:
-            told = _told(marker)
-            if told is None:
+            content = _told(marker)
+            if content is None:
                 check_bucket(path)
                 if not _begun(path):
                     hint = "name a new or empty folder with --warehouse"
                     raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
                 return None
-            written = int(told.get("format", 0))
-            _identities[path.url] = str(told.get("id", ""))
+            written = int(content.get("format", 0))
+            _identities[path.url] = str(content.get("id", ""))
         except OSError as error:
             if not path.is_local:
                 raise store_error(path, error) from error
@@ -175,7 +177,7 @@ class Warehouse:
 
     @classmethod
     def stands(cls, root: str | os.PathLike[str] | Place) -> bool:
-        """Whether there is a warehouse at a place. Raises as :meth:`open` does for a URL that is none."""
+        """Return whether there is a warehouse at a place. Raises as :meth:`open` does for a URL that is none."""
         return (Place.of(root) / MARKER).info() is not None
 
     def _create(self, names: Iterable[str]) -> None:
@@ -195,8 +197,8 @@ class Warehouse:
             self._mark()
 
     def _mark(self, known: str | None = None) -> None:
-        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": known or uuid.uuid4().hex}
-        (self.place / MARKER).put(json.dumps(told).encode())
+        content = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": known or uuid.uuid4().hex}
+        (self.place / MARKER).put(json.dumps(content).encode())
 
     def _widen(self, name: str) -> None:
         """Add the columns to a table that came later than it was made; its rows have nulls in them."""
@@ -205,22 +207,22 @@ class Warehouse:
         missing = [column for column in TABLES[name][0] if column.name not in known]
         if missing:
             with self.exactly(name, table) as properties:
-                made = Schema.from_arrow(pa.schema(missing)).fields
-                table.alter.add_columns(made, commit_properties=properties)
+                new_fields = Schema.from_arrow(pa.schema(missing)).fields
+                table.alter.add_columns(new_fields, commit_properties=properties)
 
     def path(self, table: str) -> str:
-        """Where a table lies."""
+        """Path or URL of a table."""
         return str(self.place / table)
 
     # --------------------------------------------------------------------------------------- lease
     @contextmanager
     def lease(self) -> Iterator[int]:
-        """Hold the right to commit, alone among all processes; yields the fencing token.
+        """Hold the exclusive right to commit among all processes; yields the fencing token.
 
-        A file lock on the warehouse: released by the system if its holder dies. With ``HEDDLE_LEASE_DSN`` set
-        (warehouses that several hosts write) a PostgreSQL advisory lock is held as well. Tokens only grow: a
-        holder that finds a larger one has lost the lease and must not commit (:meth:`check_lease`). A store has no
-        locks: there the version of each table is the token, and PostgreSQL only spares work in vain.
+        A file lock on the warehouse: the system releases it if its holder dies. With ``HEDDLE_LEASE_DSN`` set
+        (warehouses that several hosts write) it also takes a PostgreSQL advisory lock. Tokens only grow: a holder
+        that reads a larger one has lost the lease and must not commit (:meth:`check_lease`). A store has no locks:
+        there the version of each table is the token, and PostgreSQL only saves useless work.
         """
         if not self.place.is_local:
             with postgres_lease(self._lease_name):
@@ -238,9 +240,9 @@ class Warehouse:
             yield token
 
     def _lease_name(self) -> str:
-        """What hosts know the warehouse by, which may reach it by different paths: what was drawn when it was made."""
-        told = _told(self.place / MARKER) or {}
-        return str(told.get("id") or self.place)
+        """Name of the warehouse for hosts, which may reach it by different paths: the random id from its creation."""
+        content = _told(self.place / MARKER) or {}
+        return str(content.get("id") or self.place)
 
     def check_lease(self, token: int) -> None:
         """Raises HDL-510 unless ``token`` is still the newest that was given out."""
@@ -267,10 +269,10 @@ class Warehouse:
         return HeddleError("HDL-510", message, "nothing was committed; run it again")
 
     def leased(self, step: Callable[[int], Result]) -> Result:
-        """What a step returns that reads and commits under the lease, whose token it is given.
+        """Call a step that reads and commits under the lease, with its token, and return its result.
 
-        In a store, which has no lease that holds, others may commit between the two (HDL-510): then the step is tried
-        again from its reading on, :data:`TRIES` times in all, each time after a wait of chance.
+        In a store, which has no binding lease, others may commit between the two (HDL-510): then the step is tried
+        again from its reading on, :data:`TRIES` times in all, each time after a random wait.
         """
         for again in range(TRIES):
             try:
@@ -290,20 +292,20 @@ class Warehouse:
         one that changed nothing.
         """
         try:
-            found = self._held(name) if name in TABLES else None
-            if found is None or (version is not None and version != found.version()):
-                found = DeltaTable(log_place(self.path(name)), version=version)
-            newest = self.place / name / LOG / f"{found.version():020}.json"
+            delta_table = self._held(name) if name in TABLES else None
+            if delta_table is None or (version is not None and version != delta_table.version()):
+                delta_table = DeltaTable(log_place(self.path(name)), version=version)
+            newest = self.place / name / LOG / f"{delta_table.version():020}.json"
             # a store has a commit whole or not at all
             if newest.is_local and newest.exists() and newest.local().stat().st_size == 0:
                 raise OSError(f"{newest.name} is empty")
         except (DeltaError, OSError) as error:
             if not self.place.is_local and is_refusal(error):
                 raise store_error(self.place, error) from error
-            told = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
-            raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
-        return found
+            raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {reason}", hint) from error
+        return delta_table
 
     def _held(self, name: str) -> DeltaTable:
         """A table of the warehouse as it is now."""
@@ -322,29 +324,32 @@ class Warehouse:
         with the process if one of them lets go of a file while the interpreter ends.
         """
         current = self.table(table) if current is None else current
-        found = pruned_dataset(current, (self.place / table).filesystem(), where)
+        pruned = pruned_dataset(current, (self.place / table).filesystem(), where)
         # of answers and partial aggregates each file has to be the one that was committed
         is_checked = table not in TABLES or "day" in TABLES[table][1]
         if is_checked:
             with reading(self.path(table)):
-                found = checked_files(found, current, self.place / table, where)
+                pruned = checked_files(pruned, current, self.place / table, where)
         if self.place.is_local:
-            return found
+            return pruned
         with reading(self.path(table)):
-            return with_small_files(found, current, where, is_checked)
+            return with_small_files(pruned, current, where, is_checked)
 
     def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
-        """A table as of ``current`` for readers that bring no options of their own: pages are checked as they are read,
-        files that can hold no row asked for are passed over, and columns that came later are there, with nulls."""
-        found = self.dataset(table, current)
-        missing = [column for column in TABLES[table][0] if column.name not in found.schema.names]
-        return ds.FileSystemDataset(list(found.get_fragments()), pa.schema([*found.schema, *missing]), found.format)
+        """A table as of ``current`` for readers that bring no options of their own.
+
+        Pages are checked as they are read, files without a requested row are skipped, and columns that came later
+        exist, with nulls.
+        """
+        pruned = self.dataset(table, current)
+        missing = [column for column in TABLES[table][0] if column.name not in pruned.schema.names]
+        return ds.FileSystemDataset(list(pruned.get_fragments()), pa.schema([*pruned.schema, *missing]), pruned.format)
 
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
         with reading(self.path(table)):
-            found: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
-        return found
+            stored_rows: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
+        return stored_rows
 
     def newest_first(
         self, table: str, by: str, columns: Sequence[str], where: ds.Expression
@@ -396,8 +401,8 @@ class Warehouse:
     def state(self, table: str) -> str:
         """A name for the state of a table: its id, version and newest commit. The version is not enough: a folder can
         be removed and created again, or restored and continued otherwise."""
-        found = self.table(table)
-        return f"{found.metadata().id} {found.version()} {found.history(1)}"
+        delta_table = self.table(table)
+        return f"{delta_table.metadata().id} {delta_table.version()} {delta_table.history(1)}"
 
     def append(
         self,
@@ -407,12 +412,12 @@ class Warehouse:
         transaction: tuple[str, int] | None = None,
         since: int | None = None,
     ) -> None:
-        """Append rows to a small table in one commit, under the lease whose ``token`` the caller holds.
+        """Append rows to a small table in one commit, under the caller's lease with its ``token``.
 
-        ``transaction`` (application id, version): a commit of that id and a version at least as large is there
-        already exactly if this append was done before; it is then left out. ``since``: the version of the table that
-        the rows follow from, if they follow from what it held; it was read under the same lease.
-        Raises HDL-510 if another process has committed to the table since.
+        ``transaction`` (application id, version): a commit of that id and a version at least as large exists
+        exactly if this append was done before; then nothing is appended. ``since``: the version of the table that
+        the rows follow from, if they depend on its content; it was read under the same lease. Raises HDL-510 if
+        another process has committed to the table since.
         """
         if not rows:
             return
@@ -454,11 +459,11 @@ class Warehouse:
 
     @contextmanager
     def exactly(self, table: str, current: DeltaTable, *transactions: tuple[str, int]) -> Iterator[CommitProperties]:
-        """One commit, with the properties that are given, as the version after ``current``, or HDL-510 is raised;
-        HDL-542 if it cannot be written.
+        """Make one commit with the given properties, as the version after ``current``. Raises HDL-510 if that is not
+        possible, HDL-542 if it cannot be written.
 
-        Each commit has a token of its own: one that stands though it was told as failed (the answer of a store was
-        lost, or what Delta does after a commit failed) is known by it as ours.
+        Each commit has a unique token. It identifies a commit as ours that succeeded although it was reported as
+        failed (the answer of a store was lost, or Delta's work after a commit failed).
         """
         before, token = int(current.version()), uuid.uuid4().hex
         properties = _properties(token, transactions)
@@ -473,8 +478,8 @@ class Warehouse:
                 raise unwritable(self.path(table), error) from error
             if self._token_of(table, before + 1) == token:
                 return
-            told, _, _ = str(error).partition("\n")
-            message = f"{self.path(table)} has changed since version {before}: {told}"
+            reason, _, _ = str(error).partition("\n")
+            message = f"{self.path(table)} has changed since version {before}: {reason}"
             raise HeddleError("HDL-510", message, "run it again") from error
 
     def commit(
@@ -495,17 +500,19 @@ class Warehouse:
             )
 
     def _checkpoint(self, table: str) -> None:
-        """One for readers to begin at. Without it they only take longer: what is wrong shows where it is read."""
+        """Write a checkpoint for readers to begin at. Without it they only take longer: an error shows when it is
+        read.
+        """
         with suppress(DeltaError, OSError):
             self.table(table).create_checkpoint()
 
     def _token_of(self, table: str, version: int) -> str | None:
         """The token of a commit (:meth:`exactly`); None if it has none, or cannot be read."""
         try:
-            (made,) = DeltaTable(log_place(self.path(table)), version=version).history(1)
+            (commit,) = DeltaTable(log_place(self.path(table)), version=version).history(1)
         except (DeltaError, OSError, ValueError):
             return None
-        return made.get(TOKEN)
+        return commit.get(TOKEN)
 
     def committed(self, table: str, application: str, revision: int, since: int = 0) -> int | None:
         """The version of ``table`` that a transaction made, after a moment (microseconds); None if none did, or if the
@@ -515,23 +522,24 @@ class Warehouse:
         # clocks of hosts differ
         for file in commits[bisect_left(commits, since - HOUR, key=lambda file: file.modified) :]:
             for line in (log / file.name).read().splitlines():
-                found = json.loads(line).get("txn")
-                if found is not None and found["appId"] == application and found["version"] >= revision:
+                action = json.loads(line).get("txn")
+                if action is not None and action["appId"] == application and action["version"] >= revision:
                     # a lower one never comes after a higher
-                    return int(file.name.partition(".")[0]) if found["version"] == revision else None
+                    return int(file.name.partition(".")[0]) if action["version"] == revision else None
         return None
 
     def transactions(self, table: str, since: int) -> Iterator[tuple[int, str, int]]:
-        """Who committed to ``table`` after a version: the version that it made, the application and the version of its
-        transaction. Raises HDL-541 if the table's log does not reach back."""
+        """Yield the commits to ``table`` after a version: the version that each made, the application and the version
+        of its transaction. Raises HDL-541 if the table's log does not reach back.
+        """
         for version in range(since + 1, self.version(table) + 1):
             try:
                 text = (self.place / table / LOG / f"{version:020}.json").read()
             except FileNotFoundError as error:
                 message = f"the log of {table} does not reach back to version {version}"
                 raise HeddleError("HDL-541", message, "run it again") from error
-            made = (json.loads(line).get("txn") for line in text.splitlines())
-            yield from ((version, found["appId"], found["version"]) for found in made if found is not None)
+            actions = (json.loads(line).get("txn") for line in text.splitlines())
+            yield from ((version, action["appId"], action["version"]) for action in actions if action is not None)
 
     # --------------------------------------------------------------------- partials and results
     def files(
@@ -541,12 +549,12 @@ class Warehouse:
         (``min.<column>``, ``max.<column>``); as of ``current``, else of now."""
         current = self.table(table) if current is None else current
         actions = pa.table(current.get_add_actions(flatten=True)).to_pylist()
-        found = [
+        data_files = [
             row | {"day": row["partition.day"], "size": row["size_bytes"]}
             for row in actions
             if first_day <= row["partition.day"] <= last_day
         ]
-        return sorted(found, key=lambda row: str(row["path"]))
+        return sorted(data_files, key=lambda row: str(row["path"]))
 
     def replace(
         self,
@@ -563,15 +571,18 @@ class Warehouse:
     ) -> int:
         """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
 
-        ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
-        replaces (booleans). ``untouched(file)``: True if a file's statistics show that it holds none of them;
-        ``replaced_whole(file)``: that it holds no others, so that it may go even if it is damaged. Files that hold
-        others too are rewritten without. ``still()``, under the lease, raises if what is stored is no longer what
-        ``written`` goes with. ``rewritten`` is told what was rewritten.
-        ``interval`` and ``revision`` make the commit idempotent: the same revision
-        of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
-        version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
-        show the commit afterwards.
+        - ``days``: first and last partition that the interval touches.
+        - ``replaced(rows)``: the stored rows that it replaces (booleans).
+        - ``untouched(file)``: True if a file's statistics show that it contains none of them.
+        - ``replaced_whole(file)``: True if it contains no others, so that it may be removed even if it is
+          damaged. Files with other rows too are rewritten without the replaced ones.
+        - ``still()``, under the lease, raises if the stored content no longer matches ``written``.
+        - ``rewritten`` counts the rewritten files.
+        - ``interval`` and ``revision`` make the commit idempotent: the same revision of the same interval is
+          committed once, a lower one never (HDL-512). ``revision`` None takes the table's next version, for rows
+          that another run may have replaced in between.
+
+        Raises HDL-511 if the table's log does not show the commit afterwards.
         """
         application = f"{table}/{interval}"
 
@@ -594,14 +605,14 @@ class Warehouse:
                 if not untouched(file):
                     actions += self._without(table, file, replaced, replaced_whole, counted)
             self.commit(table, current, actions, token, (application, number))
-            made = int(current.version()) + 1
-            if (made, application, number) not in self.transactions(table, made - 1):
+            version = int(current.version()) + 1
+            if (version, application, number) not in self.transactions(table, version - 1):
                 raise HeddleError(
                     "HDL-511",
                     f"the commit of {application} revision {number} is not in the log of {self.path(table)}",
                     "another writer may have ignored the lease; run it again",
                 )
-            return made
+            return version
 
         return self.leased(step)
 
@@ -610,8 +621,8 @@ class Warehouse:
         for staged in written:
             place = self.place / table / staged.path
             with reading(place):
-                stands = place.info()
-                if stands is None or stands.size != staged.size:
+                info = place.info()
+                if info is None or info.size != staged.size:
                     raise OSError("it is not as long as it was written")
 
     def _without(
@@ -622,7 +633,7 @@ class Warehouse:
         replaced_whole: Callable[[dict[str, Any]], bool],
         rewritten: Rewritten,
     ) -> Iterator[AddAction | RemoveAction]:
-        """What becomes of a stored file of which some rows are replaced; nothing, if none is."""
+        """Yield the actions for a stored file of which some rows are replaced; nothing, if none is."""
         root, gone_whole = (
             self.place / table,
             RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}),
@@ -635,20 +646,21 @@ class Warehouse:
             yield gone_whole
             return
         rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
-        gone = pc.fill_null(replaced(rows), False)
-        count = pc.sum(gone).as_py() or 0
+        is_replaced = pc.fill_null(replaced(rows), False)
+        count = pc.sum(is_replaced).as_py() or 0
         if count:
             yield gone_whole
             if count < len(rows):
-                for kept in write_files(root, rows.filter(pc.invert(gone))):
-                    rewritten.add(kept)
-                    yield added(kept)
+                for new_file in write_files(root, rows.filter(pc.invert(is_replaced))):
+                    rewritten.add(new_file)
+                    yield added(new_file)
 
 
 @dataclass
 class Rewritten:
-    """What a commit wrote anew of what it leaves as it is, since it stood in one file with what it replaced: the
-    ``files`` that took the place of those, their ``bytes`` and ``rows``."""
+    """Unchanged answers that a commit rewrote because they shared a file with replaced ones: the new ``files``, their
+    ``bytes`` and ``rows``.
+    """
 
     files: int = 0
     bytes: int = 0
@@ -659,7 +671,7 @@ class Rewritten:
         self.files = self.bytes = self.rows = 0
 
     def add(self, file: DataFile) -> None:
-        """One file more."""
+        """Count one more file."""
         self.files, self.bytes, self.rows = self.files + 1, self.bytes + file.size, self.rows + file.rows
 
 
@@ -672,14 +684,14 @@ def _latest(footer: pq.FileMetaData, by: str) -> list[int]:
 
 
 def _file_name(path: str) -> str:
-    """What Delta's log calls a file of a table without partitions."""
+    """Name of a file in Delta's log of a table without partitions."""
     return path.rpartition("/")[2]
 
 
 def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:
     """A commit that is tried once: on the version that was read, never on a later one."""
-    made = [Transaction(*transaction) for transaction in transactions]
-    return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=made or None)
+    app_transactions = [Transaction(*transaction) for transaction in transactions]
+    return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=app_transactions or None)
 
 
 def added(file: DataFile, data_change: bool = True) -> AddAction:
@@ -688,21 +700,21 @@ def added(file: DataFile, data_change: bool = True) -> AddAction:
 
 
 def _identity(place: Place) -> str:
-    """What tells a warehouse from another one that was at its place before."""
+    """Identity of a warehouse, to distinguish it from another one that was at its place before."""
     return _identities.get(place.url, "")
 
 
 _identities: dict[str, str] = {}
-"""Of the warehouses in stores that this process has opened."""
+"""Ids of the warehouses in stores that this process has opened, by URL."""
 
 
 def _told(marker: Place) -> dict[str, Any] | None:
-    """What is written in a marker; None if there is none."""
+    """Content of a marker; None if there is none."""
     try:
-        told: dict[str, Any] = json.loads(marker.read())
+        content: dict[str, Any] = json.loads(marker.read())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return told
+    return content
 
 
 def _resolved(root: str | os.PathLike[str] | Place) -> Place:
@@ -726,7 +738,7 @@ def _useless(path: Place, why: str) -> HeddleError:
 
 
 def _begun(place: Place) -> bool:
-    """Whether a place without a marker is empty, or holds only what an interrupted creation left."""
+    """Return whether a place without a marker is empty, or contains only the remains of an interrupted creation."""
     if not place.is_local:
         return all(file.name.startswith(("_probe-", *(f"{name}/" for name in TABLES))) for file in place.listed(True))
     path = place.local()
@@ -735,5 +747,5 @@ def _begun(place: Place) -> bool:
     if not path.is_dir():
         return False
     names = {entry.name for entry in path.iterdir()}
-    made = {name for name in names if name in TABLES or name == ".lease" or name.startswith(f".{MARKER}")}
-    return not names or (".lease" in names and names <= made | {MARKER, MARKER + ".new"})
+    own_names = {name for name in names if name in TABLES or name == ".lease" or name.startswith(f".{MARKER}")}
+    return not names or (".lease" in names and names <= own_names | {MARKER, MARKER + ".new"})
