@@ -1,1 +1,1 @@
-"""What an operator sees and does."""
+"""Commands and pages of an operator."""

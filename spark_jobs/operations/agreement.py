@@ -1,4 +1,4 @@
-"""Whether two lists of answers are the same, whatever their order, and where they are not."""
+"""Compare two lists of answers, whatever their order, and list the differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 Row = Mapping[str, Any]
 
 TOLERANCE = 1e-9
-"""How far doubles may be apart, as a part of the larger one: what another order of adding up may do."""
+"""Largest difference between doubles, as a share of the larger one: what another order of addition may cause."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Mismatch:
 def mismatches(
     expected: Sequence[Row], actual: Sequence[Row], keys: Sequence[str], tolerance: float = TOLERANCE
 ) -> list[Mismatch]:
-    """What of two lists of rows has no partner in the other; of an expected row only the columns that it has count.
+    """The rows of two lists that have no partner in the other; of an expected row only the columns that it has
+    count.
 
-    ``keys``: columns that say which answer a row is: rows that agree in those but in no other differ.
+    ``keys``: columns that identify an answer: rows that agree in those but in no other differ.
     """
     partners = _Partners(actual, keys)
     unmet: list[Row] = []
@@ -59,7 +60,7 @@ def mismatches(
 
 
 class _Partners:
-    """Rows that are still without a partner, found by their values of some columns in one step."""
+    """Rows that are still without a partner, looked up by their values of some columns in one step."""
 
     def __init__(self, rows: Sequence[Row], keys: Sequence[str]) -> None:
         self.rows: list[Row | None] = list(rows)
@@ -97,7 +98,7 @@ def _unequal(row: Row, other: Row, tolerance: float) -> tuple[str, ...]:
 
 
 def is_same(value: Any, other: Any, tolerance: float = TOLERANCE) -> bool:
-    """Whether two values are equal, doubles nearly; null and NaN are equal to themselves alone."""
+    """Return whether two values are equal, doubles nearly; null and NaN are equal only to themselves."""
     if value is None or other is None:
         return value is other
     if isinstance(value, float) or isinstance(other, float):

@@ -1,9 +1,9 @@
-"""Which answers of queries that are assets are new, publication by publication, for whoever announces them.
+"""New answers of queries that are assets, publication by publication, for the tasks that announce them.
 
-Two tasks of Airflow announce, and each publication is the business of one of them, by what its log row says, so that
-they cannot announce it both at the same time: a run of ``aggregate_windows`` its own, unless that failed (then no task
-follows, though it has published what it could); the hourly ``repair_results`` all others, and what nobody has announced
-after a day.
+Two tasks of Airflow announce. The log row of a publication decides which one does, so that they cannot both
+announce it at the same time. A run of ``aggregate_windows`` announces its own publication, unless the run failed
+(then no task follows, though it has published what it could). The hourly ``repair_results`` announces all others,
+and those that are not announced after a day.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 OTHER_RUNS = ("repair/", "cli/", "backfill/", "live/")
-"""How the names of runs begin that are no run of the DAG ``aggregate_windows``."""
+"""Prefixes of the names of runs that do not belong to the DAG ``aggregate_windows``."""
 
 NEWS = 3 * DAY
-"""How long after a publication (microseconds) it is looked at whether it was announced."""
+"""Time after a publication (microseconds) during which Heddle checks whether it was announced."""
 
 
 @dataclass(frozen=True)
 class Announcement:
     """A publication (``at``, microseconds) that gave readers other answers of a query that is an asset.
 
-    ``first``: there were no answers of the query in the interval [begin, end) (microseconds); ``answers``: how many
-    there are; ``windows``: how many were ``added``, ``removed`` or ``changed``; ``late``: files that had come or gone
-    and events that had come since the interval was published before. None: not known, see :func:`announcements`.
+    - ``first``: there were no answers of the query in the interval [begin, end) (microseconds);
+    - ``answers``: their number;
+    - ``windows``: the numbers of windows that were ``added``, ``removed`` or ``changed``;
+    - ``late``: files that came or went and events that came since the interval was published before.
+
+    None: not known, see :func:`announcements`.
     """
 
     query: str
@@ -54,12 +57,12 @@ class Announcement:
 
     @property
     def key(self) -> tuple[str, str, str, int, str]:
-        """What no two publications have in common; also of the ``extra`` of an event."""
+        """Unique key of a publication; also of the ``extra`` of an event."""
         return key_of(self.extra)
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What the asset's event says."""
+        """Content of the asset's event."""
         return {
             "query": self.query,
             "from": format_instant(self.begin),
@@ -80,56 +83,58 @@ def key_of(extra: dict[str, Any]) -> tuple[str, str, str, int, str]:
 
 
 def of_run(warehouse: Warehouse, begin: int, end: int, run_id: str) -> list[Announcement]:
-    """What a run of ``aggregate_windows`` has to announce of its interval; nothing if it found nothing to change."""
+    """Announcements of a run of ``aggregate_windows`` for its interval; empty if the run had nothing to change."""
     rows = publish_log.rows_of_interval(warehouse, begin, end)
     return announcements(warehouse, (row for row in rows if row.run_id == run_id and not is_of_others(row)))
 
 
 def session_name(run_id: str) -> str:
-    """How the names of the runs begin that a session of the DAG ``aggregate_windows`` makes, one for each refresh."""
+    """Prefix of the names of the runs that a session of the DAG ``aggregate_windows`` makes, one for each refresh."""
     return f"session/{run_id}"
 
 
 def of_session(warehouse: Warehouse, run_id: str, clock: int) -> list[LogRow]:
-    """What a session of ``aggregate_windows`` has published of late (``clock``: now, microseconds), oldest first, with
-    what each refresh recorded."""
-    mine = pc.starts_with(ds.field("run_id"), pattern=f"{session_name(run_id)}/")
+    """Recent publications of a session of ``aggregate_windows`` (``clock``: now, microseconds), oldest first, with
+    the record of each refresh.
+    """
+    own_runs = pc.starts_with(ds.field("run_id"), pattern=f"{session_name(run_id)}/")
     lately = ds.field("at") > pa.scalar(clock - NEWS, INSTANT)
-    return publish_log.rows(warehouse, publish_log.PUBLISHED & lately & mine)
+    return publish_log.rows(warehouse, publish_log.PUBLISHED & lately & own_runs)
 
 
 def of_others(warehouse: Warehouse, clock: int) -> list[Announcement]:
-    """What was published in the :data:`NEWS` until now (``clock``, microseconds) that no run of ``aggregate_windows``
-    announces, or had a day for."""
+    """Publications in the :data:`NEWS` until now (``clock``, microseconds) that no run of ``aggregate_windows``
+    announces, or had a day for.
+    """
     lately = publish_log.PUBLISHED & (ds.field("at") > pa.scalar(clock - NEWS, INSTANT))
     rows = publish_log.rows(warehouse, lately)
     return announcements(warehouse, (row for row in rows if row.at < clock - DAY or is_of_others(row)))
 
 
 def is_of_others(row: LogRow) -> bool:
-    """Whether a publication is announced by ``repair_results``, whichever run made it."""
+    """Return whether ``repair_results`` announces a publication, whichever run made it."""
     return row.run_id.startswith(OTHER_RUNS) or row.record.has_failed
 
 
 def announcements(warehouse: Warehouse, rows: Iterable[LogRow]) -> list[Announcement]:
-    """What publications among the rows of the log have to say, oldest first.
+    """Announcements of the publications among the rows of the log, oldest first.
 
-    A query with the same answers as before has nothing to say. If the process that published died before it recorded
-    what changed, all that were assets then and are in its plan say so, without what changed.
+    A query with the same answers as before has no announcement. If the process that published died before it
+    recorded what changed, each query of its plan that was an asset then has one, without what changed.
     """
-    found: list[Announcement] = []
+    announced: list[Announcement] = []
     events: list[QueryEvent] | None = None
     for row in sorted((row for row in rows if row.event == "published"), key=lambda row: row.at):
         if row.record.assets is None:
             events = registry.events(warehouse) if events is None else events
-            found += _of_unknown(warehouse, row, registry.assets(events, row.at))
+            announced += _of_unknown(warehouse, row, registry.assets(events, row.at))
             continue
         radius = row.record.radius
         late = None if radius is None else {name: radius[name] for name in ("files", "rows")}
         for query, change in row.record.assets.items():
             windows = {kind: change[was] for kind, was in _KINDS.items()}
-            found.append(_announcement(row, query, change["after"], change["before"] == 0, windows, late))
-    return found
+            announced.append(_announcement(row, query, change["after"], change["before"] == 0, windows, late))
+    return announced
 
 
 _KINDS = {"added": "gained", "removed": "lost", "changed": "changed"}
@@ -138,8 +143,8 @@ _KINDS = {"added": "gained", "removed": "lost", "changed": "changed"}
 def _of_unknown(warehouse: Warehouse, row: LogRow, names: Collection[str]) -> list[Announcement]:
     if not names:
         return []
-    asked = (ds.field("plan_version") == row.plan_version) & ds.field("query").isin(sorted(names))
-    counts = {one.query: _answers(warehouse, row, one.query) for one in planned(warehouse, asked)}
+    condition = (ds.field("plan_version") == row.plan_version) & ds.field("query").isin(sorted(names))
+    counts = {plan_row.query: _answers(warehouse, row, plan_row.query) for plan_row in planned(warehouse, condition)}
     return [_announcement(row, query, counts[query], None, None, None) for query in sorted(counts)]
 
 

@@ -1,7 +1,7 @@
-"""What readers look at: the newest answers of all queries, and one query over time. Read without a JVM.
+"""Answers for readers: the newest ones of all queries, and one query over time. Read without a JVM.
 
-A list of thousands of queries opens only the files of the newest days, and of these only the rows of the queries that
-its page shows. The values are :mod:`spark_jobs.operations.series`.
+A list of thousands of queries opens only the files of the newest days, and of these only the rows of the queries
+that its page shows. The values are :mod:`spark_jobs.operations.series`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _READ = [
 
 
 def is_numeric(output: Output) -> bool:
-    """Whether an output can be drawn over time."""
+    """Return whether an output can be drawn over time."""
     return output.type.name in ("long", "double", "decimal")
 
 
@@ -109,8 +109,8 @@ def list_answers(warehouse: Warehouse, choice: Choice, now: datetime | None = No
     for name in shown:
         query = known[name].query
         late = lateness.get(name, 0) if query.window.at_most is not None else None
-        one = ListedQuery(name, query.owner, query.stream, states[name], query.window, None, late, name in empty)
-        listed.append(_with_answers(one, query, rows[name]) if name in rows else one)
+        summary = ListedQuery(name, query.owner, query.stream, states[name], query.window, None, late, name in empty)
+        listed.append(_with_answers(summary, query, rows[name]) if name in rows else summary)
     return Listing(
         now,
         replace(choice, page=page),
@@ -132,7 +132,7 @@ def _is_chosen(query: Registered, state: str, choice: Choice) -> bool:
 
 
 def _lateness(newest: Sequence[LogRow]) -> dict[str, int]:
-    """By how much (microseconds) which queries were late in the newest live run of some rows, newest first."""
+    """Lateness of queries (microseconds) in the newest live run of some rows, newest first."""
     live = (row.record for row in newest if row.event == "published" and row.record.live)
     return dict(next((record.lateness for record in live), {}))
 
@@ -144,13 +144,13 @@ def _newest_answers(results: Results, queries: Mapping[str, ACQ]) -> tuple[dict[
         return {}, ("", "")
     first = days[-NEWEST_DAYS:][0]
     rows = results.rows(first, days[-1], _READ, ds.field("query").isin(list(queries)))
-    found = _by_query(queries, rows)
-    missing = {name: query for name, query in queries.items() if name not in found}
+    newest = _by_query(queries, rows)
+    missing = {name: query for name, query in queries.items() if name not in newest}
     if missing and len(days) > NEWEST_DAYS:
         first = days[-MORE_DAYS:][0]
         rows = results.rows(first, days[-NEWEST_DAYS - 1], _READ, ds.field("query").isin(list(missing)))
-        found |= _by_query(missing, rows)
-    return found, (first, days[-1])
+        newest |= _by_query(missing, rows)
+    return newest, (first, days[-1])
 
 
 def _by_query(queries: Mapping[str, ACQ], rows: pa.Table) -> dict[str, pa.Table]:
@@ -159,11 +159,11 @@ def _by_query(queries: Mapping[str, ACQ], rows: pa.Table) -> dict[str, pa.Table]
     expected = definitions.take(pc.index_in(rows["query"].combine_chunks(), pa.array(list(queries))))
     own = pc.fill_null(pc.equal(rows["fingerprint"], expected), True)
     rows = rows.filter(own).sort_by([("query", "ascending"), ("instant", "ascending")]).combine_chunks()
-    found, begin = {}, 0
+    by_query, begin = {}, 0
     for counted in pc.value_counts(rows["query"]).to_pylist():
-        found[counted["values"]] = rows.slice(begin, counted["counts"])
+        by_query[counted["values"]] = rows.slice(begin, counted["counts"])
         begin += counted["counts"]
-    return found
+    return by_query
 
 
 def _with_answers(listed: ListedQuery, query: ACQ, rows: pa.Table) -> ListedQuery:
@@ -182,7 +182,7 @@ def _newest_window(rows: pa.Table) -> tuple[int, int, int]:
 
 
 def _sparkline(query: ACQ, output: Output, rows: pa.Table, carrier: str, index: int) -> Sparkline | None:
-    """One number an instant; ``rows`` by instant."""
+    """A sparkline with one number per instant; ``rows`` by instant."""
     values = pc.list_element(rows[carrier], index).cast(pa.float64()).to_numpy()
     usable = np.isfinite(values)
     if not usable.any():
@@ -220,9 +220,11 @@ def _first_output(query: ACQ) -> int:
 def read_query(
     warehouse: Warehouse, name: str, span: Span | None = None, group: str = "", now: datetime | None = None
 ) -> QueryView:
-    """One query over time. ``span`` without limits is counted back from the newest publication; ``group``: the key of
-    the one group that is drawn, "": those with the largest newest values. Raises HDL-521 for a query that was never
-    registered."""
+    """One query over time.
+
+    ``span`` without limits is counted back from the newest publication; ``group``: the key of the only group that
+    is drawn, "": those with the largest newest values. Raises HDL-521 for a query that was never registered.
+    """
     now = now or datetime.now(UTC)
     known = known_queries(warehouse)
     if name not in known.queries:
@@ -232,7 +234,7 @@ def read_query(
     stored = _results_in(warehouse, name, span)
     rows = _by_query({name: query}, stored).get(name, stored.slice(0, 0))
     groups = _groups(query, rows)
-    drawn = [one for one in groups if one.key == group] if group else list(groups[:TOP])
+    drawn = [each_group for each_group in groups if each_group.key == group] if group else list(groups[:TOP])
     outputs = _lines(query, rows, drawn)
     errors = rows.filter(pc.is_valid(rows["error"]))
     runs = newest_runs(warehouse).rows
@@ -249,7 +251,7 @@ def read_query(
         answers=len(rows),
         earlier=len(stored) - len(rows),
         groups=len(groups),
-        top=tuple({one.key: one for one in (*groups[:TOP], *drawn)}.values()),
+        top=tuple({each_group.key: each_group for each_group in (*groups[:TOP], *drawn)}.values()),
         group=group if drawn else "",
         revised=pc.sum(pc.greater(rows["revision"], 1)).as_py() or 0,
         failed=_failed(query, errors),
@@ -294,7 +296,9 @@ def _groups(query: ACQ, rows: pa.Table) -> tuple[Group, ...]:
         Group(key, ", ".join("null" if part is None else str(part) for part in parts), _number(value))
         for key, value, *parts in zip(newest["key"].to_pylist(), values, *columns, strict=True)
     ]
-    return tuple(sorted(groups, key=lambda one: (-(one.value if one.value is not None else float("-inf")), one.label)))
+    return tuple(
+        sorted(groups, key=lambda group: (-(group.value if group.value is not None else float("-inf")), group.label))
+    )
 
 
 def _number(value: Any) -> float | None:
@@ -307,7 +311,7 @@ def _number(value: Any) -> float | None:
 
 def _lines(query: ACQ, rows: pa.Table, drawn: Sequence[Group]) -> tuple[OutputLines, ...]:
     """The numeric outputs of some groups; ``rows`` by instant."""
-    found: list[list[Line]] = [[] for output in query.outputs if is_numeric(output)]
+    drawn_lines: list[list[Line]] = [[] for output in query.outputs if is_numeric(output)]
     for group in drawn:
         own = rows.filter(pc.equal(rows["key"], group.key))
         typed = typed_rows(query, own)
@@ -322,16 +326,16 @@ def _lines(query: ACQ, rows: pa.Table, drawn: Sequence[Group]) -> tuple[OutputLi
                 for instant, value, revision in zip(instants, values, revisions, strict=True)
                 if value is not None
             )
-            found[place].append(Line(group.key, group.label, tuple(samples)))
+            drawn_lines[place].append(Line(group.key, group.label, tuple(samples)))
             place += 1
     names = [output.name for output in query.outputs if is_numeric(output)]
-    return tuple(OutputLines(name, tuple(lines)) for name, lines in zip(names, found, strict=True))
+    return tuple(OutputLines(name, tuple(lines)) for name, lines in zip(names, drawn_lines, strict=True))
 
 
 def _failed(query: ACQ, errors: pa.Table) -> tuple[FailedAnswer, ...]:
     """The newest answers with an error."""
     newest = errors.sort_by([("instant", "descending")]).slice(0, FAILURES_SHOWN)
-    labels = {one.key: one.label for one in _groups(query, newest.sort_by("instant"))}
+    labels = {group.key: group.label for group in _groups(query, newest.sort_by("instant"))}
     columns = newest["instant"].cast(pa.int64()), newest["key"], newest["error"]
     return tuple(
         FailedAnswer(instant, labels[key], code)
@@ -365,7 +369,7 @@ def _runs_of(name: str, books: Books | None, version: int | None, rows: Iterable
 
 
 def _cost(warehouse: Warehouse, name: str, books: Books, version: int, rows: Sequence[LogRow]) -> QueryCost:
-    """What a query costs in the plan that answers it, and in the newest runs of that plan."""
+    """Cost of a query in the plan that answers it, and in the newest runs of that plan."""
     priced = [row for row in rows if row.event == "published" and row.plan_version == version]
     measured = [spent for row in priced if (spent := _measured(row)) is not None]
     price = CpuPrice.parse(settings().cpu_hour_price)
@@ -373,12 +377,12 @@ def _cost(warehouse: Warehouse, name: str, books: Books, version: int, rows: Seq
     account, share, total = books.accounts[name], _part(books, name), sum(measured)
     tree = next(tree for tree in books.plan.trees if tree.id == account.tree)
     alone = float(account.alone / books.plan.cost) if books.plan.cost else 0.0
-    others = [query.name for query in tree.queries if query.name != name]
+    sharers = [query.name for query in tree.queries if query.name != name]
     return QueryCost(
         version,
         account.tree,
-        len(others),
-        tuple(others[:SHARERS_SHOWN]),
+        len(sharers),
+        tuple(sharers[:SHARERS_SHOWN]),
         share,
         len(measured),
         total,

@@ -47,9 +47,10 @@ WINDOWS_AT_ONCE = 64
 
 @dataclass
 class Recomputation:
-    """What recomputing published answers gives: how many ``answers`` of how many ``windows`` and ``intervals`` were
-    compared, the ``wrong`` ones, and those that are ``outdated``: different, but of windows whose sources have changed
-    since. ``notes``: what was recomputed in another way, or not, and why."""
+    """Result of recomputing published answers: the numbers of ``answers``, ``windows`` and ``intervals`` that were
+    compared, the ``wrong`` answers, and the ``outdated`` ones, which differ, but in windows whose sources have
+    changed since. ``notes``: what was recomputed in another way, or not, and why.
+    """
 
     intervals: int = 0
     windows: int = 0
@@ -59,7 +60,7 @@ class Recomputation:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle audit --json`` prints it."""
+        """The fields as ``heddle audit --json`` prints them."""
         return {
             "intervals": self.intervals,
             "windows": self.windows,
@@ -87,16 +88,16 @@ def recompute_published(
     rows = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED)
     if not rows:
         raise HeddleError("HDL-508", "nothing is published between --from and --to", "see `heddle status`")
-    found, covered = Recomputation(), list[tuple[int, int]]()
+    recomputation, covered = Recomputation(), list[tuple[int, int]]()
     chance = random.Random(seed)
     for row in _newest(rows):
         report(f"{format_instant(row.begin)} .. {format_instant(row.end)}")
         spans = _outside((max(row.begin, begin), min(row.end, end)), covered)
         if spans:
-            found.intervals += 1
-            _recompute_interval(warehouse, row, spans, share, clock, engine, chance, found)
+            recomputation.intervals += 1
+            _recompute_interval(warehouse, row, spans, share, clock, engine, chance, recomputation)
         covered.append((row.begin, row.end))
-    return found
+    return recomputation
 
 
 def _newest(rows: Sequence[LogRow]) -> Iterator[LogRow]:
@@ -109,16 +110,16 @@ def _newest(rows: Sequence[LogRow]) -> Iterator[LogRow]:
 
 
 def _outside(span: tuple[int, int], covered: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of a span no other covers."""
-    left = [span] if span[1] > span[0] else []
+    """Parts of a span that no other covers."""
+    uncovered = [span] if span[1] > span[0] else []
     for low, high in covered:
-        left = [
+        uncovered = [
             piece
-            for start, end in left
+            for start, end in uncovered
             for piece in ((start, min(end, low)), (max(start, high), end))
             if piece[1] > piece[0]
         ]
-    return left
+    return uncovered
 
 
 def _recompute_interval(
@@ -143,10 +144,14 @@ def _recompute_interval(
     }
     changed = _changed(prepared, row)
     # what was reported for the run, or deleted since, was not answered
-    without = {told["query"] for told in row.record.diagnostics if told.get("query") and told["severity"] == "error"}
+    without = {
+        diagnostic["query"]
+        for diagnostic in row.record.diagnostics
+        if diagnostic.get("query") and diagnostic["severity"] == "error"
+    }
     without |= _deleted(warehouse, row)
-    left = plan_without(prepared.plan, sorted(without & {query.name for query in prepared.plan.workload.queries}))
-    queries = [query for query in left.workload.queries if query.stream in ends]
+    reduced = plan_without(prepared.plan, sorted(without & {query.name for query in prepared.plan.workload.queries}))
+    queries = [query for query in reduced.workload.queries if query.stream in ends]
     with tempfile.TemporaryDirectory(prefix="heddle-audit-") as folder:
         staged = Staged(_copied(warehouse, spans, Path(folder)))
         units = units_of(staged, queries, prepared.sources, row.begin, ends, Past())
@@ -155,7 +160,7 @@ def _recompute_interval(
         result.windows += sum(len(each.numbers) for each in sample)
         result.answers += sum(int(each.units.answers[list(each.numbers)].sum()) for each in sample)
         for chunk in _chunks(sample, {name: EventsHeld(prepared.sources[name]) for name in ends}):
-            _compare(engine, staged, left, prepared, chunk, changed, result)
+            _compare(engine, staged, reduced, prepared, chunk, changed, result)
 
 
 def _compare(
@@ -185,11 +190,11 @@ def _changed(prepared: PreparedRun, row: LogRow) -> Mapping[str, NDArray[np.int6
     """The instants of each query whose windows may be others than when they were published; None: all of them."""
     if prepared.content == row.content:
         return {}
-    found = dict(changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, row).instants)
+    changed = dict(changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, row).instants)
     if prepared.basis != row.record.basis:
         # more than files has changed: how a stream is declared, or what Heddle makes of a definition
-        found |= dict.fromkeys(query.name for query in prepared.plan.workload.queries)
-    return found
+        changed |= dict.fromkeys(query.name for query in prepared.plan.workload.queries)
+    return changed
 
 
 def _deleted(warehouse: Warehouse, row: LogRow) -> set[str]:

@@ -1,9 +1,9 @@
-"""What a warehouse still holds of rows that were deleted from a source, and until when.
+"""List what a warehouse still has of rows that were deleted from a source, and until when.
 
-A repair publishes the answers again that the rows were in. What it replaced stays for readers that have begun, and for
-time travel: files that only older versions refer to, and logs of Delta, whose statistics have values. What else holds
-values of rows is removed here at once: partial aggregates of a source that has changed since, which no repair asked
-for, texts of findings that quote a value, and Data Docs of checks that failed, which show examples.
+A repair publishes the answers again that the rows were in. The replaced files stay for readers that have begun, and
+for time travel: files that only older versions refer to, and logs of Delta, whose statistics have values. This
+module removes other copies of values at once: partial aggregates of a source that has changed since and that no
+repair needed, texts of findings that quote a value, and Data Docs of checks that failed, which show examples.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _ENTRY = re.compile(r"(\d{20})\.(?:checkpoint\b.*\.parquet|json)", re.ASCII)
 
 @dataclass(frozen=True)
 class Holder:
-    """What still holds values of rows that are gone.
+    """A place that still has values of deleted rows.
 
     Parameters
     ----------
     what
-        The kind of thing, and of which table or query.
+        The kind of thing, and its table or query.
     until
         When `heddle maintain --erase` removes it (microseconds); None: a command does, see ``remedy``.
     files
@@ -73,7 +73,7 @@ class Holder:
     remedy: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle maintain --erase --json`` prints it."""
+        """The fields as ``heddle maintain --erase --json`` prints them."""
         until = None if self.until is None else format_instant(self.until)
         return {"what": self.what, "until": until, "files": list(self.files), "remedy": self.remedy}
 
@@ -91,33 +91,33 @@ def drop_stale_partials(warehouse: Warehouse, dry_run: bool) -> int:
         actions: list[AddAction | RemoveAction] = []
         for file in warehouse.files("partials", "", "9", current):
             rows = read_file(warehouse.place / "partials" / file["path"])
-            gone = _inside(rows, spans)
-            count = int(gone.sum())
+            stale = _inside(rows, spans)
+            count = int(stale.sum())
             dropped += count
             if not count or dry_run:
                 continue
             actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}))
-            kept = rows.filter(pa.array(~gone))
-            kept = kept.append_column("day", pa.array([file["day"]] * len(kept), pa.string()))
-            if len(kept):
-                actions += [added(written) for written in write_files(warehouse.path("partials"), kept)]
+            remaining = rows.filter(pa.array(~stale))
+            remaining = remaining.append_column("day", pa.array([file["day"]] * len(remaining), pa.string()))
+            if len(remaining):
+                actions += [added(written) for written in write_files(warehouse.path("partials"), remaining)]
         if actions:
             warehouse.commit("partials", current, actions, token)
     return dropped
 
 
 Spans = Mapping[str, list[tuple[int, int]]]
-"""By the fingerprint of a synopsis, spans [begin, end)."""
+"""Spans [begin, end) by the fingerprint of a synopsis."""
 
 
 def _stale(warehouse: Warehouse) -> Spans:
-    """What is stored of a source that is not as it was then."""
+    """Spans of the stored partials whose source has changed since."""
     version = current_version(warehouse)
     if version is None:
         return {}
     plan = load_plan(warehouse, version)
     listing = listed(warehouse, plan, time.time_ns() // 1000)
-    found: dict[str, list[tuple[int, int]]] = {}
+    stale_spans: dict[str, list[tuple[int, int]]] = {}
     for name in {tree.stream for tree in plan.trees}:
         splits, synopses = listing.sources.get(name), _synopses(warehouse, plan, name)
         for fingerprint, pieces in coverage(warehouse, None, stream=name).items():
@@ -125,17 +125,17 @@ def _stale(warehouse: Warehouse) -> Spans:
             if splits is not None and synopsis is not None:
                 pieces = _changed(warehouse, plan.workload.stream(name), synopsis, splits, pieces)
             if pieces:
-                found[fingerprint] = [(first, last) for first, last, _ in pieces]
-    return found
+                stale_spans[fingerprint] = [(first, last) for first, last, _ in pieces]
+    return stale_spans
 
 
 def _synopses(warehouse: Warehouse, plan: SharingPlan, name: str) -> dict[str, Synopsis]:
-    """What the plans in use store of a stream, by fingerprint."""
-    found: list[Synopsis] = []
+    """The synopses of a stream that the plans in use store, by fingerprint."""
+    synopses: list[Synopsis] = []
     for each in (plan, *recent_plans(warehouse)):
         for tree in (tree for tree in each.trees if tree.stream == name):
-            found += tree.stored_synopses(each.workload.stream(name))
-    return {synopsis.fingerprint: synopsis for synopsis in found}
+            synopses += tree.stored_synopses(each.workload.stream(name))
+    return {synopsis.fingerprint: synopsis for synopsis in synopses}
 
 
 def _changed(
@@ -147,13 +147,13 @@ def _changed(
 
 
 def _inside(rows: pa.Table, spans: Spans) -> np.ndarray:
-    """Which rows of partials are of these synopses and spans."""
-    at, found = rows["fragment_start"].cast(pa.int64()).to_numpy(), np.zeros(len(rows), dtype=bool)
+    """Mask of the rows of partials that are of these synopses and spans."""
+    at, inside = rows["fragment_start"].cast(pa.int64()).to_numpy(), np.zeros(len(rows), dtype=bool)
     for fingerprint in set(pc.unique(rows["fingerprint"]).to_pylist()) & set(spans):
-        mine = pc.equal(rows["fingerprint"], fingerprint).to_numpy()
+        of_synopsis = pc.equal(rows["fingerprint"], fingerprint).to_numpy()
         for first, last in spans[fingerprint]:
-            found |= mine & (at >= first) & (at < last)
-    return found
+            inside |= of_synopsis & (at >= first) & (at < last)
+    return inside
 
 
 # ------------------------------------------------------------------------------------------- texts that quote values
@@ -187,8 +187,9 @@ def _without_examples(row: Mapping[str, Any]) -> str | None:
 
 
 def _shows_examples(file: Place) -> bool:
-    """Whether a page of Data Docs is of a check that failed, or cannot be read; pages of those that passed have counts
-    alone."""
+    """Return whether a page of Data Docs is of a check that failed, or cannot be read; pages of those that passed
+    have only counts.
+    """
     return file.name.endswith(".html") or not read_document(file).get("result", {}).get("success", False)
 
 
@@ -221,8 +222,9 @@ def _rewritten(
 
 # ------------------------------------------------------------------------------------------------- logs and old files
 def expire_logs(warehouse: Warehouse, retention: int, dry_run: bool) -> None:
-    """Remove the commits and checkpoints of Delta's logs that are older than the retention (microseconds), and that the
-    newest checkpoint makes up for: their statistics have values of files that are gone."""
+    """Remove the commits and checkpoints of Delta's logs that are older than the retention (microseconds), and that
+    the newest checkpoint replaces: their statistics have values of removed files.
+    """
     before = time.time_ns() // 1000 - retention
     for name in () if dry_run else _tables(warehouse):
         with warehouse.lease() as token:
@@ -238,23 +240,23 @@ def expire_logs(warehouse: Warehouse, retention: int, dry_run: bool) -> None:
 def _entries(log: Place, version: int) -> Iterator[tuple[str, int]]:
     """Name and time (microseconds) of the entries of a log from before a version."""
     for file in log.listed():
-        found = _ENTRY.fullmatch(file.name)
-        if found is not None and int(found[1]) < version:
+        match = _ENTRY.fullmatch(file.name)
+        if match is not None and int(match[1]) < version:
             yield file.name, file.modified
 
 
 def holders(warehouse: Warehouse, retention: int) -> list[Holder]:
-    """What still holds values of rows that are gone from the sources, and until when; ``retention`` (microseconds)."""
-    found = [*_to_repair(warehouse), *_unanswered(warehouse), *_not_asked_for(warehouse)]
+    """Places that still have values of rows deleted from the sources, and until when; ``retention`` (microseconds)."""
+    all_holders = [*_to_repair(warehouse), *_unanswered(warehouse), *_not_asked_for(warehouse)]
     for name in _tables(warehouse):
-        found += _old_files(warehouse, name, retention, f"{name}/")
+        all_holders += _old_files(warehouse, name, retention, f"{name}/")
     for stream in _copied(warehouse):
         place = Place.of(stream.source.path)
         if DeltaTable.is_deltatable(log_place(place.url)):
-            found += _old_files(Warehouse(place.parent), place.name, retention, f"{place}/")
+            all_holders += _old_files(Warehouse(place.parent), place.name, retention, f"{place}/")
             message = f"the copy of {stream.name}: rows that its origin has lost since it was copied"
-            found.append(Holder(message, None, (), f"heddle copy {stream.name}"))
-    return sorted(found, key=lambda holder: (holder.until or 0, holder.what))
+            all_holders.append(Holder(message, None, (), f"heddle copy {stream.name}"))
+    return sorted(all_holders, key=lambda holder: (holder.until or 0, holder.what))
 
 
 def _tables(warehouse: Warehouse) -> list[str]:
@@ -262,16 +264,18 @@ def _tables(warehouse: Warehouse) -> list[str]:
 
 
 def _not_asked_for(warehouse: Warehouse) -> Iterator[Holder]:
-    """Tables that no query asks for any more, which nothing brings up to date."""
-    asked = {request.name.lower() for request in table_requests(warehouse)}
+    """Tables that no query requests any more, which nothing brings up to date."""
+    requested = {request.name.lower() for request in table_requests(warehouse)}
     for name in own_table.names(warehouse):
-        if name.lower() not in asked:
+        if name.lower() not in requested:
             folder = name.rpartition("/")[2]
             yield Holder(f"{name}, which no query asks for", None, (), f"heddle tables --drop {folder} --yes")
 
 
 def _old_files(warehouse: Warehouse, name: str, retention: int, prefix: str) -> Iterator[Holder]:
-    """Files of a table that its newest version does not refer to, and its log: the youngest of each says until when."""
+    """Files of a table that its newest version does not refer to, and its log. The youngest of each determines
+    until when.
+    """
     table, root = warehouse.table(name), warehouse.place / name
     known, removed = {*table._table.get_add_file_sizes()}, _removals(root / LOG)
     files = {
@@ -292,22 +296,22 @@ def _copied(warehouse: Warehouse) -> list[Stream]:
 
 
 def _removals(log: Place) -> dict[str, int]:
-    """When files were removed (microseconds), by their path, as far as the log reaches back."""
-    found: dict[str, int] = {}
+    """Times when files were removed (microseconds), by their path, as far as the log reaches back."""
+    removed: dict[str, int] = {}
     for file in log.listed():
         if file.name.endswith(".json") and _ENTRY.fullmatch(file.name):
             for line in (log / file.name).read().splitlines():
-                gone = json.loads(line).get("remove")
-                if gone is not None:
-                    found[gone["path"]] = int(gone.get("deletionTimestamp") or 0) * 1000
-    return found
+                removal = json.loads(line).get("remove")
+                if removal is not None:
+                    removed[removal["path"]] = int(removal.get("deletionTimestamp") or 0) * 1000
+    return removed
 
 
 def _to_repair(warehouse: Warehouse) -> Iterator[Holder]:
     """Intervals that no repair has published again yet."""
     stale = outdated(warehouse, time.time_ns() // 1000)
     if stale:
-        labels = ", ".join(interval_label(one.begin, one.end) for one in stale[:3])
+        labels = ", ".join(interval_label(interval.begin, interval.end) for interval in stale[:3])
         yield Holder(f"answers of {len(stale)} intervals whose source has changed: {labels}", None, (), "heddle repair")
 
 

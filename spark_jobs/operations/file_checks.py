@@ -1,5 +1,6 @@
-"""Whether the data files of a warehouse are those that were committed: every byte of every file of the newest versions
-is read. Needs no JVM."""
+"""Check that the data files of a warehouse are those that were committed: every byte of every file of the newest
+versions is read. Needs no JVM.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ class DamagedFile:
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """What was read: ``files`` and ``bytes`` in all, files ``without_checksum`` (of an earlier Heddle, or written by
-    Delta's library), which are decoded instead, and those that are damaged."""
+    """Result of a check: the total ``files`` and ``bytes``, files ``without_checksum`` (of an earlier Heddle, or
+    written by Delta's library), which are decoded instead, and those that are damaged.
+    """
 
     files: int
     bytes: int
@@ -50,7 +52,7 @@ class CheckedFiles:
     damaged: tuple[DamagedFile, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle audit --files --json`` prints it."""
+        """The fields as ``heddle audit --files --json`` prints them."""
         return {"format_version": 1, **asdict(self)}
 
 
@@ -79,7 +81,7 @@ def _committed(warehouse: Warehouse, name: str) -> Iterator[tuple[str, str, int]
 
 
 def damage_of(warehouse: Warehouse, table: str, path: str, size: int) -> str:
-    """What is wrong with a file of a table; empty: it is what was committed."""
+    """Damage of a file of a table; empty if the file is the one that was committed."""
     place = warehouse.place / table / path
     try:
         with reading(place):

@@ -1,7 +1,7 @@
-"""Answers of queries in this process, without a JVM and a warehouse: what a preview and a test of queries show.
+"""Compute answers of queries in this process, without a JVM and a warehouse, for previews and tests of queries.
 
-The stages are those of a run (:mod:`spark_jobs.pipeline.run`), as far as the answers, over tables of their own in a
-temporary folder that is gone afterwards. So whatever a run does with a source, a window or an aggregate is done here.
+The stages are those of a run (:mod:`spark_jobs.pipeline.run`), as far as the answers, over separate tables in a
+temporary folder that is removed afterwards. So a source, a window or an aggregate is treated exactly as in a run.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def answers_of(
         answered = finals_stage.answer(run, filled)
         paths = [str(warehouse.place / "results" / file.path) for file in answered.staged]
         rows = _rows(paths)
-        left = {query.name: query for query in filled.plan.workload.queries}
-        return _typed(workload.queries, left, rows), _findings(record)
+        answered_queries = {query.name: query for query in filled.plan.workload.queries}
+        return _typed(workload.queries, answered_queries, rows), _findings(record)
 
 
 @contextmanager
@@ -94,6 +94,6 @@ def _rows(paths: Sequence[str]) -> pa.Table:
 
 
 def _typed(queries: Sequence[ACQ], left: Mapping[str, ACQ], rows: pa.Table) -> dict[str, pa.Table]:
-    """Those answers of each query that was answered."""
+    """The typed answers of each query that was answered."""
     apart = {name: rows.filter(ds.field("query") == name) for name in left}
     return {query.name: typed_answers(query, apart[query.name]) for query in queries if query.name in left}

@@ -1,11 +1,11 @@
-"""Keeping a warehouse small and quick, without ever changing an answer or breaking a reader.
+"""Keep a warehouse small and quick, without ever changing an answer or breaking a reader.
 
-Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay for
-readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped and
-computed again when they are needed, damaged answers are told. Then it merges the small files of a day into large ones,
-drops partial aggregates that no recent plan and no paused query can use, removes files that no version younger than the
-retention refers to, and checkpoints the logs, of queries' own tables too. Each commit is made under the warehouse's
-lease, as those of runs are; it needs no JVM.
+Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay
+for readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped
+and computed again when they are needed, damaged answers are reported. Then it merges the small files of a day into
+large ones, drops partial aggregates that no recent plan and no paused query can use, removes files that no version
+younger than the retention refers to, and checkpoints the logs, including those of tables of queries. Each commit is
+made under the warehouse's lease, like those of runs; it needs no JVM.
 """
 
 from __future__ import annotations
@@ -54,23 +54,28 @@ LARGE = 64 << 20
 """Bytes from which on a file is large enough."""
 
 BATCH = 512 << 20
-"""Bytes of small files that are merged at once, so held in memory."""
+"""Bytes of small files that are merged at once, and so are in memory."""
 
 MANY = 64
 """Files of a log, each a few rows, from which on a live session merges them."""
 
 ROWS_IN_GROUPS = {"publish_log": 1_000, "quality_results": 5_000, "sharing_plans": 600, "stream_statistics": 1_000}
-"""Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
+"""Rows of a group of rows in merged files, for tables whose readers want the newest rows, and whose rows are long
+or many.
+"""
 
 MERGED = 2 << 20
-"""Bytes of a merged file of a small table: who asks for the newest opens few of a year's, and reads short footers."""
+"""Bytes of a merged file of a small table: a reader of the newest rows opens few of a year's files, and reads short
+footers.
+"""
 
 CODEC = "ZSTD"
-"""Of merged files: what runs record is much alike from run to run, and takes a tenth or less."""
+"""Compression of merged files: records are much alike from run to run, and take a tenth or less."""
 
 BOUND = 64
-"""Bytes of the least and the greatest text of a group of rows, beyond which they are cut (the greatest upwards): whole
-records in footers are longer than what is asked for."""
+"""Bytes of the least and the greatest text of a group of rows, beyond which they are cut (the greatest upwards):
+complete records in footers are longer than the rows that are read.
+"""
 
 COUNTED: dict[str, log_counts.Counted] = {
     "publish_log": publish_log.count_intervals,
@@ -91,9 +96,11 @@ SMALL_TABLES = (
 
 @dataclass
 class Maintained:
-    """What was done, or would be: small files merged and into how many, rows of partial aggregates dropped and why,
-    files removed that nothing refers to; ``damaged``: what cannot be read, and why. If rows were to be erased: partial
-    rows of sources that have changed, logged texts with values and pages that went, and what still holds such rows."""
+    """Result of maintenance, or of a dry run: small files merged and into how many, rows of partial aggregates
+    dropped and why, files removed that nothing refers to; ``damaged``: unreadable files, and why. If rows were
+    to be erased: partial rows of sources that have changed, removed pages and logged texts with values, and what
+    still has such rows.
+    """
 
     merged: int = 0
     into: int = 0
@@ -121,62 +128,62 @@ def maintain(
 ) -> Maintained:
     """Read, merge, drop, remove, checkpoint. Running runs and readers go on.
 
-    ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
-    published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
-    are removed so long after the last version that referred to them, or after they were written if none ever did;
-    what reads or runs for longer loses its files. ``erase``: also remove what else holds values of rows that are gone
-    from the sources, Delta's logs by the same ``retention``, and say what is left.
+    - ``keep`` (microseconds): partial aggregates stay for this time beyond the longest window that ends at the
+      newest published instant; older ones are computed again if a backfill needs them.
+    - ``retention`` (microseconds): files are removed this time after the last version that referred to them, or
+      after they were written if none ever did; a reader or a run that takes longer loses its files.
+    - ``erase``: also remove other values of rows deleted from the sources, Delta's logs by the same ``retention``,
+      and report what remains.
 
-    Raises HDL-542 if the disk is full, HDL-543 in the end if published
-    answers cannot be read.
+    Raises HDL-542 if the disk is full, HDL-543 in the end if published answers cannot be read.
     """
     # what a lost commit named would be removed as a file that nothing refers to
     publish_log.check_commits(warehouse)
-    found = Maintained()
-    broken = {table: _damaged(warehouse, table, report, found) for table in ("partials", "results")}
-    own = [table for table in own_table.names(warehouse) if _damaged(warehouse, table, report, found)]
+    maintained = Maintained()
+    broken = {table: _damaged(warehouse, table, report, maintained) for table in ("partials", "results")}
+    own = [table for table in own_table.names(warehouse) if _damaged(warehouse, table, report, maintained)]
     if not dry_run:
         _drop(warehouse, broken["partials"])
     if erase:
         report("looking for values of rows that are gone")
-        found.rows_of_changed_sources = erasure.drop_stale_partials(warehouse, dry_run)
-        found.texts_erased = erasure.scrub(warehouse, dry_run)
-    wanted = _wanted(warehouse)
+        maintained.rows_of_changed_sources = erasure.drop_stale_partials(warehouse, dry_run)
+        maintained.texts_erased = erasure.scrub(warehouse, dry_run)
+    fingerprints = _wanted(warehouse)
     horizon = _horizon(warehouse, keep)
     for table in ("partials", "results"):
         for day in _days(warehouse, table):
             if day in broken[table]:
                 continue
             report(f"merging {table} of {day}")
-            _merge(warehouse, table, day, wanted, horizon, dry_run, found)
+            _merge(warehouse, table, day, fingerprints, horizon, dry_run, maintained)
     for name in (*TABLES, *own_table.names(warehouse)):
         report(f"removing what nothing refers to: {name}")
         try:
-            found.tables[name] = _swept(warehouse, name, retention, dry_run)
+            maintained.tables[name] = _swept(warehouse, name, retention, dry_run)
         except (DeltaError, OSError) as error:
             raise unwritable(warehouse.path(name), error) from error
-        found.removed += found.tables[name]
+        maintained.removed += maintained.tables[name]
     copied = _copied(warehouse)
     if copied:
         # what copies loads Spark
         from spark_jobs.streams.copies.copying import sweep
     for stream in copied:
         report(f"removing what nothing refers to: the copy of {stream.name}")
-        found.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
-        found.removed += found.tables[f"copy of {stream.name}"]
-    found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
+        maintained.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
+        maintained.removed += maintained.tables[f"copy of {stream.name}"]
+    maintained.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
     if erase:
         erasure.expire_logs(warehouse, retention, dry_run)
-        found.holders = erasure.holders(warehouse, retention)
+        maintained.holders = erasure.holders(warehouse, retention)
     if broken["results"]:
         days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
-        message = f"published answers cannot be read: {'; '.join(found.damaged)}"
+        message = f"published answers cannot be read: {'; '.join(maintained.damaged)}"
         raise HeddleError(UNREADABLE, message, f"`heddle run --recompute` publishes them again: {days}")
     if own:
-        message = f"tables of queries are damaged: {'; '.join(found.damaged)}"
+        message = f"tables of queries are damaged: {'; '.join(maintained.damaged)}"
         again = "; ".join(f"heddle tables --rebuild {table.rpartition('/')[2]}" for table in own)
         raise HeddleError("HDL-534", message, f"make them again from the published answers: {again}")
-    return found
+    return maintained
 
 
 def _copied(warehouse: Warehouse) -> list[Stream]:
@@ -187,8 +194,11 @@ def _copied(warehouse: Warehouse) -> list[Stream]:
 
 
 def merge_logs(warehouse: Warehouse, report: Callable[[str], None] = lambda line: None, most: int = MANY) -> list[str]:
-    """Merge each small table (logs, registry) of more than so many small files, for who writes and reads them often,
-    such as a live session while it waits; their names. What cannot be merged now is reported, and stays."""
+    """Merge each small table (logs, registry) of more than ``most`` small files; return their names.
+
+    For processes that write and read them often, such as a live session while it waits. A table that cannot be
+    merged now is reported, and stays.
+    """
     merged = []
     for name in SMALL_TABLES:
         try:
@@ -225,7 +235,7 @@ def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
 
 
 def written_as(name: str) -> WriterProperties:
-    """How the merged files of a small table are written."""
+    """Writer properties of the merged files of a small table."""
     rows = ROWS_IN_GROUPS.get(name)
     return WriterProperties(max_row_group_size=rows, compression=CODEC, statistics_truncate_length=BOUND)
 
@@ -243,14 +253,14 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
         hours = retention // (3600 * 1_000_000)
         if elsewhere:
             linked(place)
-        gone = table.vacuum(hours, dry_run=dry_run or elsewhere, enforce_retention_duration=False, full=True)
-        for path in gone if elsewhere and not dry_run else ():
+        removed = table.vacuum(hours, dry_run=dry_run or elsewhere, enforce_retention_duration=False, full=True)
+        for path in removed if elsewhere and not dry_run else ():
             (Place(place) / path).remove()
         if not dry_run:
             table = warehouse.table(name)
             table.create_checkpoint()
             table.cleanup_metadata()
-        return len(gone)
+        return len(removed)
 
 
 def _crowded(warehouse: Warehouse, name: str, table: DeltaTable) -> list[str]:
@@ -261,13 +271,13 @@ def _crowded(warehouse: Warehouse, name: str, table: DeltaTable) -> list[str]:
 
 def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], done: Maintained) -> list[str]:
     """The days of which a file is missing, or is not the one that was committed."""
-    found = check_files(warehouse, [table], report).damaged
-    done.damaged += [file.reason for file in found]
-    return list(dict.fromkeys(file.day for file in found))
+    damaged = check_files(warehouse, [table], report).damaged
+    done.damaged += [file.reason for file in damaged]
+    return list(dict.fromkeys(file.day for file in damaged))
 
 
 def _drop(warehouse: Warehouse, days: list[str]) -> None:
-    """Drop all partial aggregates of some days: what says that a day is complete may be in another of its files."""
+    """Drop all partial aggregates of some days: the mark that a day is complete may be in another of its files."""
     if not days:
         return
     with warehouse.lease() as token:
@@ -290,7 +300,7 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
     recent = recent_plans(warehouse)
     if not recent:
         return None
-    found: set[str] = set()
+    fingerprints: set[str] = set()
     paused = registry.paused(registry.registered(registry.events(warehouse)))
     rested = [(plan, paused.keys()) for plan in last_with(warehouse, list(paused))]
     for plan, names in [*((plan, None) for plan in recent), *rested]:
@@ -298,12 +308,14 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
             if names is not None and names.isdisjoint(query.name for query in tree.queries):
                 continue
             synopses = tree.stored_synopses(plan.workload.stream(tree.stream))
-            found |= {synopsis.fingerprint for synopsis in synopses}
-    return found
+            fingerprints |= {synopsis.fingerprint for synopsis in synopses}
+    return fingerprints
 
 
 def _horizon(warehouse: Warehouse, keep: int) -> str | None:
-    """The first day whose partial aggregates are kept; None: all, as some query reads from the stream's first event."""
+    """The first day whose partial aggregates stay; None: all, because some query reads from the stream's first
+    event.
+    """
     newest = current_version(warehouse)
     ends = [row.end for row in publish_log.publications(warehouse, records=False)]
     if newest is None or not ends:
@@ -338,13 +350,13 @@ def _merge(
             if not (small or drop):
                 continue
             rows, lost = _read(warehouse.place / table, batch, day), 0
-            whole = len(rows)
+            count = len(rows)
             if old:
-                rows, done.rows_too_old = rows.slice(0, 0), done.rows_too_old + whole
-                lost = whole
+                rows, done.rows_too_old = rows.slice(0, 0), done.rows_too_old + count
+                lost = count
             elif drop and wanted is not None:
                 rows = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(wanted), pa.string())))
-                lost = whole - len(rows)
+                lost = count - len(rows)
                 done.rows_of_no_plan += lost
             if not small and not lost:
                 continue

@@ -36,8 +36,9 @@ MOST_COMPARED = 100_000
 
 @dataclass(frozen=True)
 class Published:
-    """How a preview agrees with what a warehouse has published of the same windows: how many answers are ``equal``, and
-    the others."""
+    """Agreement of a preview with the answers that a warehouse has published of the same windows: the number of
+    ``equal`` answers, and the others.
+    """
 
     equal: int
     mismatches: tuple[Mismatch, ...]
@@ -58,7 +59,7 @@ class Published:
         return self._count("missing")
 
     def _count(self, kind: str) -> int:
-        return sum(found.kind == kind for found in self.mismatches)
+        return sum(mismatch.kind == kind for mismatch in self.mismatches)
 
     def __str__(self) -> str:
         return f"published: {self.equal:,} equal, {self.differing:,} differ, {self.missing:,} missing" + (
@@ -72,9 +73,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Preview:
-    """The answers of a query on some windows, as :func:`spark_jobs.results.read.read` would give them, the newest
-    first. ``newest``: the time of the stream's newest event (microseconds): windows that end later are not complete.
-    ``published``: None if nobody asked, or the warehouse does not know the query."""
+    """The answers of a query on some windows, in the form of :func:`spark_jobs.results.read.read`, the newest
+    first. ``newest``: the time of the stream's newest event (microseconds): windows that end later are not
+    complete. ``published``: None if no comparison was requested, or the warehouse does not know the query.
+    """
 
     query: ACQ
     answers: pa.Table
@@ -95,12 +97,12 @@ def preview(
     against: Warehouse | None = None,
     report: Report = lambda line: None,
 ) -> tuple[list[Preview], list[Diagnostic]]:
-    """The answers of queries (``names``; none: all) on the newest windows of their streams, and what is wrong with the
+    """Answer queries (``names``; none: all) on the newest windows of their streams, and report the problems of the
     others.
 
-    ``last``: all windows that end in the last so many microseconds; None: of each query the newest window that is
-    complete and the one after it, which has the newest event. Raises HDL-507 for an unknown name, HDL-130 if nothing
-    can be previewed.
+    ``last``: all windows that end in the last microseconds of this number; None: of each query the newest window
+    that is complete and the one after it, which has the newest event. Raises HDL-507 for an unknown name, HDL-130
+    if nothing can be previewed.
     """
     chosen = _chosen(workload, names)
     _, wrong = bring([workload.stream(name) for name in dict.fromkeys(query.stream for query in chosen)], report)
@@ -108,20 +110,20 @@ def preview(
     newest, problems = newest_events(workload, chosen)
     # of what could not be copied now an earlier copy is shown, and said so
     problems = [*wrong, *problems]
-    asked = [_asked(query, newest[query.stream], last) for query in chosen if query.stream in newest]
-    if not asked:
+    requested = [_asked(query, newest[query.stream], last) for query in chosen if query.stream in newest]
+    if not requested:
         raise HeddleError.of(nothing_to_show(), *problems)
     answers: dict[str, pa.Table] = {}
-    for name in dict.fromkeys(query.stream for query in asked):
+    for name in dict.fromkeys(query.stream for query in requested):
         # each stream has times of its own
-        queries = tuple(query for query in asked if query.stream == name)
+        queries = tuple(query for query in requested if query.stream == name)
         try:
-            found, more = answers_of(
+            stream_answers, more = answers_of(
                 Workload(queries, (workload.stream(name),)), *_interval(queries, newest[name], last), report
             )
         except HeddleError as error:
-            found, more = {}, list(error.causes or (error.diagnostic,))
-        answers |= found
+            stream_answers, more = {}, list(error.causes or (error.diagnostic,))
+        answers |= stream_answers
         problems += more
     previews = []
     for query in chosen:
@@ -132,7 +134,7 @@ def preview(
             previews.append(Preview(query, table, newest[query.stream]))
     if against is not None:
         report("comparing")
-        known = {query.name: query for query in asked}
+        known = {query.name: query for query in requested}
         previews = [
             _compared(
                 shown, known[shown.query.name], against, *_interval([known[shown.query.name]], shown.newest, last)
@@ -143,8 +145,9 @@ def preview(
 
 
 def spans_of_data(workload: Workload) -> list[tuple[str, int | None]]:
-    """What a look at each stream tells of its data, in words, and the time of its newest event (microseconds; None: not
-    known). What cannot be read is left out."""
+    """Description of each stream's data, in words, and the time of its newest event (microseconds; None: not
+    known). Streams that cannot be read are skipped.
+    """
     looks = [inspect(stream, []) for stream in workload.streams]
     return [
         (str(look), None if look.last is None else newest_near(stream, look.last))
@@ -182,7 +185,7 @@ def newest_events(workload: Workload, queries: Sequence[ACQ]) -> tuple[dict[str,
 
 def _newest(stream: Stream, columns: Sequence[str]) -> tuple[int | None, Sequence[Diagnostic]]:
     inspection = inspect(stream, columns)
-    if any(found.severity == "error" for found in inspection.diagnostics):
+    if any(diagnostic.severity == "error" for diagnostic in inspection.diagnostics):
         return None, inspection.diagnostics
     newest = inspection.last
     if newest is not None and inspection.first is not None and newest - inspection.first > FAR_APART:
@@ -234,7 +237,7 @@ def _key(query: ACQ) -> list[str]:
 
 
 def _newest_of_each(query: ACQ, table: pa.Table) -> pa.Table:
-    """Of windows of rows the newest of each group."""
+    """The newest window of rows of each group."""
     groups = [column.name for column, _ in slotted(query) if column.role == "group"]
     seen: dict[tuple[Any, ...], int] = {}
     for at, row in enumerate(table.select(groups).to_pylist() if groups else [{}] * len(table)):
@@ -248,7 +251,7 @@ def _newest_first(table: pa.Table) -> pa.Table:
 
 
 def _compared(shown: Preview, query: ACQ, warehouse: Warehouse, begin: int, end: int) -> Preview:
-    """A preview beside what is published of its windows."""
+    """A preview compared with the published answers of its windows."""
     try:
         table = read(warehouse, query.name, begin, end)
     except HeddleError as error:
@@ -263,7 +266,7 @@ def _compared(shown: Preview, query: ACQ, warehouse: Warehouse, begin: int, end:
     if max(len(table), len(shown.answers)) > MOST_COMPARED:
         message = f"{query.name} has more than {MOST_COMPARED:,} answers to compare"
         raise HeddleError("HDL-131", message, "compare fewer windows: --last '1 hour'")
-    theirs, ours = table.to_pylist(), shown.answers.to_pylist()
-    wrong = mismatches(theirs, ours, _key(query))
-    equal = len(theirs) - sum(found.kind != "unexpected" for found in wrong)
+    published, ours = table.to_pylist(), shown.answers.to_pylist()
+    wrong = mismatches(published, ours, _key(query))
+    equal = len(published) - sum(mismatch.kind != "unexpected" for mismatch in wrong)
     return replace(shown, published=Published(equal, tuple(wrong)))

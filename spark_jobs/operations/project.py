@@ -76,7 +76,7 @@ Choose = Callable[[Data, TimeCandidate, str], tuple[TimeCandidate, str]]
 
 @dataclass(frozen=True)
 class Project:
-    """What ``heddle init`` proposes: the streams, and the text of each file by its path below ``folder``."""
+    """Proposal of ``heddle init``: the streams, and the text of each file by its path below ``folder``."""
 
     folder: Path
     proposals: tuple[Proposal, ...]
@@ -121,21 +121,21 @@ def plan_project(
     airflow: bool = False,
     choose: Choose = lambda data, time, name: (time, name),
 ) -> Project:
-    """A project over data: files, folders, Delta tables, patterns, or URLs of stores (none: what lies in the working
+    """A project over data: files, folders, Delta tables, patterns, or URLs of stores (none: the data in the working
     folder and below).
 
-    ``time``, ``name``: the time column and the name of the stream, of data that are one stream. Data that nobody named
-    and that cannot be taken are reported and left out. Raises HDL-134 if there are no data, HDL-135 and HDL-136 for
-    named data that cannot be taken, and what a store refuses.
+    ``time``, ``name``: the time column and the name of the stream, of data that are one stream. Data that no path
+    names and that cannot be used are reported and skipped. Raises HDL-134 if there are no data, HDL-135 and HDL-136
+    for named data that cannot be used, and the errors of a store.
     """
-    given: Sequence[Path | Place] = _expanded(paths) if paths else list(found_below(Path()))
-    if not given:
+    inputs: Sequence[Path | Place] = _expanded(paths) if paths else list(found_below(Path()))
+    if not inputs:
         raise HeddleError("HDL-134", "there are no CSV, Parquet or Delta data here or below", "heddle init PATH")
-    if len(given) > 1 and name is not None:
-        raise HeddleError("HDL-134", f"--name names one stream, the data are {len(given)}", "name one file or folder")
+    if len(inputs) > 1 and name is not None:
+        raise HeddleError("HDL-134", f"--name names one stream, the data are {len(inputs)}", "name one file or folder")
     proposals: list[Proposal] = []
     problems: list[Diagnostic] = []
-    for path in given[:MOST_STREAMS]:
+    for path in inputs[:MOST_STREAMS]:
         try:
             data = look(path)
             chosen, called = choose(data, time_of(data, time), name or _free_name(path, proposals))
@@ -154,32 +154,32 @@ def plan_project(
 
 def _free_name(path: Path | Place, proposals: Sequence[Proposal]) -> str:
     """A name for the stream of a path that no other has."""
-    name, taken = stream_name(path), {proposal.stream.name for proposal in proposals}
-    return next(text for text in (name, *(f"{name}_{number}" for number in range(2, 99))) if text not in taken)
+    name, used_names = stream_name(path), {proposal.stream.name for proposal in proposals}
+    return next(text for text in (name, *(f"{name}_{number}" for number in range(2, 99))) if text not in used_names)
 
 
 # ------------------------------------------------------------------------------------------ finding data
 def _expanded(paths: Sequence[str | Path]) -> list[Path | Place]:
-    """What is named, on this machine by patterns too; files that are all of a folder's are the folder."""
+    """The named data, on this machine with patterns too; if the files are all those of a folder, the folder."""
     places = [Place.of(text) for text in map(str, paths) if scheme_of(text) in SCHEMES]
     local = _local([Path(path) for path in paths if scheme_of(str(path)) not in SCHEMES])
     return [*local, *dict.fromkeys(places)]
 
 
 def _local(paths: Sequence[Path]) -> list[Path]:
-    named: list[Path] = []
+    local_paths: list[Path] = []
     for path in paths:
         matched = [path] if path.exists() else sorted(Path().glob(str(path)) if not path.is_absolute() else _glob(path))
         if not matched:
             raise HeddleError("HDL-134", f"there is nothing at {path}", "check the path, or the pattern")
-        named += matched
-    named = list(dict.fromkeys(named))
-    parents = {path.parent for path in named}
-    if len(named) > 1 and len(parents) == 1 and all(path.is_file() for path in named):
+        local_paths += matched
+    local_paths = list(dict.fromkeys(local_paths))
+    parents = {path.parent for path in local_paths}
+    if len(local_paths) > 1 and len(parents) == 1 and all(path.is_file() for path in local_paths):
         folder = parents.pop()
-        if set(named) == set(data_files(folder)) and len({path.suffix for path in named}) == 1:
+        if set(local_paths) == set(data_files(folder)) and len({path.suffix for path in local_paths}) == 1:
             return [folder]
-    return named
+    return local_paths
 
 
 def _glob(pattern: Path) -> Iterator[Path]:
@@ -250,9 +250,9 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     if source.time_unit is not None:
         yield f"      time_unit: {source.time_unit}"
     yield f"    time: {_yaml(stream.time)}"
-    others = [found.name for found in proposal.data.candidates if found.name != stream.time]
-    if others:
-        yield f"    # other columns with times: {', '.join(map(_comment, others[:6]))}"
+    other_times = [candidate.name for candidate in proposal.data.candidates if candidate.name != stream.time]
+    if other_times:
+        yield f"    # other columns with times: {', '.join(map(_comment, other_times[:6]))}"
     yield "    # lateness: 10 minutes   # how long events may still come after the clock has passed their time"
     # a file says its columns itself; they are shown to be read
     mark = "" if proposal.has_schema else "# "
@@ -302,8 +302,8 @@ def first_query(proposal: Proposal) -> str:
     choices = ((group, measure), (group, None), (None, measure), (None, None))
     for group, measure in dict.fromkeys(choices):
         text = _query(proposal, group, measure)
-        found = parse(text, {proposal.stream.name: proposal.stream})
-        if found.queries and not any(problem.severity == "error" for problem in found.diagnostics):
+        parsed = parse(text, {proposal.stream.name: proposal.stream})
+        if parsed.queries and not any(problem.severity == "error" for problem in parsed.diagnostics):
             return text
     return f"-- no query was found for {proposal.stream.name}: write one\n"
 
@@ -411,7 +411,7 @@ for name in ("refresh_sharing_plan", "aggregate_windows", "repair_results", "mai
 
 
 def _environment(folder: Path) -> str:
-    """What every process of Airflow has to be told: the scheduler's timetable and the pages read it too."""
+    """Settings that every process of Airflow needs: the scheduler's timetable and the pages read them too."""
     base = folder.resolve()
     values = {
         "AIRFLOW__CORE__DAGS_FOLDER": base / "dags",

@@ -1,4 +1,4 @@
-"""What was ever registered, as people list it: every query with its state, and the history of one."""
+"""List everything that was ever registered: every query with its state, and the history of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class QueryListing:
         return self.registered.state(self.clock)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle queries --json`` prints it."""
+        """The fields as ``heddle queries --json`` prints them."""
         query = self.registered.query
         return {
             "query": self.name,

@@ -60,7 +60,7 @@ class QueryTest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test came to: it passed if there are neither ``mismatches`` nor ``problems``. ``seconds`` of wall time."""
+    """Outcome of a test: it passed if there are neither ``mismatches`` nor ``problems``. ``seconds`` of wall time."""
 
     test: QueryTest
     mismatches: tuple[Mismatch, ...] = ()
@@ -82,8 +82,8 @@ class Outcome:
             "passed": self.has_passed,
             "answers": self.answers,
             "seconds": round(self.seconds, 3),
-            "mismatches": [{"kind": found.kind, "lines": found.lines()} for found in self.mismatches],
-            "diagnostics": [found.to_json() for found in self.problems],
+            "mismatches": [{"kind": mismatch.kind, "lines": mismatch.lines()} for mismatch in self.mismatches],
+            "diagnostics": [problem.to_json() for problem in self.problems],
         }
 
 
@@ -99,8 +99,8 @@ def run_tests(paths: Sequence[Path], report: Callable[[str], None] = lambda line
             report(f"{path.name}: {test.name}")
             outcomes.append(suite.outcome(test))
     if not outcomes:
-        where = ", ".join(map(str, paths))
-        raise HeddleError("HDL-113", f"there is no test of a query in {where}", BEGINNING)
+        places = ", ".join(map(str, paths))
+        raise HeddleError("HDL-113", f"there is no test of a query in {places}", BEGINNING)
     return outcomes
 
 
@@ -117,7 +117,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _has_tests(file: Path) -> bool:
-    """Whether a YAML file of a folder is one of tests: others lie there too."""
+    """Return whether a YAML file of a folder contains tests: the folder may have other files."""
     try:
         with file.open("rb") as opened:
             return any(line.startswith(b"tests:") for line in opened.read(BIGGEST).splitlines())
@@ -234,7 +234,7 @@ class _Suite:
         return cls(path, inputs, tests, {stream.name: stream for stream in inputs.workload.streams})
 
     def outcome(self, test: QueryTest) -> Outcome:
-        """What a test comes to. Raises nothing: what goes wrong in one is no matter of the others."""
+        """Run a test. Raises nothing: the failure of one does not affect the others."""
         begin = time.perf_counter()
         try:
             query = self._query(test)
@@ -248,18 +248,18 @@ class _Suite:
         keys = [column.name for column in columns if column.role in ("time", "position", "group")]
         wrong = mismatches(expected, answers, keys, test.tolerance)
         seconds = time.perf_counter() - begin
-        errors = tuple(found for found in problems if found.severity == "error")
+        errors = tuple(problem for problem in problems if problem.severity == "error")
         return Outcome(test, tuple(wrong), errors, len(answers), seconds)
 
     def _query(self, test: QueryTest) -> ACQ:
         known = {query.name: query for query in self.inputs.workload.queries}
         if test.query in known:
             return known[test.query]
-        of_it = [found for found in self.inputs.errors if found.query == test.query]
+        of_it = [error for error in self.inputs.errors if error.query == test.query]
         if of_it:
             raise HeddleError.of(of_it[0])
-        others = [str(found) for found in self.inputs.errors[:1]]
-        hint = "; ".join([meant(test.query, known), *others])
+        first_errors = [str(error) for error in self.inputs.errors[:1]]
+        hint = "; ".join([meant(test.query, known), *first_errors])
         raise HeddleError(
             "HDL-507", f"no file has a query {test.query}", hint, file=str(test.file), line=test.line, column=1
         )
@@ -283,18 +283,18 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
         return [], ()
     window = query.window
     if not query.kind.has_instants:
-        begin, end, asked = FIRST, max(times) + 1, asked_at(query, ())
+        begin, end, requested = FIRST, max(times) + 1, asked_at(query, ())
     else:
         span = min(times), max(times) + window.reach + window.period
         moments = np.unique(np.array(times, dtype=np.int64))
         at = test.at or tuple(instants_over(replace(window, at=None), moments, *span).tolist())
-        begin, end, asked = min(at) - 1, max(at), asked_at(query, at)
+        begin, end, requested = min(at) - 1, max(at), asked_at(query, at)
     with tempfile.TemporaryDirectory(prefix="heddle-") as folder:
         file = Path(folder) / "given.parquet"
         pq.write_table(events, file)
-        given = replace(stream, source=Source("parquet", str(file)), allowed_lateness=None)
-        found, problems = answers_of(Workload((asked,), (given,)), begin, end)
-    rows = found[query.name].to_pylist() if query.name in found else []
+        file_stream = replace(stream, source=Source("parquet", str(file)), allowed_lateness=None)
+        answers, problems = answers_of(Workload((requested,), (file_stream,)), begin, end)
+    rows = answers[query.name].to_pylist() if query.name in answers else []
     if test.at and not query.kind.has_instants:
         rows = [row for row in rows if _micros(row["window_end"]) in test.at]
     return rows, problems

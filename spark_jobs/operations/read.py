@@ -1,8 +1,8 @@
-"""What a person who operates a warehouse looks at, read from its tables without a JVM.
+"""Read the operating view of a warehouse from its tables, without a JVM.
 
-The rows behind the operating view, as :mod:`spark_jobs.operations.values`: the newest runs, lateness, checks, what
-sampled queries recomputed unshared differed in, revisions, rows left out, savings of owners, and the history of the
-plan. The log's records are long, so only those of the runs that are shown are read.
+The rows behind the view, as :mod:`spark_jobs.operations.values`: the newest runs, lateness, checks, differences of
+sampled queries from their unshared recomputation, revisions, rows in quarantine, savings of owners, and the history
+of the plan. The log's records are long, so only those of the runs that are shown are read.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ RUNS = 50
 """Runs that the operating view shows, the newest."""
 
 LOGGED = 1_000
-"""Rows of the publish log, the newest, of which runs and sampled queries are told: each run has two."""
+"""Rows of the publish log, the newest, with the runs and sampled queries that are shown: each run has two."""
 
 FAILED_CHECKS = 60
 REVISED = 40
 """Intervals with several publications, those published last."""
 
 PRICED = 20
-"""Versions of the plan by which savings are counted: each has to be read whole."""
+"""Versions of the plan by which savings are counted: each has to be read completely."""
 
 VERSIONS = 60
 """Versions of the plan in its history, the newest."""
@@ -118,8 +118,8 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
 
 def _log(warehouse: Warehouse) -> list[LogRow]:
     """The newest rows of the publish log without their records, newest first."""
-    where = ds.field("event") != "deleted"
-    return publish_log.newest_rows(warehouse, "at", where, LOGGED, records=False)
+    condition = ds.field("event") != "deleted"
+    return publish_log.newest_rows(warehouse, "at", condition, LOGGED, records=False)
 
 
 def _with_records(warehouse: Warehouse, chosen: Sequence[LogRow]) -> list[LogRow]:
@@ -202,36 +202,36 @@ def diagnostic_of(stored: Mapping[str, Any]) -> Diagnostic:
 
 
 def _refreshed(plan: SharingPlan, shown: Sequence[LogRow], runs: Sequence[Run]) -> tuple[Refreshed, ...]:
-    """Of each query with a refresh bound when it was answered last, and how late it was in the runs shown."""
+    """Time of the last answer of each query with a refresh bound, and its lateness in the runs shown."""
     published = [run for run in runs if run.status == "published"]
     newest = max((run for run in published if run.live), key=lambda run: run.end, default=None)
     answered = _answered(shown)
-    found = []
-    for one in (one for schedule in plan.schedules for one in rhythms(schedule)):
-        late = [late for run in published for name, late in run.lateness if name == one.query]
-        now = dict(newest.lateness).get(one.query, 0) if newest else 0
-        found.append(
+    refreshed = []
+    for rhythm in (rhythm for schedule in plan.schedules for rhythm in rhythms(schedule)):
+        late = [late for run in published for name, late in run.lateness if name == rhythm.query]
+        now = dict(newest.lateness).get(rhythm.query, 0) if newest else 0
+        refreshed.append(
             Refreshed(
-                one.query,
-                one.bound,
-                round(one.average),
-                answered.get(one.query),
+                rhythm.query,
+                rhythm.bound,
+                round(rhythm.average),
+                answered.get(rhythm.query),
                 max(late, default=0),
                 len(late),
                 now,
             )
         )
-    return tuple(found)
+    return tuple(refreshed)
 
 
 def _answered(shown: Sequence[LogRow]) -> dict[str, int]:
-    """When each query with a refresh bound was answered last, as the runs that ended latest left it."""
-    found: dict[str, int] = {}
+    """Time of the last answer of each query with a refresh bound, as recorded by the runs that ended latest."""
+    newest: dict[str, int] = {}
     for row in shown:
         if row.event == "published":
             for name, at in row.record.refreshed.items():
-                found[name] = max(found.get(name, at), at)
-    return found
+                newest[name] = max(newest.get(name, at), at)
+    return newest
 
 
 def _checks(warehouse: Warehouse, log: Sequence[LogRow]) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
@@ -251,7 +251,7 @@ AUDIT = 5 * SECOND
 
 
 def _audits(rows: Sequence[CheckRow]) -> list[Sampled]:
-    """What sampled queries gave in each audit, oldest first. ``rows``: oldest first."""
+    """Results of sampled queries in each audit, oldest first. ``rows``: oldest first."""
     by_audit: dict[tuple[Any, ...], list[CheckRow]] = {}
     newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in rows:
@@ -274,7 +274,7 @@ def _audits(rows: Sequence[CheckRow]) -> list[Sampled]:
 
 def _revised(warehouse: Warehouse) -> tuple[Revised, ...]:
     """The intervals that were published more than once, those published last first."""
-    found = []
+    revised = []
     for rows in publish_log.newest_revised(warehouse, REVISED):
         publications: list[Publication] = []
         before: LogRow | None = None
@@ -285,12 +285,12 @@ def _revised(warehouse: Warehouse) -> tuple[Revised, ...]:
                 Publication(row.revision, moment(row.at), row.run_id, row.plan_version, row.answers or 0, events, why)
             )
             before = row
-        found.append(Revised(rows[0].begin, rows[0].end, tuple(publications)))
-    return tuple(found)
+        revised.append(Revised(rows[0].begin, rows[0].end, tuple(publications)))
+    return tuple(revised)
 
 
 def _why(before: LogRow | None, row: LogRow, earlier: Publication | None, events: int) -> str:
-    """What is known of the reason of a publication: the log has hashes of what decides the answers, not the cause."""
+    """Known reason of a publication: the log has hashes of what decides the answers, not the cause."""
     if before is None or earlier is None:
         return "first publication"
     reasons = []
@@ -311,13 +311,16 @@ def _why(before: LogRow | None, row: LogRow, earlier: Publication | None, events
 
 
 def _are_declared_otherwise(before: LogRow, row: LogRow) -> bool:
-    """Whether two publications noted other declarations of their streams. An earlier Heddle noted none."""
-    noted = [{name: of for name, (_, _, of) in one.record.read.items() if of.startswith("{")} for one in (before, row)]
+    """Return whether two publications noted other declarations of their streams. An earlier Heddle noted none."""
+    noted = [
+        {name: of for name, (_, _, of) in log_row.record.read.items() if of.startswith("{")}
+        for log_row in (before, row)
+    ]
     return all(noted) and noted[0] != noted[1]
 
 
 def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[tuple[Stale, ...], int]:
-    """Which of the newest published intervals are outdated, and how many were looked at."""
+    """The outdated ones among the newest published intervals, and the number of intervals that were checked."""
     from spark_jobs.pipeline.run.history import outdated
 
     newest = publish_log.newest_rows(warehouse, "interval_end", publish_log.PUBLISHED, LOGGED, records=False)
@@ -325,24 +328,24 @@ def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[
     if not ends:
         return (), 0
     clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    found = outdated(warehouse, clock, ends[-1] - 1)
+    outdated_intervals = outdated(warehouse, clock, ends[-1] - 1)
     stale = tuple(
         Stale(
-            one.begin,
-            one.end,
-            one.revision,
-            one.radius.rows,
-            one.radius.fragments,
-            len(one.radius.queries),
-            one.radius.windows,
+            interval.begin,
+            interval.end,
+            interval.revision,
+            interval.radius.rows,
+            interval.radius.fragments,
+            len(interval.radius.queries),
+            interval.radius.windows,
         )
-        for one in found
+        for interval in outdated_intervals
     )
     return stale, len(ends)
 
 
 def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
-    """Rows left out by stream and code, those with the most rows first."""
+    """Rows in quarantine by stream and code, those with the most rows first."""
     by_reason: dict[tuple[str, str], list[LeftOut]] = {}
     for row in quarantine.rows(warehouse):
         by_reason.setdefault((row.stream, row.code), []).append(row)
@@ -377,8 +380,8 @@ def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, .
             part[owner] = part.get(owner, 0.0) + seconds * float(account.here / cost)
             unshared[owner] = unshared.get(owner, 0.0) + seconds * float(account.alone / cost)
             queries.setdefault(owner, set()).add(account.query.name)
-    found = [Saving(owner, len(queries[owner]), part[owner], unshared[owner]) for owner in queries]
-    return tuple(sorted(found, key=lambda one: (-one.unshared, one.owner))), unpriced, priced
+    savings = [Saving(owner, len(queries[owner]), part[owner], unshared[owner]) for owner in queries]
+    return tuple(sorted(savings, key=lambda saving: (-saving.unshared, saving.owner))), unpriced, priced
 
 
 def _stored(warehouse: Warehouse, version: int) -> Books | None:
@@ -397,7 +400,8 @@ _CONTENT = ["longs", "doubles", "texts", "error"]
 
 
 def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Radius:
-    """Which answers of an interval (microseconds) its publication of a revision changed, from the table's versions.
+    """The answers of an interval (microseconds) that its publication of a revision changed, from the table's
+    versions.
 
     Raises HDL-559 if there is no such publication, HDL-558 if it cannot be compared any more, or is too large.
     """
@@ -474,7 +478,7 @@ def read_versions(warehouse: Warehouse) -> tuple[list[Version], int]:
 
 
 def change_of(warehouse: Warehouse, version: int) -> PlanDiff:
-    """What a version changed of the one before it (of nothing, if it is the first). Raises HDL-506."""
+    """Changes of a version compared with the one before it (with nothing, if it is the first). Raises HDL-506."""
     plan, before = books_of(warehouse, version).plan, _stored(warehouse, version - 1)
     return diff(before.plan if before is not None else None, plan)
 

@@ -1,4 +1,4 @@
-"""What Spark did for one run: what the run recorded, and what is in Spark's event log."""
+"""Read what Spark did for one run: the record of the run, and Spark's event log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class SeenRun:
-    """One run as its newest row of the log has it. ``application``: what Spark's event log has of its jobs; None: it is
-    not there. ``history``: the address of Spark's history server; None: there is none."""
+    """One run as its newest row of the log has it. ``application``: its jobs in Spark's event log; None: there is
+    no log. ``history``: the address of Spark's history server; None: there is none.
+    """
 
     row: LogRow
     application: SeenApplication | None
@@ -26,7 +27,7 @@ class SeenRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has an end in the log."""
+        """Return whether the run has an end in the log."""
         return self.row.event != "allocated"
 
 
@@ -35,16 +36,16 @@ def newest_row_of(warehouse: Warehouse, run_id: str, revision: int | None = None
 
     ``run_id``: of the run, or the id that Airflow gives to the run that is a session; ``revision``: of its interval.
     """
-    mine = ds.field("run_id") == run_id
+    of_run = ds.field("run_id") == run_id
     refreshes = pc.starts_with(ds.field("run_id"), pattern=f"{session_name(run_id)}/")
-    where = (ds.field("event") != "deleted") & (mine | refreshes)
+    condition = (ds.field("event") != "deleted") & (of_run | refreshes)
     if revision is not None:
-        where &= ds.field("revision") == revision
-    return next(iter(publish_log.newest_rows(warehouse, "at", where, 1)), None)
+        condition &= ds.field("revision") == revision
+    return next(iter(publish_log.newest_rows(warehouse, "at", condition, 1)), None)
 
 
 def read_run(warehouse: Warehouse, run_id: str, revision: int | None = None) -> SeenRun | None:
-    """One run, with what Spark did for it; None if there is no such run. Raises HDL-120 for a setting."""
+    """One run, with its jobs in Spark; None if there is no such run. Raises HDL-120 for a setting."""
     configured = settings()
     history, row = configured.spark_history, newest_row_of(warehouse, run_id, revision)
     if row is None:

@@ -1,4 +1,4 @@
-"""What the pages of answers show, as values: read by :mod:`spark_jobs.operations.answers`.
+"""Values that the pages of answers show, read by :mod:`spark_jobs.operations.answers`.
 
 Instants of data, and spans of time, are microseconds, instants since 1970 (UTC); moments of the clock are datetimes
 that know their zone.
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from optimizer.workload.values import ACQ, Window
 
 Grouping = Literal["", "sum", "largest"]
-"""How the answers of several groups become one number: not at all, their sum, or the largest."""
+"""Ways to make one number of the answers of several groups: not at all, their sum, or the largest."""
 
 
 class Sample(NamedTuple):
@@ -47,8 +47,9 @@ class OutputLines:
 # -------------------------------------------------------------------------------------------- all queries
 @dataclass(frozen=True)
 class Sparkline:
-    """The newest samples of a query's first numeric output, of several groups put together as ``grouping`` says;
-    ``groups``: how many the newest sample has; ``breaks`` as those of :class:`Line`."""
+    """The newest samples of a query's first numeric output; ``grouping`` is the way several groups are combined.
+    ``groups``: the number of them in the newest sample; ``breaks``: as those of :class:`Line`.
+    """
 
     output: str
     groups: int
@@ -82,8 +83,9 @@ class ListedQuery:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which queries are listed: whose name or stream has ``text``, of an ``owner``, in a ``state`` ("": all); and which
-    page of them, from 1."""
+    """Selection of the listed queries: those whose name or stream has ``text``, of an ``owner``, in a ``state``
+    ("": all); and the number of the page, from 1.
+    """
 
     text: str = ""
     owner: str = ""
@@ -141,9 +143,10 @@ class Group:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One run that answered a query, or was to. ``late``: by how much it was; ``part``: CPU seconds, the query's part
-    of what was measured of the run; ``checked``: how much of its answers was
-    (:data:`spark_jobs.store.settings.CHECKS`)."""
+    """One run that answered a query, or had to. ``late``: its lateness; ``part``: CPU seconds, the query's part of
+    those measured of the run; ``checked``: the extent of the checks of its answers
+    (:data:`spark_jobs.store.settings.CHECKS`).
+    """
 
     run_id: str
     status: str
@@ -160,8 +163,9 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class Compared:
-    """What ``heddle compare`` measured of a query in an interval, in CPU seconds: run unshared, and beside it the
-    query's ``part`` of the shared run."""
+    """Measurement of ``heddle compare`` of a query in an interval, in CPU seconds: the unshared run of the query,
+    and its ``part`` of the shared run.
+    """
 
     at: str
     begin: int
@@ -172,12 +176,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class QueryCost:
-    """What a query costs in the plan that answers it.
+    """Cost of a query in the plan that answers it.
 
-    ``tree`` with so many ``sharers``, of which ``names`` are some; ``anchor``: where the plan's page shows the tree.
-    ``share``: its part of the plan's cost, from 0 to 1; ``part``: the same part of the CPU seconds that were measured
-    of ``runs`` runs; ``unshared``: what these runs would have measured of it in a tree of its own, by the cost model;
-    ``a_month``: what its part costs a month at the price of a CPU hour, as text, "" if nobody said one.
+    - ``tree``: the query's tree, with its number of ``sharers``, of which ``names`` are some;
+    - ``anchor``: the place of the tree in the plan's page;
+    - ``share``: the query's part of the plan's cost, from 0 to 1;
+    - ``part``: the same part of the CPU seconds that were measured of ``runs`` runs;
+    - ``unshared``: the measurement of these runs if the query had a separate tree, by the cost model;
+    - ``a_month``: the cost of its part in a month at the price of a CPU hour, as text, "" without a price.
     """
 
     plan_version: int
@@ -195,7 +201,7 @@ class QueryCost:
 
 @dataclass(frozen=True)
 class Happened:
-    """What happened to a query, when and why."""
+    """An event in the history of a query, with its time and reason."""
 
     at: int
     event: str
@@ -238,9 +244,11 @@ class QueryView:
 # -------------------------------------------------------------------------------------------- streams and days
 @dataclass(frozen=True)
 class StreamDay:
-    """What came of a stream on a UTC day: ``events`` whose time is on it, each once; of the files that arrived on it
-    how many, how many brought events from before the newest one known (``unordered``), and how many of their events
-    were ``refused`` as too late; ``quarantined``: rows that runs of this day left out."""
+    """Events and files of a stream on a UTC day: ``events`` whose time is on it, each once. Of the files that
+    arrived on it their number, the number that brought events from before the newest one known (``unordered``),
+    and the number of their events that were ``refused`` as too late. ``quarantined``: rows that runs of this day
+    excluded.
+    """
 
     day: str
     events: int
@@ -297,8 +305,9 @@ class TrendDay:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """What ``heddle compare`` measured of an interval: CPU seconds of the shared run, and of ``sampled`` of its
-    ``queries`` unshared."""
+    """Measurement of ``heddle compare`` of an interval: CPU seconds of the shared run, and of ``sampled`` of its
+    ``queries`` unshared.
+    """
 
     at: str
     begin: int

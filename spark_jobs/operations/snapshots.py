@@ -1,7 +1,7 @@
-"""What several pages read of a warehouse again and again, kept as long as its tables are the same.
+"""Cache what several pages read of a warehouse again and again, while its tables are unchanged.
 
-Everything is kept by the table's identity and version, which are read each time: what is returned is never older than
-the table.
+The key of every cached value has the table's identity and version, which are read each time: what is returned is
+never older than the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_jobs.store.warehouse.registry import QueryEvent, Registered
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 KEPT = 6
-"""Plans and registries that are kept."""
+"""Largest number of cached plans and registries."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def newest_plan(warehouse: Warehouse) -> int | None:
 
 
 def first_planned(warehouse: Warehouse, version: int) -> PlannedQuery:
-    """The first row of a stored plan, which says when, by whom and why it was made. Raises HDL-506 if there is none."""
+    """The first row of a stored plan, with the time, author and reason of the plan. Raises HDL-506 if there is none."""
     rows = planned(warehouse, ds.field("plan_version") == version)
     if not rows:
         raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}")
@@ -108,9 +108,9 @@ NEWEST = 24
 class NewestRuns:
     """The runs that ended last, newest first, with their records.
 
-    A run that published no answer is *idle*: a scheduled run after the end of the data, say. ``answered``: the newest
-    run that was not, with its record; ``end``: where the newest interval with answers ends (microseconds), or, if there
-    is none, the newest published one; None: none is published.
+    A run that published no answer is *idle*: a scheduled run after the end of the data, say. ``answered``: the
+    newest run that was not, with its record; ``end``: the end of the newest interval with answers (microseconds),
+    or, if there is none, of the newest published one; None: none is published.
     """
 
     rows: tuple[LogRow, ...]
@@ -150,7 +150,7 @@ def limited(warehouse: Warehouse, span: Span) -> Span:
 
 # ------------------------------------------------------------------------------------------------- days of results
 class Results:
-    """The results as they are now, of which only the days that are asked for are opened."""
+    """The results as they are now; only the requested days are opened."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse, self.place = warehouse, warehouse.place / "results"
@@ -158,7 +158,9 @@ class Results:
         self.days = sorted({str(row["day"]) for row in self.table.partitions()})
 
     def rows(self, first: str, last: str, columns: Sequence[str], chosen: ds.Expression) -> pa.Table:
-        """Some columns of the rows of the days from ``first`` to ``last`` ("": no limit) that meet a condition."""
+        """Some columns of the rows of the days from ``first`` to ``last`` ("": no limit) that meet the condition
+        ``chosen``.
+        """
         if first:
             chosen &= ds.field("day") >= first
         if last:

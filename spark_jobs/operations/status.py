@@ -1,4 +1,4 @@
-"""What ``heddle status`` says of a warehouse: the plan in force, its runs, what is published, checks and lateness."""
+"""Compute the output of ``heddle status``: the plan in force, its runs, published intervals, checks and lateness."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from spark_jobs.streams.sources.ledger import ledger
 from spark_jobs.streams.sources.untimed import standing_without_time, without_time_json
 
 LOOKED_AT = 300
-"""Runs, the newest, of which is told how late they were: a day of refreshes every five minutes."""
+"""Number of the newest runs whose lateness is shown: a day of refreshes every five minutes."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,17 @@ class QueryLateness:
 
 @dataclass(frozen=True)
 class WarehouseStatus:
-    """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
-    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``missing``: registered
-    queries that the files they came from no longer have; ``older``: the published intervals that stand on an earlier
-    declaration of a stream; ``without_time``: events that no run can answer, by stream and file; ``warnings``: what is
-    far from all other events of its stream (HDL-475); ``problems``: what is wrong with the tables."""
+    """The state of a warehouse.
+
+    - ``runs``: the newest that ended, newest first;
+    - ``intervals``: the number of published ones;
+    - ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs;
+    - ``missing``: registered queries that the files they came from no longer have;
+    - ``older``: the published intervals that rely on an earlier declaration of a stream;
+    - ``without_time``: events that no run can answer, by stream and file;
+    - ``warnings``: events far from all others of their stream (HDL-475);
+    - ``problems``: problems of the tables.
+    """
 
     root: Place
     plan_version: int
@@ -79,8 +85,8 @@ class WarehouseStatus:
     problems: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle status --json`` prints it."""
-        found = {
+        """The fields as ``heddle status --json`` prints them."""
+        fields = {
             "warehouse": str(self.root),
             "plan_version": self.plan_version,
             "plan_cost": to_json(self.plan)["cost"],
@@ -93,16 +99,16 @@ class WarehouseStatus:
             "refreshes": [refresh.to_json() for refresh in self.refreshes],
             **without_time_json(self.without_time),
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
-            **({"missing_queries": [asdict(one) for one in self.missing]} if self.missing else {}),
-            **({"declared_otherwise": [one.to_json() for one in self.older]} if self.older else {}),
+            **({"missing_queries": [asdict(query) for query in self.missing]} if self.missing else {}),
+            **({"declared_otherwise": [interval.to_json() for interval in self.older]} if self.older else {}),
             **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
         }
         problems = [problem.to_json() for problem in self.problems]
-        return found | ({"problems": problems} if problems else {})
+        return fields | ({"problems": problems} if problems else {})
 
 
 def logged_at(row: LogRow) -> str:
-    """When a row was logged, in ISO 8601."""
+    """Time when a row was logged, in ISO 8601."""
     return str(moment(row.at).isoformat()).replace("+00:00", "Z")
 
 
@@ -132,7 +138,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
 
 
 def _far(warehouse: Warehouse, plan: SharingPlan) -> Iterator[Diagnostic]:
-    """What is far from all other events of its stream, of the streams of a plan."""
+    """Warnings of events far from all others of their stream, of the streams of a plan."""
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         with reading(warehouse.path("source_files")):
             clusters = ledger(warehouse, name).clusters
@@ -140,7 +146,7 @@ def _far(warehouse: Warehouse, plan: SharingPlan) -> Iterator[Diagnostic]:
 
 
 def _lateness(plan: SharingPlan, published: Sequence[LogRow]) -> list[QueryLateness]:
-    """Of each query with a refresh bound when it was answered last, and how late it was."""
+    """Time of the last answer of each query with a refresh bound, and its lateness."""
     records = [row.record for row in published]
     lateness = []
     for rhythm in (rhythm for schedule in plan.schedules for rhythm in rhythms(schedule)):

@@ -1,6 +1,6 @@
-"""What the data of declared streams are, before anybody asks a query of them: ``heddle streams``.
+"""Profile the data of declared streams, before any query uses them: ``heddle streams``.
 
-Spans and counts come from the statistics of files; what these do not tell is read, within a bound: the times of some
+Spans and counts come from the statistics of files. What these lack is read, within a bound: the times of some
 millions of events, and the first rows of some files for the columns.
 """
 
@@ -33,7 +33,7 @@ from spark_jobs.streams.sources.splits import Split
 from spark_jobs.streams.sources.untimed import file_name, warning
 
 MOST_ROWS = 4_000_000
-"""Events whose times are read; the files of the others are spread evenly over the span that their statistics tell."""
+"""Events whose times are read; the files of the others are spread evenly over the span in their statistics."""
 
 MOST_BYTES = 96 << 20
 """Bytes of CSV files that are read for their times."""
@@ -45,13 +45,13 @@ MOST_FIELDS = 100
 """Fields of structs that are described."""
 
 BARS = 60
-"""Most spans of time that the rate is told of."""
+"""Largest number of spans of time that have a rate."""
 
 SPANS = (
     *(SECOND, 10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND, 6 * 3600 * SECOND),
     *(DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY, 36_500 * DAY, 365_000 * DAY),
 )
-"""How long these may be, in microseconds; they begin at multiples of it."""
+"""Possible lengths of these spans, in microseconds; they begin at multiples of it."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 LONGEST_VALUE = 32
@@ -83,9 +83,10 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class StreamProfile:
-    """What a stream's data are. ``rows``: events, None if not known; ``first``, ``last``: times of events
-    (microseconds); ``about``: not all of them were looked at. ``counts``: events in each ``span`` microseconds from
-    ``begin`` on. ``sample``: how many rows the ``columns`` are described by."""
+    """Profile of a stream's data. ``rows``: events, None if not known; ``first``, ``last``: times of events
+    (microseconds); ``about``: not all of them were read. ``counts``: events in each ``span`` microseconds from
+    ``begin`` on. ``sample``: the number of rows that the description of ``columns`` is based on.
+    """
 
     stream: Stream
     files: int
@@ -132,15 +133,15 @@ class StreamProfile:
             "counts": {"from": format_instant(self.begin), "seconds": self.span // SECOND, "events": list(self.counts)},
             "columns": [column.to_json() for column in self.columns],
             "sample": self.sample,
-            "diagnostics": [found.to_json() for found in self.diagnostics],
+            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
         }
 
 
 def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile], list[Diagnostic]]:
-    """The streams that a file declares (``name``: this one alone), and what is wrong with the file.
+    """The streams that a file declares (``name``: only this one), and the problems of the file.
 
-    Raises HDL-111 if there is no file, HDL-201 for an unknown name. What is wrong with the data of a stream is told in
-    its profile.
+    Raises HDL-111 if there is no file, HDL-201 for an unknown name. The problems of a stream's data are in its
+    profile.
     """
     streams, problems = load_streams(path, settings().source_roots, settings().copies)
     if name is not None and name not in streams:
@@ -151,22 +152,22 @@ def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile
 
 
 def profile_of(stream: Stream) -> StreamProfile:
-    """What a stream's data are. Raises nothing for what they are."""
+    """Profile of a stream's data. Raises nothing for problems of the data."""
     nothing = StreamProfile(stream, 0, None, None, None, False, 0, DAY, (), (), 0, ())
-    told: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     try:
         stream = read_by(stream)
         if not stream.schema:
-            stream, told = discovered(stream)
+            stream, diagnostics = discovered(stream)
         inspection = inspect(stream, [name for name, _ in stream.schema])
-        told += inspection.diagnostics
+        diagnostics += inspection.diagnostics
         splits = splits_of(stream)
         read = _times(stream, splits)
-        told += (warning(stream.name, read.untimed),) if read.untimed else ()
-        told += tuple(far_warnings(stream.name, read.clusters))
+        diagnostics += (warning(stream.name, read.untimed),) if read.untimed else ()
+        diagnostics += tuple(far_warnings(stream.name, read.clusters))
         columns, sample = _columns(stream, splits)
     except HeddleError as error:
-        known = [found for found in told if found.code != error.code]
+        known = [diagnostic for diagnostic in diagnostics if diagnostic.code != error.code]
         return replace(nothing, stream=stream, diagnostics=(*known, as_warned(error.diagnostic)))
     times, first, last = read.times, inspection.first, inspection.last
     if len(times):
@@ -174,10 +175,10 @@ def profile_of(stream: Stream) -> StreamProfile:
         last = int(times.max()) if last is None else max(last, int(times.max()))
     begin, span, counts = _counts(times, read.unread, first, last)
     about = read.rows is None or (inspection.about and len(read.unread) > 0)
-    found = StreamProfile(
-        stream, inspection.files, read.rows, first, last, about, begin, span, counts, columns, sample, told
+    profile = StreamProfile(
+        stream, inspection.files, read.rows, first, last, about, begin, span, counts, columns, sample, diagnostics
     )
-    return found
+    return profile
 
 
 def newest_near(stream: Stream, newest: int) -> int:
@@ -189,7 +190,7 @@ def newest_near(stream: Stream, newest: int) -> int:
 
 
 class _Times(NamedTuple):
-    """What is known of the times of events.
+    """Times of the events of a stream.
 
     Attributes
     ----------
@@ -214,14 +215,14 @@ class _Times(NamedTuple):
 
 def _times(stream: Stream, splits: Sequence[Split]) -> _Times:
     """The times of the events of some splits, of the first files only where there are very many."""
-    found, left, rows, read, size, untimed = [], [], 0, 0, 0, Counter[str]()
+    arrays, unread, rows, read, size, untimed = [], [], 0, 0, 0, Counter[str]()
     clusters: list[tuple[Cluster, str]] = []
     is_known = True
     for split in splits:
         size += split.bytes_about() if split.rows is None else 0
         read += split.rows or 0
         if read > MOST_ROWS or size > MOST_BYTES:
-            left.append(split)
+            unread.append(split)
             is_known, rows = is_known and split.rows is not None, rows + (split.rows or 0)
             if split.begin is not None and split.end is not None:
                 clusters.append((Cluster(split.begin, split.end, split.rows or 0), split.path))
@@ -231,11 +232,11 @@ def _times(stream: Stream, splits: Sequence[Split]) -> _Times:
             if column.null_count:
                 untimed[file_name(stream, split.path)] += column.null_count
             column = column.drop_null()
-            found.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+            arrays.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
             rows += len(column)
-            clusters += [(cluster, split.path) for cluster in of_times(found[-1])]
-    times = np.concatenate(found) if found else np.zeros(0, np.int64)
-    return _Times(times, left, rows if is_known else None, dict(untimed.most_common()), clusters)
+            clusters += [(cluster, split.path) for cluster in of_times(arrays[-1])]
+    times = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+    return _Times(times, unread, rows if is_known else None, dict(untimed.most_common()), clusters)
 
 
 def _counts(
@@ -281,7 +282,7 @@ def _fields(stream: Stream) -> Iterator[tuple[str, Type]]:
 
 def _column(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:
     nulls = values.null_count / max(1, len(values))
-    least, greatest = (_shown(found.as_py()) for found in (pc.min(values), pc.max(values)))
+    least, greatest = (_shown(scalar.as_py()) for scalar in (pc.min(values), pc.max(values)))
     return ColumnProfile(name, type, nulls, int(pc.count_distinct(values).as_py()), least, greatest)
 
 

@@ -91,23 +91,23 @@ def _counted(warehouse: Warehouse, span: Span) -> dict[str, Sequence[Piece]]:
         chosen = upper if chosen is None else chosen & upper
     table = warehouse.dataset("stream_statistics").to_table(columns, filter=chosen).sort_by("at")
     limits = -FAR if span.begin is None else span.begin, FAR if span.end is None else span.end
-    found: dict[str, Sequence[Piece]] = {}
+    pieces: dict[str, Sequence[Piece]] = {}
     for name, rows in _by_stream(table, columns[1:]).items():
         begins, ends, numbers, _, costs = (rows[column] for column in columns[1:])
         counts = [_counts(costs[place], begins[place], ends[place], numbers[place]) for place in range(len(begins))]
         is_long = bool(counts) and _reach(counts, limits) > LONG
-        found[name] = combined(counts, limits, DAY if is_long else HOUR)
-    return found
+        pieces[name] = combined(counts, limits, DAY if is_long else HOUR)
+    return pieces
 
 
 def _reach(counts: Sequence[EventCounts], limits: tuple[int, int]) -> int:
-    """How long the time is in which runs read, within some limits (microseconds)."""
-    first, last = min(one.spans[0][0] for one in counts), max(one.spans[-1][1] for one in counts)
+    """Length of the time in which runs read, within some limits (microseconds)."""
+    first, last = min(events.spans[0][0] for events in counts), max(events.spans[-1][1] for events in counts)
     return min(last, limits[1]) - max(first, limits[0])
 
 
 def _counts(costs: str | None, begin: int, end: int, rows: int) -> EventCounts:
-    """What a run counted; of an earlier version's, which counted all of its span at once, that as one piece."""
+    """Counts of a run. A run of an earlier version counted all of its span at once, as one piece."""
     counts = json.loads(costs or "{}").get(COUNTS)
     if counts is not None:
         return EventCounts.from_json(counts)
@@ -134,20 +134,20 @@ def _arrived(warehouse: Warehouse) -> dict[str, Rows]:
 
 
 def _left_out(warehouse: Warehouse, span: Span) -> dict[str, Counter[str]]:
-    """Rows that were left out, by stream and UTC day of the run."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    """Rows in quarantine, by stream and UTC day of the run."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     by_day: dict[str, list[LeftOut]] = defaultdict(list)
     for row in quarantine.rows(warehouse):
         if _is_within(row.at, span):
             by_day[day_label(row.at)].append(row)
     for day, rows in by_day.items():
         for row in quarantine.newest_of_each(rows):
-            found[row.stream][day] += row.rows
-    return found
+            counts[row.stream][day] += row.rows
+    return counts
 
 
 def _is_within(at: int, span: Span) -> bool:
-    """Whether a moment of the clock is in a span of data, or at most a day after it."""
+    """Return whether a moment of the clock is in a span of data, or at most a day after it."""
     return (span.begin is None or at > span.begin) and (span.end is None or at <= span.end + DAY)
 
 
@@ -209,21 +209,21 @@ def _rates(counted: Sequence[Piece]) -> tuple[tuple[Sample, ...], ...]:
 
 def _gaps(counted: Sequence[Piece]) -> tuple[tuple[int, int], ...]:
     """Spans that no run read, and those without an event, of an hour or more, joined; newest first."""
-    found: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int]] = []
     reached = counted[0][0] if counted else 0
     for begin, end, rows in counted:
         first, last = reached, begin if rows else end
         if first < last:
-            if found and found[-1][1] == first:
-                first = found.pop()[0]
-            found.append((first, last))
+            if gaps and gaps[-1][1] == first:
+                first = gaps.pop()[0]
+            gaps.append((first, last))
         reached = end
-    return tuple([gap for gap in found if gap[1] - gap[0] >= HOUR][::-1][:GAPS_SHOWN])
+    return tuple([gap for gap in gaps if gap[1] - gap[0] >= HOUR][::-1][:GAPS_SHOWN])
 
 
 # ---------------------------------------------------------------------------------------------------- days
 def read_trends(warehouse: Warehouse, span: Span | None = None, now: datetime | None = None) -> Trends:
-    """What runs did and cost, by the UTC day on which their intervals end."""
+    """Activity and cost of runs, by the UTC day on which their intervals end."""
     span = limited(warehouse, span or Span("month"))
     ended = ds.field("event").isin(["published", "failed"])
     within = _within("interval_end", span)
@@ -245,21 +245,21 @@ def read_trends(warehouse: Warehouse, span: Span | None = None, now: datetime | 
             )
             for stored in reversed(stored_comparisons(warehouse))
         ),
-        tuple(PlanCost(one.number, one.cost_model, one.cost, one.no_share) for one in reversed(versions)),
+        tuple(PlanCost(plan.number, plan.cost_model, plan.cost, plan.no_share) for plan in reversed(versions)),
     )
 
 
 def _ratios(warehouse: Warehouse, rows: Iterable[LogRow]) -> dict[int, float]:
-    """How many times the cost of each version's plan its queries cost unshared, by its model; of stored versions."""
-    found = {}
+    """Ratio of the unshared cost of the queries to the cost of the plan, by its model, for each stored version."""
+    ratios = {}
     for version in {row.plan_version for row in rows}:
         try:
             facts = facts_of(warehouse, first_planned(warehouse, version))
         except HeddleError:
             continue
         if facts["plan_cost"]:
-            found[version] = facts["no_share_cost"] / facts["plan_cost"]
-    return found
+            ratios[version] = facts["no_share_cost"] / facts["plan_cost"]
+    return ratios
 
 
 def _days(rows: Sequence[LogRow], ratios: Mapping[int, float]) -> tuple[TrendDay, ...]:

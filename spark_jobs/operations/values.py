@@ -1,8 +1,8 @@
-"""What an operator sees of a warehouse, as values: read by :mod:`spark_jobs.operations.read`, drawn by the operating
+"""Values that an operator sees of a warehouse: read by :mod:`spark_jobs.operations.read`, drawn by the operating
 view.
 
-Instants of data are microseconds since 1970 (UTC), intervals are [begin, end), and instants of the clock are datetimes
-that know their zone.
+Instants of data are microseconds since 1970 (UTC), intervals are [begin, end), and instants of the clock are
+datetimes that know their zone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ Status = Literal["published", "failed", "no end"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the log. ``begin``, ``end``: its interval (microseconds); times in seconds.
+    """One run of the log.
 
-    ``status``: ``"no end"`` is a run that was given a revision and neither published nor failed: it runs, or it died.
-    ``problems`` are errors. ``fewer``: queries that have fewer answers in the interval by this run, with how many they
-    had and have; ``empty``: those that have none. ``docs``: name of its Data Docs page, "" if there is none.
-    ``checked``: how much of the answers was (:data:`spark_jobs.store.settings.CHECKS`). ``engine``: what computed;
-    ``application``, ``jobs``: of Spark, its id and a line a job.
+    - ``begin``, ``end``: its interval (microseconds); times in seconds;
+    - ``status``: ``"no end"`` is a run that got a revision and neither published nor failed: it runs, or it died;
+    - ``problems``: errors;
+    - ``fewer``: queries that have fewer answers in the interval by this run, with the numbers before and after;
+    - ``empty``: those that have none;
+    - ``docs``: name of its Data Docs page, "" if there is none;
+    - ``checked``: the extent of the checks (:data:`spark_jobs.store.settings.CHECKS`);
+    - ``engine``: the engine that computed;
+    - ``application``, ``jobs``: of Spark, its id and a line a job.
     """
 
     run_id: str
@@ -58,7 +62,7 @@ class Run:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it published an interval without a single answer."""
+        """Return whether the run published an interval without a single answer."""
         return self.status == "published" and not self.answers
 
 
@@ -121,7 +125,7 @@ class Revised:
 
 
 class Touched(NamedTuple):
-    """So many answers of a query differ, are new, or are gone."""
+    """Numbers of answers of a query that differ, are new, or were removed."""
 
     query: str
     changed: int
@@ -131,7 +135,7 @@ class Touched(NamedTuple):
 
 @dataclass(frozen=True)
 class Radius:
-    """What one publication changed for readers; ``answers``: of the interval, before and after."""
+    """Changes of one publication for readers; ``answers``: of the interval, before and after."""
 
     begin: int
     end: int
@@ -156,7 +160,7 @@ class Stale:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """Rows of a stream that were left out for one reason, over all runs."""
+    """Rows of a stream in quarantine for one reason, over all runs."""
 
     stream: str
     code: str
@@ -199,11 +203,11 @@ class Version:
 
 @dataclass(frozen=True)
 class Operations:
-    """All that the operating view shows. ``stale`` None: nobody looked, which means listing all sources.
+    """All that the operating view shows. ``stale`` None: not checked, because a check lists all sources.
 
-    ``price``: what a CPU hour costs, if anybody said; ``covered``: microseconds of event time that the runs whose costs
-    are divided in ``savings`` published. ``sampled``: of all runs ever, oldest first; ``recomputed`` their sum;
-    ``all_checks``: (passed, failed) ever.
+    ``price``: the price of a CPU hour, if it is set; ``covered``: microseconds of event time that the runs whose
+    costs are divided in ``savings`` published. ``sampled``: of all runs ever, oldest first; ``recomputed`` their
+    sum; ``all_checks``: (passed, failed) ever.
     """
 
     now: datetime

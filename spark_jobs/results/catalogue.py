@@ -21,8 +21,8 @@ RESULTS = "heddle results"
 def register(spark: SparkSession, warehouse: Warehouse, queries: Iterable[str] | None = None) -> list[str]:
     """Make every query (or those of ``queries``) a temporary view of a session; returns the names of the views.
 
-    All are of one version of the results, the newest now; whoever wants later answers registers again. A dot or dash
-    in a query's name is an underscore in its view's. Raises HDL-507 for a query that no plan has known.
+    All are of one version of the results, the newest now; to see later answers, register again. A dot or dash in a
+    query's name is an underscore in its view's. Raises HDL-507 for a query that no plan has known.
     """
     current = warehouse.table("results")
     known = relations(warehouse, current)
@@ -34,17 +34,17 @@ def register(spark: SparkSession, warehouse: Warehouse, queries: Iterable[str] |
     source = exp.Table(this=exp.to_identifier(RESULTS, quoted=True))
     chosen = chosen_names(known, queries)
     for query in chosen:
-        made = spark.sql(select(known[query], source, "spark").sql("spark"))
-        made.createOrReplaceTempView(f"`{names[query]}`")
+        frame = spark.sql(select(known[query], source, "spark").sql("spark"))
+        frame.createOrReplaceTempView(f"`{names[query]}`")
     return [names[query] for query in chosen]
 
 
 def create_views(spark: SparkSession, warehouse: Warehouse, place: str) -> list[str]:
-    """Make the view of every query, or make it anew, in ``place``: a schema, or a catalogue and a schema, that is
-    there. Returns their names.
+    """Create or replace the view of every query in ``place``: an existing schema, or a catalogue and a schema.
+    Returns their names.
 
-    They read the results as they are when somebody asks. Views of queries that were removed stay, with all that they
-    ever answered; none is dropped. Raises HDL-623 for a place that is no name.
+    They read the results as they are at the time of a query. Views of queries that were removed stay, with all that
+    they ever answered; none is dropped. Raises HDL-623 for a place that is no name.
     """
     known, source, schema = relations(warehouse), results_of(warehouse, "spark"), table_named(place, "spark")
     names = view_names(known, "spark")

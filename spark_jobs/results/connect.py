@@ -1,4 +1,4 @@
-"""DuckDB over the published answers: every query is a view of its own name."""
+"""DuckDB over the published answers: every query is a view with its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_jobs.results.views import chosen_names, created, select, view_names
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 RESULTS = "heddle results"
-"""What the stored rows are called in a connection; no query can be."""
+"""Name of the stored rows in a connection; no query can have it."""
 
 APART: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Settings of a connection that looks for nothing in the network."""
@@ -93,25 +93,28 @@ def ask(warehouse: Warehouse, sql: str) -> pa.Table:
 def _executed(
     connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, known: Relations, names: Mapping[str, str]
 ) -> pa.Table:
-    """What a statement answers. ``names``: queries by the names of their views, in small letters; views are made when
-    DuckDB misses them, and all of them for what names none: it may be about the views themselves."""
-    made: set[str] = set()
+    """Execute a statement. ``names``: queries by the names of their views, in small letters.
+
+    Views are made when DuckDB misses them. All of them are made for a statement that names none: it may be about
+    the views themselves.
+    """
+    created_views: set[str] = set()
     while True:
         try:
             with warnings.catch_warnings():
                 # that rows are copied; the other way to them tells errors without their places
                 warnings.simplefilter("ignore", UserWarning)
                 table = connection.execute(statement).to_arrow_table()
-            if made or not known:
+            if created_views or not known:
                 return table
             missing = list(known)
         except duckdb.CatalogException as error:
             query = names.get(str(_described(error).get("name", "")).lower())
-            if query is None or query in made:
+            if query is None or query in created_views:
                 raise
             missing = [query]
         make_views(connection, known, missing)
-        made.update(missing)
+        created_views.update(missing)
 
 
 @contextmanager
@@ -124,18 +127,18 @@ def _coded(sql: str, known: Sequence[str]) -> Iterator[None]:
         message, subject = str(about["exception_message"]), str(about.get("name", ""))
         if RESULTS in message and "failed: " in message:
             raise HeddleError("HDL-543", message, "`heddle maintain` says what is to be done") from error
-        where = _place(sql, about.get("position"))
+        location = _place(sql, about.get("position"))
         if about.get("type") == "Table":
             hint = meant(subject, known) or "no plan is stored: `heddle run` makes one"
-            raise HeddleError("HDL-621", f"there is no relation {subject}", hint, **where) from error
+            raise HeddleError("HDL-621", f"there is no relation {subject}", hint, **location) from error
         refused = isinstance(error, duckdb.PermissionException) or "has been locked" in message
-        first, _, rest = message.partition("\n")
-        hint = "SELECT reads answers, and nothing else" if refused else " ".join(rest.split())
-        raise HeddleError("HDL-622" if refused else "HDL-620", first, hint, **where) from error
+        first, _, details = message.partition("\n")
+        hint = "SELECT reads answers, and nothing else" if refused else " ".join(details.split())
+        raise HeddleError("HDL-622" if refused else "HDL-620", first, hint, **location) from error
 
 
 def _described(error: duckdb.Error) -> dict[str, Any]:
-    """What DuckDB says of an error: as JSON where it is asked to, by ``errors_as_json``."""
+    """DuckDB's description of an error: the JSON object if ``errors_as_json`` is set."""
     _, _, text = str(error).partition(": ")
     try:
         return dict(json.loads(text))
@@ -152,10 +155,10 @@ def _place(sql: str, position: str | None) -> dict[str, object]:
 
 def _apart(names: Sequence[str]) -> list[str]:
     """Names of columns without repeats."""
-    made: list[str] = []
+    distinct_names: list[str] = []
     for name in names:
         number, free = 1, name
-        while free in made or (free != name and free in names):
+        while free in distinct_names or (free != name and free in names):
             number, free = number + 1, f"{name}_{number}"
-        made.append(free)
-    return made
+        distinct_names.append(free)
+    return distinct_names

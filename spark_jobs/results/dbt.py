@@ -1,4 +1,4 @@
-"""What dbt is told of relations: a source whose tables are the views."""
+"""Describe relations for dbt: a source whose tables are the views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_jobs.results.relations import Relation, Relations
 from spark_jobs.results.views import chosen_names, sql_type, view_names
 
 UNITS = (("day", DAY), ("hour", DAY // 24), ("minute", DAY // 1440))
-"""What dbt counts spans of time in, in microseconds."""
+"""Units in which dbt counts spans of time, in microseconds."""
 
 
 def sources(
@@ -76,10 +76,10 @@ def _grain(relation: Relation, dialect: str) -> str:
         sized = exp.Cast(this=exp.Length(this=text.copy()), to=sql_type(Type("string")))
         parts.append(exp.Coalesce(this=exp.DPipe(this=exp.DPipe(this=sized, expression=_literal(":"), safe=True),
                                                  expression=text, safe=True), expressions=[_literal("-")]))  # fmt: skip
-    whole = parts[0]
+    joined = parts[0]
     for part in parts[1:]:
-        whole = exp.DPipe(this=whole, expression=part, safe=True)
-    return whole.sql(dialect)
+        joined = exp.DPipe(this=joined, expression=part, safe=True)
+    return joined.sql(dialect)
 
 
 def _literal(text: str) -> exp.Literal:

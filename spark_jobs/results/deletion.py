@@ -28,11 +28,11 @@ class Deleted:
 
 
 def delete_answers(warehouse: Warehouse, names: Sequence[str], dry_run: bool) -> list[Deleted]:
-    """Delete all published answers of some queries, in one commit; ``dry_run``: say only which.
+    """Delete all published answers of some queries, in one commit; ``dry_run``: only list them.
 
-    The publish log has an event ``deleted``, written before the commit: a run of such an interval by a plan that has
-    one of the queries again publishes it again. Raises HDL-510 if the lease was lost, HDL-543 if answers cannot be
-    read.
+    The publish log has an event ``deleted``, written before the commit: a run of such an interval by a plan that
+    has one of the queries again publishes it again. Raises HDL-510 if the lease was lost, HDL-543 if answers cannot
+    be read.
     """
     if dry_run:
         files = _holding(warehouse, names, warehouse.table("results"))
@@ -41,34 +41,34 @@ def delete_answers(warehouse: Warehouse, names: Sequence[str], dry_run: bool) ->
         current = warehouse.table("results")
         version, since = int(current.version()), warehouse.version("publish_log")
         actions: list[AddAction | RemoveAction] = []
-        gone = []
+        deleted_rows = []
         for file in _holding(warehouse, names, current):
             rows = read_file(warehouse.place / "results" / file["path"])
             doomed = pc.is_in(rows["query"], pa.array(names, pa.string()))
-            gone.append(rows.filter(doomed).select(["query", "instant"]))
-            if not len(gone[-1]):
+            deleted_rows.append(rows.filter(doomed).select(["query", "instant"]))
+            if not len(deleted_rows[-1]):
                 continue
             actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}))
-            kept = rows.filter(pc.invert(doomed))
-            if len(kept):
-                kept = kept.append_column("day", pa.array([file["day"]] * len(kept), pa.string()))
-                actions += [added(written) for written in write_files(warehouse.path("results"), kept)]
-        found = _counted(names, gone)
-        spans = [one for one in found if one.first is not None and one.last is not None]
+            remaining = rows.filter(pc.invert(doomed))
+            if len(remaining):
+                remaining = remaining.append_column("day", pa.array([file["day"]] * len(remaining), pa.string()))
+                actions += [added(written) for written in write_files(warehouse.path("results"), remaining)]
+        deletions = _counted(names, deleted_rows)
+        spans = [deletion for deletion in deletions if deletion.first is not None and deletion.last is not None]
         if not spans:
-            return found
-        first, last = min(one.first or 0 for one in spans), max(one.last or 0 for one in spans)
+            return deletions
+        first, last = min(deletion.first or 0 for deletion in spans), max(deletion.last or 0 for deletion in spans)
         row = publish_log.deletion(
-            [one.query for one in spans],
+            [deletion.query for deletion in spans],
             first,
             last,
-            sum(one.answers for one in found),
+            sum(deletion.answers for deletion in deletions),
             current_version(warehouse) or 0,
             version + 1,
         )
         warehouse.append("publish_log", [row.to_row()], token, since=since)
         warehouse.commit("results", current, actions, token, (DELETED, version + 1))
-        return found
+        return deletions
 
 
 def _holding(warehouse: Warehouse, names: Sequence[str], current: Any) -> list[dict[str, Any]]:
@@ -90,10 +90,10 @@ def _counted(names: Sequence[str], parts: Sequence[pa.Table]) -> list[Deleted]:
     schema = pa.schema([("query", pa.string()), ("instant", INSTANT)])
     rows = pa.concat_tables([part.cast(schema) for part in parts]) if parts else schema.empty_table()
     spans = rows.group_by("query").aggregate([("instant", "count"), ("instant", "min"), ("instant", "max")]).to_pylist()
-    found = {
+    by_query = {
         row["query"]: Deleted(
             row["query"], row["instant_count"], micros(row["instant_min"]), micros(row["instant_max"])
         )
         for row in spans
     }
-    return [found.get(name, Deleted(name)) for name in dict.fromkeys(names)]
+    return [by_query.get(name, Deleted(name)) for name in dict.fromkeys(names)]

@@ -1,7 +1,9 @@
-"""Values made of aggregates: an expression over what was lowered, exactly, with what does not fit told.
+"""Compute values of aggregates: an expression over the lowered parts, exact, with an overflow mask for what does
+not fit.
 
-Null, NaN and divisions by zero are as everywhere in the language (:mod:`spark_jobs.streams.sources.expressions`). What
-is not proven to fit 64 bits or 38 digits (:mod:`optimizer.workload.derived`) is computed in integers of any size first.
+Null, NaN and divisions by zero are as everywhere in the language (:mod:`spark_jobs.streams.sources.expressions`).
+What is not proven to fit 64 bits or 38 digits (:mod:`optimizer.workload.derived`) is computed in integers of any
+size first.
 """
 
 from __future__ import annotations
@@ -29,15 +31,15 @@ def derived(output: Output, parts: Sequence[Lowered]) -> Lowered:
     """
     assert output.expression is not None
     rows = len(parts[0].valid)
-    named = {part.name: as_typed(lowered, part.type) for part, lowered in zip(output.parts, parts, strict=True)}
+    part_values = {part.name: as_typed(lowered, part.type) for part, lowered in zip(output.parts, parts, strict=True)}
     over = np.zeros(rows, dtype=bool)
     for part in parts:
         if part.overflow is not None:
             over |= part.overflow
-    values = _Checked(named, {part.name: part.type for part in output.parts}, over).of(output.expression)
+    values = _Checked(part_values, {part.name: part.type for part in output.parts}, over).of(output.expression)
     type_ = derived_type(output.expression, {part.name: part.type for part in output.parts})
-    found = lowered_of(values, type_)
-    return Lowered(found.values, found.valid & ~over, over if over.any() else None)
+    lowered_values = lowered_of(values, type_)
+    return Lowered(lowered_values.values, lowered_values.valid & ~over, over if over.any() else None)
 
 
 def as_typed(lowered: Lowered, type: Type) -> pa.Array:
@@ -52,7 +54,8 @@ def lowered_of(values: pa.Array, type: Type) -> Lowered:
     stored: NDArray[Any]
     if carrier == "texts":
         texts = [
-            None if one is None else format(one, "f") if type.name == "decimal" else one for one in values.to_pylist()
+            None if scalar is None else format(scalar, "f") if type.name == "decimal" else scalar
+            for scalar in values.to_pylist()
         ]
         stored = np.array([*texts, None], dtype=object)[:-1]
     elif carrier == "doubles":
@@ -94,7 +97,7 @@ class _Checked:
         compute = _EXACT[function]
         values: list[Any] = []
         with localcontext(prec=100):
-            for row, operands in enumerate(zip(*(one.to_pylist() for one in arguments), strict=True)):
+            for row, operands in enumerate(zip(*(argument.to_pylist() for argument in arguments), strict=True)):
                 value = None if None in operands else compute(*map(Decimal, operands))
                 if value is not None and not _fits(value, type):
                     self.over[row], value = True, None

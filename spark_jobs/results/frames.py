@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
-    """A query's relation, to be read when it is collected: of the version of the results that is the newest now, only
-    files and columns that are asked for, pages checked. ``.collect()`` gives a frame, ``.collect().to_pandas()`` one of
-    pandas. Raises HDL-507 for a query that no plan has known, HDL-904 without Polars."""
+    """A query's relation as a lazy frame: of the version of the results that is the newest now, only required files
+    and columns are read, pages checked. ``.collect()`` gives a frame, ``.collect().to_pandas()`` one of pandas.
+    Raises HDL-507 for a query that no plan has known, HDL-904 without Polars.
+    """
     try:
         import polars as pl
     except ImportError as error:
@@ -39,7 +40,7 @@ def _selected(known: Relation, arrangement: Arrangement, rows: pl.LazyFrame) -> 
 
 
 def _value(slot: Slot | None, type: Type) -> pl.Expr:
-    """What a row has in a slot, as a column's type."""
+    """The value of a row in a slot, as a column's type."""
     import polars as pl
 
     target = _polars_type(type)

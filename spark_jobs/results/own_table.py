@@ -1,4 +1,4 @@
-"""One Delta table of a query's own: made, widened and written, each in a commit of its own."""
+"""Create, widen and write the Delta table of one query, each in a separate commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOLDER = "tables"
 """The folder of the warehouse that holds them."""
 
 FOLLOWED = "results"
-"""The application of the transaction that says which version of ``results`` a table is as of."""
+"""Application of the transaction that names the version of ``results`` that a table reflects."""
 
 OWNER = "heddle.query"
 """The property of a table that names its query."""
@@ -51,7 +51,7 @@ CHECKPOINT = "delta.checkpointInterval"
 
 @dataclass(frozen=True)
 class TableRequest:
-    """A query that asks for a table, by the newest event of it: whose it is, its text, and whether it was removed."""
+    """A query with a table, by the newest event of it: its owner, its text, and whether it was removed."""
 
     query: str
     table: AnswerTable
@@ -66,7 +66,7 @@ class TableRequest:
 
     @property
     def description(self) -> str:
-        """What its table says that it is."""
+        """Description in the metadata of its table."""
         whose = f" of {self.owner}" if self.owner else ""
         return redacted(f"answers of the query {self.query}{whose}:\n{self.text}")
 
@@ -78,10 +78,10 @@ def existing(warehouse: Warehouse, name: str) -> DeltaTable | None:
         return None
     if not (folder / LOG).exists():
         raise NotATable(warehouse.path(name), "it is no Delta table")
-    found = warehouse.table(name)
-    if OWNER not in found.metadata().configuration:
+    table = warehouse.table(name)
+    if OWNER not in table.metadata().configuration:
         raise NotATable(warehouse.path(name), "it was not made by Heddle")
-    return found
+    return table
 
 
 class NotATable(HeddleError):
@@ -148,15 +148,15 @@ def columns(table: DeltaTable) -> pa.Schema:
 def dressed(
     warehouse: Warehouse, request: TableRequest, current: DeltaTable, schema: pa.Schema, token: int
 ) -> DeltaTable:
-    """The table with all columns of the query, and with what it says of itself as it is now."""
-    about, there = current.metadata(), {field.name: field for field in columns(current)}
-    missing = [field for field in schema if field.name not in there]
+    """The table with all columns of the query, and with the description of the query as it is now."""
+    about, present = current.metadata(), {field.name: field for field in columns(current)}
+    missing = [field for field in schema if field.name not in present]
     changes: list[Callable[[DeltaTable, CommitProperties], None]] = []
     if missing:
         fields = Schema.from_arrow(pa.schema(missing)).fields
         changes.append(lambda table, once: table.alter.add_columns(fields, commit_properties=once))
     for field in schema:
-        if field.name in there and there[field.name].metadata != field.metadata:
+        if field.name in present and present[field.name].metadata != field.metadata:
             changes.append(partial(_comment, field))
     if about.description != request.description:
         about_it = request.description
@@ -190,25 +190,25 @@ def replace(
     transactions: Sequence[tuple[str, int]],
     token: int,
 ) -> DeltaTable:
-    """Let a table have ``rows`` (of its own columns) at the instants of some spans, in one commit; None: at all. The
-    table as it is afterwards.
+    """Replace the rows of a table at the instants of some spans with ``rows`` (of its columns), in one commit;
+    None: all rows. Returns the table as it is afterwards.
 
-    Rows whose values are there already stay, with the revision that they have: they are no part of the commit, nor of
-    the change data feed. If all are, there is no commit. Delta's feed has all rows of the files that a commit adds or
-    removes; so rows that go and stand in one file with others are moved into a file of their own first, in a commit
+    Rows whose values exist already stay, with the revision that they have: they are no part of the commit, nor of
+    the change data feed. If all are, there is no commit. Delta's feed has all rows of the files that a commit adds
+    or removes. So rows that go and are in one file with others are moved into a separate file first, in a commit
     that changes no data.
     """
     stored = _stored(warehouse, request.name, current, spans)
     old = pa.concat_tables([columns(current).empty_table(), *(file.inside for file in stored)])
-    gone, come = unmatched_rows(old, rows)
+    removed, come = unmatched_rows(old, rows)
     new = rows.filter(pa.array(come))
-    going = list(_going(stored, gone))
+    going = list(_going(stored, removed))
     if not len(new) and not going:
         return current
     if request.table.has_changes:
         current, going = _apart(warehouse, request, current, going, token)
-    kept = [file.staying for file in going if len(file.staying)]
-    adds = write_day_files(warehouse.path(request.name), pa.concat_tables([*kept, new]))
+    staying = [file.staying for file in going if len(file.staying)]
+    adds = write_day_files(warehouse.path(request.name), pa.concat_tables([*staying, new]))
     actions = [*(_removed(file.action, True) for file in going), *(added(file) for file in adds)]
     return _committed(warehouse, request.name, current, actions, transactions, token)
 
@@ -257,7 +257,7 @@ class _Going:
 
 
 def _going(stored: Sequence[_Stored], gone: NDArray[np.bool_]) -> Iterator[_Going]:
-    """The files that have rows that go; ``gone``: which of the rows of the spans, file by file, do."""
+    """The files that have rows that go; ``gone``: mask of the rows that go among those of the spans, file by file."""
     first = 0
     for file in stored:
         count = int(file.chosen.sum())
@@ -316,7 +316,7 @@ def rewrite(
 
 def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequence[Span] | None) -> list[_Stored]:
     """The files that may have rows of some spans, with all their rows."""
-    schema, found = columns(current), []
+    schema, files = columns(current), []
     first, last = ("", "9") if spans is None else (day_label(spans[0][0]), day_label(spans[-1][1] - 1))
     for file in warehouse.files(name, first, last, current):
         place = warehouse.place / name / file["path"]
@@ -325,8 +325,8 @@ def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequenc
         rows = _fitted(read_file(place), file["day"], schema)
         chosen = np.ones(len(rows), dtype=bool) if spans is None else _within(rows, spans)
         if chosen.any():
-            found.append(_Stored(file, rows, chosen))
-    return found
+            files.append(_Stored(file, rows, chosen))
+    return files
 
 
 def _fitted(rows: pa.Table, day: str, schema: pa.Schema) -> pa.Table:
@@ -338,7 +338,9 @@ def _fitted(rows: pa.Table, day: str, schema: pa.Schema) -> pa.Table:
 
 
 def _may_hold(path: Place, file: dict[str, object], spans: Sequence[Span] | None) -> bool:
-    """Whether a file may have rows of some spans. The log's bounds are of whole milliseconds, the file's are exact."""
+    """Return whether a file may have rows of some spans. The log's bounds are full milliseconds, the file's are
+    exact.
+    """
     first, last = file.get("min.instant"), file.get("max.instant")
     if spans is None or first is None or last is None:
         return True
@@ -353,16 +355,16 @@ def _may_hold(path: Place, file: dict[str, object], spans: Sequence[Span] | None
 
 
 def _within(rows: pa.Table, spans: Sequence[Span]) -> NDArray[np.bool_]:
-    """Which rows are of the instants of some spans, which are disjoint and ascend."""
+    """Mask of the rows that are of the instants of some spans, which are disjoint and ascend."""
     at = instants_of(rows)
     place = np.searchsorted([begin for begin, _ in spans], at, side="left") - 1
     ends = np.array([end for _, end in spans])
-    found: NDArray[np.bool_] = (place >= 0) & (at <= ends[np.maximum(place, 0)])
-    return found
+    inside: NDArray[np.bool_] = (place >= 0) & (at <= ends[np.maximum(place, 0)])
+    return inside
 
 
 def newest_window(current: DeltaTable) -> tuple[int, str]:
-    """How many rows a table has, and the end of its newest window; empty: none, or not known."""
+    """Number of rows of a table, and the end of its newest window; empty: none, or not known."""
     files = pa.table(current.get_add_actions(flatten=True))
     rows = pc.sum(files["num_records"]).as_py() or 0 if len(files) else 0
     last = pc.max(files["max.window_end"]).as_py() if rows and "max.window_end" in files.schema.names else None
@@ -370,15 +372,15 @@ def newest_window(current: DeltaTable) -> tuple[int, str]:
 
 
 def names(warehouse: Warehouse) -> list[str]:
-    """The tables of queries that are there, as the warehouse knows them; not what somebody else put beside them."""
-    found = []
+    """The existing tables of queries that Heddle made; other contents of the folder are skipped."""
+    tables = []
     for folder in folders(warehouse):
         with suppress(NotATable):
             existing(warehouse, f"{FOLDER}/{folder}")
-            found.append(f"{FOLDER}/{folder}")
-    return found
+            tables.append(f"{FOLDER}/{folder}")
+    return tables
 
 
 def folders(warehouse: Warehouse) -> list[str]:
-    """The folders of all tables of queries, asked for or not."""
+    """The folders of all tables of queries, requested or not."""
     return [name for name in (warehouse.place / FOLDER).folders() if not name.startswith(".")]

@@ -51,7 +51,9 @@ def read(
 
 
 def newest_windows(answers: pa.Table, most: int) -> pa.Table:
-    """The answers of the newest windows, at most so many, newest first; those of one window in the order of groups."""
+    """The answers of the newest windows, at most ``most`` windows, newest first; those of one window in the order
+    of groups.
+    """
     name = "instant" if "instant" in answers.column_names else "window_end"
     ends = pc.unique(answers[name])
     if len(ends) > most:
@@ -89,14 +91,15 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
 
 
 def _reasons(diagnostics: Sequence[dict[str, Any]], query: str, stream: str) -> list[dict[str, Any]]:
-    """Why a query has no answers, by the diagnostics of a run: what is about the query, then about its stream, then
-    about no stream. Those of other streams are no reason."""
-    errors = [found for found in diagnostics if found["severity"] == "error"]
-    of_query = [found for found in errors if found["query"] == query]
-    general = [found for found in errors if not found["query"]]
-    mine = [found for found in general if found["message"].startswith((f"stream {stream}:", f"stream {stream} "))]
-    others = [found for found in general if not found["message"].startswith("stream ")]
-    return [*of_query, *mine, *others]
+    """Diagnostics of a run that explain why a query has no answers: those of the query, then of its stream, then of
+    no stream. Those of other streams are no reason.
+    """
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"]
+    of_query = [error for error in errors if error["query"] == query]
+    general = [error for error in errors if not error["query"]]
+    of_stream = [error for error in general if error["message"].startswith((f"stream {stream}:", f"stream {stream} "))]
+    of_no_stream = [error for error in general if not error["message"].startswith("stream ")]
+    return [*of_query, *of_stream, *of_no_stream]
 
 
 def partly_checked(
@@ -104,11 +107,11 @@ def partly_checked(
 ) -> list[dict[str, str]]:
     """The published intervals with instants in (begin, end] whose answers to a query were not all checked: ``begin``,
     ``end`` and which ``checks`` were made, oldest first."""
-    found = publish_log.unchecked(warehouse, begin, end)
-    versions = {row.plan_version for row in planned(warehouse, ds.field("query") == query)} if found else set()
+    rows = publish_log.unchecked(warehouse, begin, end)
+    versions = {row.plan_version for row in planned(warehouse, ds.field("query") == query)} if rows else set()
     return [
         {"begin": format_instant(row.begin), "end": format_instant(row.end), "checks": row.record.checked}
-        for row in found
+        for row in rows
         if row.plan_version in versions
     ]
 
@@ -143,17 +146,17 @@ def shaped(columns: Sequence[tuple[RelationColumn, Slot | None]], rows: pa.Table
     """Columns of a relation, of rows that have them in these slots."""
     groups = max((slot.index + 1 for _, slot in columns if slot is not None and slot.carrier == "key"), default=0)
     values = group_values(rows["key"], groups)
-    made = {}
+    arrays = {}
     for column, slot in columns:
         if slot is None:
-            made[column.name] = pa.nulls(len(rows), arrow_type(column.type))
+            arrays[column.name] = pa.nulls(len(rows), arrow_type(column.type))
         elif slot.carrier == "key":
-            made[column.name] = typed(values[slot.index], column.type)
+            arrays[column.name] = typed(values[slot.index], column.type)
         elif slot.carrier in CARRIERS:
-            made[column.name] = typed(_element(rows[slot.carrier], slot.index), column.type)
+            arrays[column.name] = typed(_element(rows[slot.carrier], slot.index), column.type)
         else:
-            made[column.name] = rows[slot.carrier].cast(arrow_type(column.type))
-    return pa.table(made)
+            arrays[column.name] = rows[slot.carrier].cast(arrow_type(column.type))
+    return pa.table(arrays)
 
 
 def _element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
@@ -166,7 +169,7 @@ def _sorted(columns: Sequence[RelationColumn], table: pa.Table) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Without what publication says of rows, and without errors where there are none."""
+    """The table without the columns of publication, and without errors if there are none."""
     left_out = [name for name in table.column_names if name == "revision" or name == "error" and _empty(table[name])]
     return table.drop_columns(left_out)
 

@@ -1,8 +1,8 @@
-"""Every query as a relation of its own name: columns with types that stay the same, whatever the query meant before.
+"""Every query as a relation with its name: columns with types that stay the same, whatever the query meant before.
 
-The results table keeps outputs in lists by carrier and group values as texts in ``key``, since thousands of queries
-share it. A *relation* says which columns a query has as it is now; each *definition* that the query ever had says in
-which *slot* of a row that it answered each of these columns lies. Nothing is read of the results for that.
+The results table stores outputs in lists by carrier and group values as texts in ``key``, since thousands of
+queries share it. A *relation* has the columns of a query as it is now. Each *definition* that the query ever had
+determines the *slot* of each of these columns in a row that it answered. Nothing of the results is read for that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_jobs.streams.sources.expressions import arrow_type
 Role = Literal["time", "position", "group", "output", "revision", "error"]
 
 OWN = ("window_start", "window_end", "instant", "position", "revision", "error")
-"""Columns that relations have beside those of their queries."""
+"""Columns that relations have in addition to those of their queries."""
 
 LONGEST_LONG = 19
 """Digits that every integer fits."""
@@ -43,8 +43,9 @@ class RelationColumn:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a row of the results has a value: the column ``carrier`` and, in ``longs``, ``doubles``, ``texts`` and
-    ``key``, the ``index`` in its list."""
+    """Position of a value in a row of the results: the column ``carrier`` and, in ``longs``, ``doubles``, ``texts``
+    and ``key``, the ``index`` in its list.
+    """
 
     carrier: str
     index: int = 0
@@ -52,9 +53,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Definition:
-    """What a query meant once. Rows that it answered have its ``fingerprint``; those from before results had one have
-    null and one of ``plan_versions``. ``slots``: where such a row has each column of the relation; None: it has no such
-    output, or one of another type, so the column is null."""
+    """An earlier or present meaning of a query. Rows that it answered have its ``fingerprint``; those from before
+    results had one have null and one of ``plan_versions``. ``slots``: the slot of each column of the relation in
+    such a row; None: it has no such output, or one of another type, so the column is null.
+    """
 
     fingerprint: str
     plan_versions: tuple[int, ...]
@@ -119,7 +121,7 @@ class Relation:
 
 
 class Relations(Mapping[str, Relation]):
-    """The relations of all queries that were ever in a plan, by name. One is made when it is first asked for."""
+    """The relations of all queries that were ever in a plan, by name. Each is made on first use."""
 
     def __init__(self, planned: Mapping[str, Sequence[PlannedDefinition]], unmarked: range) -> None:
         self._planned, self._unmarked = planned, unmarked
@@ -190,7 +192,7 @@ def _relation(planned: Sequence[PlannedDefinition], unmarked: range) -> Relation
 
 
 def _definition(planned: PlannedDefinition) -> str:
-    """What rows are marked with: of the query whichever instants a run answers of it."""
+    """Fingerprint in the rows of a definition; it is independent of the instants that a run answers."""
     return planned.fingerprint if planned.query.window.at is None else planned.query.definition
 
 
@@ -206,9 +208,9 @@ def _made(query: ACQ, lateness: int, every: Sequence[tuple[ACQ, str, tuple[int, 
 
 
 def _slots(columns: Sequence[RelationColumn], query: ACQ) -> tuple[Slot | None, ...]:
-    there = {column.name: (column.type, slot) for column, slot in slotted(query)}
+    slots_by_name = {column.name: (column.type, slot) for column, slot in slotted(query)}
     passed = {name: (column.type, Slot(name)) for column in columns if (name := column.name) in OWN}
-    every = passed | there
+    every = passed | slots_by_name
     return tuple(
         every[column.name][1] if column.name in every and holds(column.type, every[column.name][0]) else None
         for column in columns
@@ -216,11 +218,13 @@ def _slots(columns: Sequence[RelationColumn], query: ACQ) -> tuple[Slot | None, 
 
 
 def holds(type: Type, other: Type) -> bool:
-    """Whether every value of another type is one of this type: it is the same, or an exact one with fewer digits."""
+    """Return whether every value of another type is one of this type: it is the same, or an exact one with fewer
+    digits.
+    """
     if type.name != "decimal" or other.name not in ("long", "decimal"):
         return type.name == other.name
-    whole = LONGEST_LONG if other.name == "long" else other.precision - other.scale
-    return type.scale >= other.scale and type.precision - type.scale >= whole
+    integer_digits = LONGEST_LONG if other.name == "long" else other.precision - other.scale
+    return type.scale >= other.scale and type.precision - type.scale >= integer_digits
 
 
 def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
@@ -238,13 +242,13 @@ def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
     if query.kind.counts_rows:
         meaning = "the number of the window's first row"
         columns.append((RelationColumn("position", LONG, meaning, "position"), Slot("position")))
-    taken = {name.lower() for name in OWN}
+    used_names = {name.lower() for name in OWN}
     selected = query.select or [name for name, _ in query.group_by]
     for at, (name, (source, type)) in enumerate(zip(selected, query.group_by, strict=True)):
         meaning = f"group: {source} of {query.stream}"
-        columns.append((RelationColumn(_free(name, taken), type, meaning, "group"), Slot("key", at)))
+        columns.append((RelationColumn(_free(name, used_names), type, meaning, "group"), Slot("key", at)))
     for output, place in zip(query.outputs, places(query), strict=True):
-        column = RelationColumn(_free(output.name, taken), output.type, _meaning(output), "output")
+        column = RelationColumn(_free(output.name, used_names), output.type, _meaning(output), "output")
         columns.append((column, Slot(*place)))
     meaning = "the publication of its interval that the row is of; the newest alone is kept"
     columns.append((RelationColumn("revision", LONG, meaning, "revision"), Slot("revision")))
@@ -254,7 +258,7 @@ def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """What a column of a query's own is called: an earlier Heddle allowed names that relations have themselves."""
+    """Column name that does not collide: an earlier Heddle allowed names that relations have themselves."""
     while name.lower() in taken:
         name += "_"
     taken.add(name.lower())

@@ -1,7 +1,8 @@
-"""What a revision changes for readers: the answers of its interval before and after it, counted as they are replaced.
+"""Count the changes of a revision for readers: the answers of its interval before and after, counted as they are
+replaced.
 
-An answer is compared by a hash of its row, a window by the sum of its answers' hashes: nothing is sorted, and no row is
-made into Python values. Windows with other answers have the same sum by chance once in 2^64.
+An answer is compared by a hash of its row, a window by the sum of its answers' hashes: nothing is sorted, and no
+row is made into Python values. Windows with other answers have the same sum by chance once in 2^64.
 """
 
 from __future__ import annotations
@@ -46,19 +47,23 @@ class Readers:
         self.before, self.gone, self.known = Counter(), [], True
 
     def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
-        """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
+        """Count the rows of a stored file: those ``inside`` the interval, and those of them that are replaced
+        (``gone``).
+        """
         self.before.update(_by_query(stored.select(["query"]).filter(inside)))
         replaced = stored.filter(gone)
         if len(replaced):
             self.gone.append(_hashed(replaced))
 
     def change(self, staged: Iterable[Place], answered: Answered | None = None) -> dict[str, Any]:
-        """The change, once the answers of the ``staged`` files have taken the place of those that are gone.
-        ``answered``: those answers, if somebody who read the files has counted them.
+        """The change, once the answers of the ``staged`` files have replaced the old ones. ``answered``: those
+        answers, if the reader of the files has counted them already.
 
-        ``before``, ``after``: answers of the interval. ``gained``, ``lost``, ``changed``: how many queries and windows
-        have answers now that had none, have none any more, have others. ``fewer``: of each query that has fewer answers
-        than before, how many it had and has. ``queries``: which of them lost or changed answers, the first hundred.
+        - ``before``, ``after``: answers of the interval;
+        - ``gained``, ``lost``, ``changed``: the numbers of queries and windows that have answers now that had none,
+          have none any more, have others;
+        - ``fewer``: for each query that has fewer answers than before, the numbers before and now;
+        - ``queries``: those that lost or changed answers, the first hundred.
         """
         if not self.gone:
             return self._first(staged, answered)
@@ -114,12 +119,12 @@ class Readers:
         }
 
     def without_answers(self, names: Collection[str]) -> list[str]:
-        """Those of some queries that have no answer in the interval now."""
+        """Names of the queries that have no answer in the interval now."""
         return sorted(name for name in names if not self.after[name])
 
 
 MOST_PLACES = 1 << 24
-"""Queries times instants of a batch up to which its windows are found in a table of bits."""
+"""Queries times instants of a batch up to which its windows are counted in a table of bits."""
 
 BITS_A_WINDOW = 8 * 24
 """Bits of a grid of windows from which on those that have answers take less, each by itself."""
@@ -205,7 +210,7 @@ class Answered:
         self._bits[grid] = bits if known is None else known | bits
 
     def windows(self) -> Counter[str]:
-        """How many windows of each query the answers are of."""
+        """Number of windows of each query that have answers."""
         numbers: dict[str, int] = {}
         windows_of_all: list[NDArray[np.int64]] = []
         for grid, bits in self._bits.items():
@@ -215,8 +220,8 @@ class Answered:
             windows_of_all.append(np.stack([_numbered(numbers, names)[windows[0]], *windows[1:]]))
         if not windows_of_all:
             return Counter()
-        queries, *others = np.concatenate(windows_of_all, axis=1)
-        parts = [(number, len(values)) for values, number in map(distinct_of, others)]
+        queries, *columns = np.concatenate(windows_of_all, axis=1)
+        parts = [(number, len(values)) for values, number in map(distinct_of, columns)]
         row, _ = numbered_tuples([(queries, len(numbers)), *parts], len(queries))
         counts = np.bincount(queries[row], minlength=len(numbers)).tolist()
         return Counter({name: counts[number] for name, number in numbers.items() if counts[number]})

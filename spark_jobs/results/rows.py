@@ -33,21 +33,23 @@ Longs = NDArray[np.int64]
 def places(query: ACQ) -> list[tuple[str, int]]:
     """Carrier and position in its list of each output of a query, in the query's order."""
     used = dict.fromkeys(CARRIERS, 0)
-    found = []
+    positions = []
     for output in query.outputs:
         carrier = carrier_of(output.type)
-        found.append((carrier, used[carrier]))
+        positions.append((carrier, used[carrier]))
         used[carrier] += 1
-    return found
+    return positions
 
 
 def group_values(keys: pa.Array | pa.ChunkedArray, columns: int) -> list[pa.StringArray]:
-    """The values (n,) of each of so many group columns, as texts that :func:`typed` takes; ``keys`` (n,) of results."""
+    """The values (n,) of each of ``columns`` group columns, as texts that :func:`typed` takes; ``keys`` (n,) of
+    results.
+    """
     encoded = keys.dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    told = json.loads(f"[{','.join(encoded.dictionary.to_pylist())}]")
-    return [pa.array([key[at] for key in told], pa.string()).take(encoded.indices) for at in range(columns)]
+    parsed = json.loads(f"[{','.join(encoded.dictionary.to_pylist())}]")
+    return [pa.array([key[at] for key in parsed], pa.string()).take(encoded.indices) for at in range(columns)]
 
 
 def typed(values: pa.Array | pa.ChunkedArray, type: Type) -> pa.Array | pa.ChunkedArray:
@@ -134,7 +136,7 @@ class AnswerRows(NamedTuple):
         return 16 * len(self.instants) + sum(values)
 
     def rows(self) -> pa.RecordBatch:
-        """As rows of :data:`ANSWERS`."""
+        """The answers as rows of :data:`ANSWERS`."""
         columns = ResultColumns([self])
         return pa.RecordBatch.from_arrays([columns.of(name).cast(type) for name, type in _ANSWERED], schema=ANSWERS)
 
@@ -215,8 +217,8 @@ class ResultColumns:
             return pa.DictionaryArray.from_arrays(pa.nulls(self.rows, pa.int32()), pa.array([], pa.string()))
         codes, distinct = np.full(self.rows, -1, dtype=np.int32), dict[str, int]()
         for part, cut in zip(self.parts, self.cuts, strict=False):
-            for row, told in part.errors.items():
-                codes[cut + row] = distinct.setdefault("; ".join(told), len(distinct))
+            for row, messages in part.errors.items():
+                codes[cut + row] = distinct.setdefault("; ".join(messages), len(distinct))
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(list(distinct), pa.string()))
 
     def _repeated(self, texts: Sequence[str]) -> pa.DictionaryArray:
@@ -250,17 +252,18 @@ class ResultColumns:
 def stamped(
     batch: pa.RecordBatch, stream: str, stamp: Mapping[str, pa.Scalar], definitions: Mapping[str, str]
 ) -> pa.Table:
-    """Rows of :data:`ANSWERS` of one stream as rows of :data:`RESULTS`; ``stamp``: the columns that say which run wrote
-    them, ``definitions``: the fingerprint of each query."""
+    """Rows of :data:`ANSWERS` of one stream as rows of :data:`RESULTS`; ``stamp``: the columns that identify the
+    run that wrote them, ``definitions``: the fingerprint of each query.
+    """
     # compiled, which reading answers need not wait for
     from spark_jobs.store.arrays.numbering import distinct_of
 
     days, number = distinct_of((batch.column("instant").cast(pa.int64()).to_numpy() - 1) // DAY)
     labels = pa.array([day_label(day * DAY) for day in days.tolist()], pa.string())
-    told: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
-    told |= {"day": labels.take(pa.array(number)), "stream": pa.repeat(stream, len(batch))}
-    told |= {name: pa.repeat(value, len(batch)) for name, value in stamp.items()}
+    columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns |= {"day": labels.take(pa.array(number)), "stream": pa.repeat(stream, len(batch))}
+    columns |= {name: pa.repeat(value, len(batch)) for name, value in stamp.items()}
     queries = batch.column("query").dictionary_encode()
     fingerprints = pa.array([definitions[name] for name in queries.dictionary.to_pylist()], pa.string())
-    told["fingerprint"] = fingerprints.take(queries.indices)
-    return pa.table([told[field.name] for field in RESULTS], schema=RESULTS)
+    columns["fingerprint"] = fingerprints.take(queries.indices)
+    return pa.table([columns[field.name] for field in RESULTS], schema=RESULTS)

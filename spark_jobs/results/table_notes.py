@@ -1,6 +1,7 @@
-"""Notes of which tables of queries are as of which version of ``results``, so that hundreds of them need not be opened
-to find that nothing is to be done. Nothing is lost with them: the tables say it themselves, for the last version that
-changed something of theirs."""
+"""Note the version of ``results`` that each table of a query reflects, so that hundreds of tables need not be
+opened only to see that they are up to date. The notes can be lost: each table itself has the last version that
+changed something in it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from spark_jobs.store.warehouse.data_files import LOG
 
 
 class TableNotes:
-    """The notes of the tables in a folder: of each the version of ``results`` and its own, and what was asked for."""
+    """The notes of the tables in a folder: for each the version of ``results``, the table's own version, and the
+    request.
+    """
 
     def __init__(self, folder: Place) -> None:
         self.folder, self.path = folder, folder / ".followed.json"
@@ -29,11 +32,11 @@ class TableNotes:
         if noted is None:
             return None
         log = self.folder / request.table.name / LOG
-        stands = (log / f"{noted[1]:020}.json").exists() and not (log / f"{noted[1] + 1:020}.json").exists()
-        return int(noted[0]) if stands else None
+        is_newest = (log / f"{noted[1]:020}.json").exists() and not (log / f"{noted[1] + 1:020}.json").exists()
+        return int(noted[0]) if is_newest else None
 
     def is_noted(self, request: TableRequest) -> bool:
-        """Whether a table was left with what is asked for now."""
+        """Return whether a table was last written for the request as it is now."""
         noted = self.kept.get(request.table.name)
         return noted is not None and noted[2] == _digest(request)
 

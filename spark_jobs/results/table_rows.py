@@ -60,20 +60,20 @@ class Definitions:
         """The definition in a version of the plan; None: it does not have the query."""
         if version not in self._queries:
             plan = load_plan(self._warehouse, version)
-            self._queries[version] = {one.name: one for one in plan.workload.queries}
+            self._queries[version] = {planned_query.name: planned_query for planned_query in plan.workload.queries}
         return self._queries[version].get(query)
 
 
 def columns_of(query: ACQ) -> pa.Schema:
-    """The columns of the table of a query, each with a comment that says what it is."""
+    """The columns of the table of a query, each with a comment that describes it."""
     typed = _typed(query, RESULTS.empty_table())
     groups = [column.name for column, _ in slotted(query) if column.role == "group"]
     outputs = list(query.outputs)
-    said = _WINDOW | {name: about for name, (_, about) in _LAST.items()}
-    own = [name for name in typed.schema.names if name not in said]
-    said |= {name: f"group column {column}" for name, (column, _) in zip(own, query.group_by, strict=False)}
-    said |= {name: _meaning(output) for name, output in zip(own[len(groups) :], outputs, strict=True)}
-    return pa.schema([field.with_metadata({"comment": said[field.name]}) for field in typed.schema])
+    comments = _WINDOW | {name: about for name, (_, about) in _LAST.items()}
+    own = [name for name in typed.schema.names if name not in comments]
+    comments |= {name: f"group column {column}" for name, (column, _) in zip(own, query.group_by, strict=False)}
+    comments |= {name: _meaning(output) for name, output in zip(own[len(groups) :], outputs, strict=True)}
+    return pa.schema([field.with_metadata({"comment": comments[field.name]}) for field in typed.schema])
 
 
 def _meaning(output: Output) -> str:
@@ -128,10 +128,10 @@ def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
     typed = shaped([(column, slot) for column, slot in slotted(query) if column.role != "revision"], rows)
     columns = {"window_start": rows["window_start"], "window_end": rows["window_end"], "instant": rows["instant"]}
     names = [name for name in typed.schema.names if name not in (*columns, "error")]
-    taken = {*(name.lower() for name in names)}
+    used_names = {*(name.lower() for name in names)}
     for name in names:
         own = name
-        while own.lower() in ("day", "revision") or (own != name and own.lower() in taken):
+        while own.lower() in ("day", "revision") or (own != name and own.lower() in used_names):
             own += "_"
         columns[own] = typed[name]
     return pa.table(columns | {name: rows[name].cast(type) for name, (type, _) in _LAST.items()})
@@ -146,8 +146,10 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def unmatched_rows(old: pa.Table, new: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows of one table are not in another of the same columns, and which of the other are not in it; each as
-    often as it is. The revision is no part of the comparison: a row of the same values is the same answer."""
+    """Masks of the rows of one table that are not in another of the same columns, and of the rows of the other that
+    are not in it; each as often as it is. The revision is no part of the comparison: a row of the same values is
+    the same answer.
+    """
     rows = pa.concat_tables([old, new])
     codes = np.zeros(len(rows), dtype=np.int64)
     for name in rows.schema.names:
@@ -164,16 +166,16 @@ def unmatched_rows(old: pa.Table, new: pa.Table) -> tuple[NDArray[np.bool_], NDA
 
 
 def _surplus(these: NDArray[np.int64], others: NDArray[np.int64], kinds: int) -> NDArray[np.bool_]:
-    """Which of some codes are beyond the number of times that others have them."""
+    """Mask of the codes that are beyond the number of times that others have them."""
     order = np.argsort(these, kind="stable")
     ordered = these[order]
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
-    found = np.zeros(len(these), dtype=bool)
-    found[order] = rank >= np.bincount(others, minlength=kinds)[ordered]
-    return found
+    surplus = np.zeros(len(these), dtype=bool)
+    surplus[order] = rank >= np.bincount(others, minlength=kinds)[ordered]
+    return surplus
 
 
 def instants_of(rows: pa.Table) -> NDArray[np.int64]:
     """The instants of rows, in microseconds."""
-    found: NDArray[np.int64] = rows["instant"].cast(INSTANT).cast(pa.int64()).to_numpy()
-    return found
+    instants: NDArray[np.int64] = rows["instant"].cast(INSTANT).cast(pa.int64()).to_numpy()
+    return instants

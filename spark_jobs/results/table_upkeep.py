@@ -1,4 +1,4 @@
-"""What an operator does with the tables of queries: looks at them, makes them anew, deletes them."""
+"""List, rebuild and delete the tables of queries, for an operator."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class TableListing:
-    """A table: the query that asks for it or did, its rows, the end of its newest window (as text; empty: none), its
-    state (up to date, behind, blocked, not made, not asked for) and what is wrong with it."""
+    """A table: the query that requests it or did, its rows, the end of its newest window (as text; empty: none),
+    its state (up to date, behind, blocked, not made, not asked for) and its problem.
+    """
 
     query: str
     table: str
@@ -27,12 +28,14 @@ class TableListing:
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle tables --json`` prints it."""
+        """The fields as ``heddle tables --json`` prints them."""
         return dict(vars(self))
 
 
 def table_listings(warehouse: Warehouse, problems: Sequence[Diagnostic]) -> list[TableListing]:
-    """All tables that are asked for or there. ``problems``: what :func:`spark_jobs.results.tables.follow` told now."""
+    """All tables that are requested or exist. ``problems``: those that :func:`spark_jobs.results.tables.follow`
+    returned now.
+    """
     reasons = {problem.query: f"{problem.code} {problem.message}" for problem in problems}
     requests = {request.table.name: request for request in table_requests(warehouse)}
     names = {*requests, *own_table.folders(warehouse)}
@@ -58,8 +61,10 @@ def _listing(warehouse: Warehouse, name: str, request: TableRequest | None, reas
 
 
 def rebuild(warehouse: Warehouse, name: str) -> TableListing:
-    """Make a table anew from the published answers, in one commit: with the columns of the query as it is now, and as
-    the table of the query that asks for it. Raises HDL-564 if none does, HDL-507 if no plan has had that query."""
+    """Recreate a table from the published answers, in one commit: with the columns of the query as it is now, and
+    as the table of the query that requests it. Raises HDL-564 if none does, HDL-507 if no plan has had that
+    query.
+    """
     requests = {request.table.name: request for request in table_requests(warehouse)}
     if name not in requests:
         raise _unknown(f"no query asks for a table {name}", name, list(requests))

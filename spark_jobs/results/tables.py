@@ -1,10 +1,10 @@
-"""Tables of their own: the answers of each query that asks for one, as a Delta table with its names and types.
+"""Write the answers of each query that requests a table into a separate Delta table, with its names and types.
 
-``results`` is the truth, and a table follows it: at any time it is what ``results`` held of its query at one version,
-which a transaction of the table names (:data:`spark_jobs.results.own_table.FOLLOWED`). Following is finding what was
-committed to ``results`` since, reading what the newest version has of these intervals, and replacing the instants that
-differ, in one commit that names the publications and the version. So whoever is cut off in between has followed or has
-not, and the next one makes up for it; what comes twice changes nothing. Needs no JVM.
+``results`` is the truth, and a table follows it: at any time it is what ``results`` had of its query at one
+version, which a transaction of the table names (:data:`spark_jobs.results.own_table.FOLLOWED`). To follow, Heddle
+looks up what was committed to ``results`` since, reads what the newest version has of these intervals, and replaces
+the instants that differ, in one commit that names the publications and the version. So a process that is cut off
+has either followed or not, and the next one makes up for it. Following twice changes nothing. Needs no JVM.
 """
 
 from __future__ import annotations
@@ -41,24 +41,26 @@ AGAIN = "the next run makes up for it, or `heddle tables`"
 
 
 def table_requests(warehouse: Warehouse) -> list[TableRequest]:
-    """The queries that ask for a table, by table: registered ones, and removed ones whose table nobody else asks for:
-    its rows go when the query's answers do."""
+    """The queries that request a table, by table: registered ones, and removed ones whose table no other query
+    requests. The rows of a removed query stay until its answers are deleted.
+    """
     texts = warehouse.dataset("workload_queries").to_table(["definition"])["definition"]
     # most warehouses have none, and nothing else of the registry is read for that
     if not pc.any(pc.match_substring(texts, AnswerTable.__name__)).as_py():
         return []
     known = registry.registered(registry.events(warehouse))
-    found: dict[str, TableRequest] = {}
+    requests: dict[str, TableRequest] = {}
     for name, query in sorted(known.items(), key=lambda item: (item[1].removed, -item[1].last.at)):
         if (table := query.table) is not None:
             request = TableRequest(name, table, query.last.owner, query.last.text, query.removed)
-            found.setdefault(table.name.lower(), request)
-    return sorted(found.values(), key=lambda request: request.table.name)
+            requests.setdefault(table.name.lower(), request)
+    return sorted(requests.values(), key=lambda request: request.table.name)
 
 
 def follow(warehouse: Warehouse, report: Callable[[str], None] = lambda line: None) -> list[Diagnostic]:
-    """Bring every table that is asked for to what ``results`` hold; what kept some from it. Raises nothing of theirs:
-    answers are published whatever becomes of their tables."""
+    """Bring every requested table up to date with ``results``, and return the problems. Raises nothing of the
+    tables: answers are published whatever becomes of their tables.
+    """
     problems: list[Diagnostic] = []
     with _telling(problems):
         if requests := table_requests(warehouse):
@@ -68,7 +70,7 @@ def follow(warehouse: Warehouse, report: Callable[[str], None] = lambda line: No
 
 @contextmanager
 def _telling(problems: list[Diagnostic], query: str = "") -> Iterator[None]:
-    """What goes wrong within is told of the query, and the others go on."""
+    """Report an error in the body as a problem of the query, and let the others go on."""
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as error:
@@ -108,8 +110,9 @@ class _Following:
             self.notes.write()
 
     def _bring(self, since: int | None, tables: Sequence[TableRequest]) -> None:
-        """Bring tables that are as of one version of ``results`` to this one: by the intervals that were published
-        since, or by all rows where the log says too little, or answers were deleted by name."""
+        """Bring tables that reflect one version of ``results`` to this one: by the intervals that were published
+        since, or by all rows if the log is not sufficient, or answers were deleted by name.
+        """
         commits = None if since is None else _commits(self.warehouse, since, self.version)
         deleted = None if commits is None else _deleted(self.warehouse, commits)
         published = [(label, revision) for _, label, revision in commits or () if label != DELETED]
@@ -127,7 +130,7 @@ class _Following:
                     self._write([request], rows, None, transactions)
 
     def _rows_within(self, spans: Sequence[Span]) -> int:
-        """How many rows of ``results`` there are on the days of some spans."""
+        """Number of rows of ``results`` on the days of some spans."""
         if not spans:
             return 0
         files = self.warehouse.files("results", day_label(spans[0][0]), day_label(spans[-1][1] - 1), self.results)
@@ -140,7 +143,7 @@ class _Following:
         spans: Sequence[Span] | None,
         transactions: Sequence[tuple[str, int]],
     ) -> None:
-        """Write some tables under one lease, each in a commit of its own; ``rows``: of each query, of these spans."""
+        """Write some tables under one lease, each in a separate commit; ``rows``: of each query, of these spans."""
         with self.warehouse.lease() as token:
             for request in tables:
                 with _telling(self.problems, request.query):
@@ -189,7 +192,7 @@ Commit = tuple[int, str, int]
 
 
 def _commits(warehouse: Warehouse, since: int, until: int) -> list[Commit] | None:
-    """What was published and deleted after a version; None if the log does not reach back to it."""
+    """Publications and deletions after a version; None if the log does not reach back to it."""
     try:
         return [commit for commit in warehouse.transactions("results", since) if commit[0] <= until]
     except HeddleError as error:
@@ -200,13 +203,13 @@ def _commits(warehouse: Warehouse, since: int, until: int) -> list[Commit] | Non
 
 def _spans(published: Sequence[tuple[str, int]]) -> list[Span]:
     """The instants of the intervals that were published, as disjoint spans that ascend."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for begin, end in sorted((parse_instant(begin), parse_instant(end)) for begin, end in _intervals(published)):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if spans and begin <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], end)
         else:
-            found.append((begin, end))
-    return found
+            spans.append((begin, end))
+    return spans
 
 
 def _intervals(published: Sequence[tuple[str, int]]) -> set[tuple[str, str]]:
@@ -219,6 +222,6 @@ def _deleted(warehouse: Warehouse, commits: Sequence[Commit]) -> set[str] | None
     versions = {version for version, label, _ in commits if label == DELETED}
     if not versions:
         return set()
-    named = ds.field("table_version").isin(pa.array(sorted(versions), pa.int64()))
-    rows = publish_log.rows(warehouse, (ds.field("event") == "deleted") & named)
+    of_versions = ds.field("table_version").isin(pa.array(sorted(versions), pa.int64()))
+    rows = publish_log.rows(warehouse, (ds.field("event") == "deleted") & of_versions)
     return {name for row in rows for name in row.deleted} if {row.table_version for row in rows} >= versions else None

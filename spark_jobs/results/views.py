@@ -25,10 +25,15 @@ UNUSABLE = "HDL-623"
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an engine says what no two say alike. ``moment``: microseconds since 1970 (``x``) as an instant; ``day``:
-    days since 1970 as a date; ``bytes``: what base64 stands for; ``source``: how it reads a Delta table in a folder,
-    None: only by a table's name. ``plain``: names of views may have neither dots nor dashes; ``longest``: characters
-    of a name."""
+    """Differences of an engine's SQL.
+
+    - ``moment``: microseconds since 1970 (``x``) as an instant;
+    - ``day``: days since 1970 as a date;
+    - ``bytes``: the bytes of a text in base64;
+    - ``source``: how it reads a Delta table in a folder, None: only by a table's name;
+    - ``plain``: names of views may have neither dots nor dashes;
+    - ``longest``: characters of a name.
+    """
 
     moment: str
     day: str
@@ -80,7 +85,7 @@ _ELEMENTS = {"longs": LONG, "doubles": DOUBLE, "texts": STRING}
 
 
 def dialect_of(name: str) -> Dialect:
-    """What is known of an engine. Raises HDL-623."""
+    """The dialect of an engine. Raises HDL-623."""
     if name not in DIALECTS:
         raise HeddleError(UNUSABLE, f"the SQL of {name!r} is not known", f"known: {', '.join(DIALECTS)}")
     return DIALECTS[name]
@@ -114,7 +119,8 @@ def results_of(warehouse: Warehouse, dialect: str) -> exp.Table:
 # ------------------------------------------------------------------------------------------------ SELECT
 def select(relation: Relation, source: exp.Table, dialect: str) -> exp.Query:
     """A relation's rows as a query over the results table ``source``: rows of definitions that have every column in
-    the same slot are found together, and no value is ever taken from another column's slot."""
+    the same slot are selected together, and no value is ever taken from another column's slot.
+    """
     parts = []
     for arrangement in relation.arrangements:
         columns = [
@@ -129,7 +135,7 @@ def select(relation: Relation, source: exp.Table, dialect: str) -> exp.Query:
 
 
 def _answered(arrangement: Arrangement) -> exp.Expr:
-    """Which rows of a query are laid out so."""
+    """Condition of the rows of a query that have an arrangement."""
     marked = _equals("fingerprint", arrangement.fingerprints)
     if not arrangement.plan_versions:
         return marked
@@ -150,7 +156,7 @@ def _column(name: str) -> exp.Column:
 
 
 def _value(slot: Slot | None, type: Type, dialect: str) -> exp.Expr:
-    """What a row has in a slot, as a column's type."""
+    """The value of a row in a slot, as a column's type."""
     if slot is None:
         return _cast(exp.null(), type)
     if slot.carrier == "key":
@@ -193,7 +199,7 @@ def _of_text(text: exp.Expr, type: Type, dialect: str) -> exp.Expr:
 
 
 def _converted(stored: exp.Expr, type: Type, dialect: str) -> exp.Expr:
-    """What a number (or, of bytes, a text in base64) stands for."""
+    """The value that a number (or, of bytes, a text in base64) represents."""
     template = _template(dialect, type.name).copy()
     for place in template.find_all(exp.Column):
         place.replace(stored.copy())
@@ -220,17 +226,19 @@ def sql_type(type: Type) -> exp.DataType:
 
 # ------------------------------------------------------------------------------------------------ CREATE VIEW
 def view_names(relations: Relations, dialect: str) -> dict[str, str]:
-    """The name of each query's view: the query's own, as the engine takes it. Engines do not tell apart what differs
-    in case, some permit neither dots nor dashes, or cut long names: of several queries with one name the one that was
-    planned first has it, the others' end with eight digits of their own."""
+    """The name of each query's view: the query's name, in a form that the engine accepts. Engines do not
+    distinguish names that differ in case, and some permit neither dots nor dashes, or cut long names. If several
+    queries get one name, the one that was planned first has it; the names of the others end with eight digits of
+    a digest.
+    """
     spoken = dialect_of(dialect)
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for query in sorted(relations, key=lambda name: (relations.first_version(name), name)):
         name = re.sub("[.-]", "_", query) if spoken.plain else query
-        if name.lower() in taken or len(name) > spoken.longest:
+        if name.lower() in used_names or len(name) > spoken.longest:
             name = f"{name[: spoken.longest - 9]}_{digest(query)[:8]}"
-        taken.add(name.lower())
+        used_names.add(name.lower())
         names[query] = name
     return names
 
@@ -242,10 +250,10 @@ def view_statements(
     place: exp.Table | None = None,
     names: Sequence[str] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Queries (``names``; None: all), each with the statement that makes its view, or makes it anew.
+    """Queries (``names``; None: all), each with the statement that creates or replaces its view.
 
-    ``source``: the results table; ``place``: the catalogue and schema of the views, None: the session's.
-    Raises HDL-623 for an engine whose SQL is not known, HDL-507 for a query that no plan has known.
+    ``source``: the results table; ``place``: the catalogue and schema of the views, None: the session's. Raises
+    HDL-623 for an engine whose SQL is not known, HDL-507 for a query that no plan has known.
     """
     called = view_names(relations, dialect)
     for query in chosen_names(relations, names):

@@ -102,7 +102,10 @@ class _File:
         stored = [_SCHEMA.field(name) for name in columns]
         texts = [name for name in columns if name in _TEXTS]
         self.schema = pa.schema(
-            [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in texts else one for one in stored]
+            [
+                field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in texts else field
+                for field in stored
+            ]
         )
         self.writer: pq.ParquetWriter | None = None
 
@@ -136,15 +139,15 @@ class _File:
     def flush(self) -> None:
         if not self.parts:
             return
-        found = ResultColumns(self.parts, self.definitions)
-        columns = {name: self._constant(name, found.rows) for name in self.stamp}
-        columns |= {name: found.of(name) for name in self.schema.names if name not in columns}
+        result_columns = ResultColumns(self.parts, self.definitions)
+        columns = {name: self._constant(name, result_columns.rows) for name in self.stamp}
+        columns |= {name: result_columns.of(name) for name in self.schema.names if name not in columns}
         self.bounds.keys += pc.min_max(columns["key"].dictionary).as_py().values()
         with self.file.writing():
             if self.writer is None:
                 self.writer = self._open(columns["instant"])
-            self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
-        self.parts, self.pending, self.bytes, self.rows = [], 0, 0, self.rows + found.rows
+            self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=result_columns.rows)
+        self.parts, self.pending, self.bytes, self.rows = [], 0, 0, self.rows + result_columns.rows
 
     def _constant(self, name: str, rows: int) -> pa.Array:
         known = len(self.constants.get(name, ()))
@@ -164,15 +167,15 @@ class _File:
 
 
 def _are_common(instants: pa.Array) -> bool:
-    """Whether instants stand so often that a dictionary of them is small."""
+    """Return whether instants repeat so often that a dictionary of them is small."""
     return bool(SHARED_TIMES * pc.count_distinct(instants).as_py() < len(instants))
 
 
 class _Bounds:
     """Delta's statistics of a file, of every column of the table that is no list: least and greatest value, nulls.
 
-    Of every one: delta-rs takes a column without a number of nulls for one without nulls, and one without bounds,
-    beside others that have them, for one that no value can match.
+    Every column has them: delta-rs takes a column without a number of nulls for one without nulls, and a column
+    without bounds, if others have them, for one that no value can match.
     """
 
     def __init__(self, definitions: Mapping[str, str]) -> None:

@@ -47,8 +47,8 @@ def audit(
     answers = Staged(staged, counts, engine.workers)
 
     def recomputed_too() -> list[dict[str, Any]]:
-        given = answers, plan, sources, begin, ends, seed, past
-        return recomputed(engine, *given) + recomputed_rows(engine, *given)
+        arguments = answers, plan, sources, begin, ends, seed, past
+        return recomputed(engine, *arguments) + recomputed_rows(engine, *arguments)
 
     if findings is None:
         return recomputed_too()
@@ -58,7 +58,7 @@ def audit(
     }
     with suite.judging(findings, facts) as judgement:
         again = recomputed_too()
-        checks, kept = judgement()
-    if kept is not None and docs is not None:
-        write_document(docs, page_name(seed), kept)
+        checks, document = judgement()
+    if document is not None and docs is not None:
+        write_document(docs, page_name(seed), document)
     return checks + again

@@ -1,4 +1,4 @@
-"""One pass over all staged answers counts what can be wrong; :mod:`spark_jobs.audit.checks.suite` judges the counts."""
+"""Count faults in one pass over all staged answers; :mod:`spark_jobs.audit.checks.suite` judges the counts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ Rows = list[dict[str, Any]]
 
 
 class Findings(NamedTuple):
-    """What the inspection of the staged file at a ``path`` counted: ``rows`` of what is wrong, and what is ``answered``
-    (None: windows of rows, each of which is another one)."""
+    """Counts of the inspection of the staged file at a ``path``: ``rows`` of faults, and the ``answered`` windows
+    (None: windows of rows, which are all different).
+    """
 
     path: str
     rows: Rows
@@ -80,9 +81,9 @@ def summed(files: Iterable[Findings]) -> Rows:
                 _add(totals, row)
     together: dict[str, set[str]] = {}
     for of_bucket in seen.values():
-        for (path, spans), (other_path, others) in itertools.combinations(of_bucket, 2):
+        for (path, spans), (other_path, other_spans) in itertools.combinations(of_bucket, 2):
             known, more = together.setdefault(path, {path}), together.setdefault(other_path, {other_path})
-            if known is not more and _meet(spans, others):
+            if known is not more and _meet(spans, other_spans):
                 known |= more
                 together |= dict.fromkeys(more, known)
     for paths in {id(each): sorted(each) for each in together.values() if len(each) > 1}.values():
@@ -101,7 +102,7 @@ def _add(totals: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
 
 
 def _meet(spans: Mapping[str, Sequence[int]], others: Mapping[str, Sequence[int]]) -> bool:
-    """Whether two files may have the same answer, by the first and the last instant of each query in them."""
+    """Return whether two files may have the same answer, by the first and the last instant of each query in them."""
     both = spans.keys() & others.keys()
     return any(spans[name][0] <= others[name][1] and others[name][0] <= spans[name][1] for name in both)
 
@@ -141,11 +142,11 @@ def inspect(
     ends: Mapping[str, int],
     bucket_by: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Findings:
-    """What one staged file holds of each query, and which buckets of groups.
+    """Inspect one staged file: the answers of each query, and the buckets of groups.
 
-    ``bucket_by``: by query, the group columns that decide an answer's bucket (default: all). Row group by row group:
-    the rows of a query that ascend by (key, instant), as tasks write them, cannot hold an answer twice; only where
-    they do not are all rows of the file compared.
+    ``bucket_by``: by query, the group columns that decide an answer's bucket (default: all). Rows are inspected row
+    group by row group: if the rows of a query ascend by (key, instant), as tasks write them, no answer occurs
+    twice. Only if they do not, all rows of the file are compared.
     """
     file = _Inspection(queries, begin, ends, bucket_by or {}, path)
     content = Place.of(path).open_unchanging(True, WHOLE)
@@ -165,10 +166,10 @@ def inspect(
 
 
 def _is_schema(schema: pa.Schema) -> bool:
-    """Whether a file has columns of the results table alone, and all but those that may be null throughout."""
+    """Return whether a file has only columns of the results table, and all except those that may be null throughout."""
     stored = {column.name: column for column in RESULTS if column.name != "day"}
-    found = zip(schema.names, schema.types, strict=True)
-    known = all(name in stored and _plain(type) == stored[name].type for name, type in found)
+    fields = zip(schema.names, schema.types, strict=True)
+    known = all(name in stored and _plain(type) == stored[name].type for name, type in fields)
     return known and all(column.nullable or column.name in schema.names for column in stored.values())
 
 
@@ -235,7 +236,9 @@ class _Lists:
 
 
 class _Layout(NamedTuple):
-    """How keys are made: so many columns, those of them that decide the bucket, and what its number is counted from."""
+    """Layout of keys: the number of columns (``width``), those that decide the bucket, and the number of the first
+    bucket.
+    """
 
     width: int
     chosen: tuple[int, ...]
@@ -243,7 +246,7 @@ class _Layout(NamedTuple):
 
 
 class _Inspection:
-    """What was found in one file so far."""
+    """Findings in one file so far."""
 
     def __init__(
         self,
@@ -283,7 +286,7 @@ class _Inspection:
         for name in _GRAIN:
             if columns[name].null_count:
                 missing |= columns[name].is_null().to_numpy(zero_copy_only=False)
-        named, stream, key = (dictionary_codes(columns[name]) for name in ("query", "stream", "key"))
+        codes, stream, key = (dictionary_codes(columns[name]) for name in ("query", "stream", "key"))
         starts, ends, instants = (
             instants_as_numbers(columns[name]) for name in ("window_start", "window_end", "instant")
         )
@@ -296,12 +299,12 @@ class _Inspection:
         positions = columns.get("position")
         self.has_positions |= positions is not None and positions.null_count < len(rows)
         if not self.has_positions:
-            self.answered.add([name or "(null)" for name in names], named, instants, None)
+            self.answered.add([name or "(null)" for name in names], codes, instants, None)
         lists = {carrier: _Lists(columns[carrier]) for carrier in CARRIERS if carrier in columns}
         wrong, heads = np.zeros(len(rows), dtype=bool), np.empty(len(rows), dtype=np.int64)
-        cuts = [0, *(np.flatnonzero((named[1:] != named[:-1]) | (stream[1:] != stream[:-1])) + 1).tolist(), len(rows)]
+        cuts = [0, *(np.flatnonzero((codes[1:] != codes[:-1]) | (stream[1:] != stream[:-1])) + 1).tolist(), len(rows)]
         for first, last in itertools.pairwise(cuts):
-            name, source, part = names[named[first]], streams[stream[first]], slice(first, last)
+            name, source, part = names[codes[first]], streams[stream[first]], slice(first, last)
             flags: dict[str, NDArray[np.bool_]] = {"null_keys": missing[part]}
             query = self.queries.get(name)
             if query is not None and query.stream == source:
@@ -370,13 +373,13 @@ class _Inspection:
 
     def _learn(self, layout: _Layout, known: dict[str, bool], texts: list[str]) -> None:
         width, chosen, first_bucket = layout
-        whole = chosen == tuple(range(width))
+        takes_all = chosen == tuple(range(width))
         parts = []
         for text in texts:
             values = _parsed(text)
             known[text] = values is not None and len(values) == width
             if values is not None and known[text]:
-                parts.append(text if whole else json_value([values[at] for at in chosen]))
+                parts.append(text if takes_all else json_value([values[at] for at in chosen]))
         self.buckets.update((first_bucket + bucket_of(parts)).tolist())
 
     def _values(
@@ -384,18 +387,18 @@ class _Inspection:
     ) -> dict[str, NDArray[np.bool_]]:
         """Rows with values that cannot be."""
         widths = Counter(carrier for _, (carrier, _) in self.places[query.name])
-        found: dict[str, NDArray[np.bool_]] = {}
+        flags: dict[str, NDArray[np.bool_]] = {}
         by_argument: dict[Any, dict[str, tuple[NDArray[Any], Valid]]] = {}
 
-        def flag(finding: str, where: NDArray[np.bool_]) -> None:
-            if where.any():
-                found[finding] = found.get(finding, False) | where
+        def flag(finding: str, rows: NDArray[np.bool_]) -> None:
+            if rows.any():
+                flags[finding] = flags.get(finding, False) | rows
 
         for output, (carrier, at) in self.places[query.name]:
             values, valid = lists[carrier].column(first, last, widths[carrier], at)
             if output.function in _COUNTS and valid is not None and not valid.all():
-                told = single_chunk(errors()["error"]).is_null().to_numpy(zero_copy_only=False)[first:last]
-                flag("impossible", ~valid & told)
+                without_error = single_chunk(errors()["error"]).is_null().to_numpy(zero_copy_only=False)[first:last]
+                flag("impossible", ~valid & without_error)
             if values is None:
                 continue
             if output.function in _COUNTS:
@@ -412,15 +415,15 @@ class _Inspection:
         for known in by_argument.values():
             for bound, below in (("min", True), ("max", False)):
                 for function in _BETWEEN & known.keys() if bound in known else ():
-                    (limit, there), (value, valid) = known[bound], known[function]
+                    (limit, limit_valid), (value, valid) = known[bound], known[function]
                     # an average may round past an extreme in its last place
                     slack = 1e-14 * np.abs(value) if function == "avg" else 0
                     outside = limit > value + slack if below else value - slack > limit
-                    for mask in (there, valid):
+                    for mask in (limit_valid, valid):
                         if mask is not None:
                             outside = outside & mask
                     flag("disordered", outside)
-        return found
+        return flags
 
     def _count(
         self,
@@ -433,15 +436,15 @@ class _Inspection:
     ) -> None:
         counts, examples = self.found[name], self.examples[name]
         counts["answers"] += part.stop - part.start
-        for finding, where in flags.items():
-            rows = int(np.count_nonzero(where))
+        for finding, flagged in flags.items():
+            rows = int(np.count_nonzero(flagged))
             counts[finding] += rows
             if rows and len(examples) < 2:
-                at = part.start + int(np.argmax(where))
+                at = part.start + int(np.argmax(flagged))
                 examples.append(f"{name} {columns['window_start'][at]} {texts[key[at]]}")
 
     def compare(self, rows: pa.Table) -> None:
-        """Count answers that stand twice, in whatever order the rows are."""
+        """Count answers that occur twice, whatever the order of the rows."""
         columns = [single_chunk(rows[name].unify_dictionaries()) for name in ("query", "key")]
         query, key = (dictionary_codes(column) for column in columns)
         names, texts = ([*column.dictionary.to_pylist(), "(null)"] for column in columns)
@@ -467,10 +470,10 @@ class _Inspection:
             | {"examples": "; ".join(self.examples[name])}
             for name, counts in self.found.items()
         ]
-        told = json.dumps(
+        contents = json.dumps(
             {"day": self.path.split("day=")[-1].split("/")[0], "spans": self.spans, "buckets": sorted(self.buckets)}
         )
-        rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
+        rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": contents})
         return Findings(self.path, rows, None if self.has_positions else self.answered)
 
 
@@ -479,10 +482,12 @@ _COUNTS = {"count", "count_distinct"}
 _SPREADS = {"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"}
 
 _FINITE = {"avg", "median", "percentile", *_SPREADS}
-"""What no exact values make infinite, or no number: logarithms of negative ones are none, and powers may overflow."""
+"""Functions that exact values never make infinite or NaN. Not among them: logarithms of negative numbers are NaN,
+and powers may overflow.
+"""
 
 _BETWEEN = {"avg", "median", "percentile", "percentile_disc", "mode", "first", "last"}
-"""What lies between the least and the greatest value."""
+"""Functions whose result lies between the least and the greatest value."""
 
 
 def single_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -1,8 +1,8 @@
-"""How answers of each kind of window are judged: the audit's own table.
+"""How to judge answers of each kind of window: the audit's own table.
 
-What the kinds are, :mod:`optimizer.workload.window_kinds` says. How they are answered is not looked up here: what
-answers and what judges share no code. A kind is one class, with what an inspection of all answers and the recomputation
-of a sample have to know of its windows.
+:mod:`optimizer.workload.window_kinds` defines the kinds. Nothing here looks up how they are answered: the code that
+answers and the code that judges have nothing in common. A kind is one class, with everything that the inspection of
+all answers and the recomputation of a sample need to know about its windows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class AnswerTimes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The windows that answers may be of: ``instants``, ``starts`` and ``ends`` (n,) are as they say; each instant is
-    in (``begin``, ``until``] and ``range`` behind a multiple of ``slide``, its window ends ``ago`` before it."""
+    """The windows that answers may have: their ``instants``, ``starts`` and ``ends`` (n,). Each instant is in
+    (``begin``, ``until``] and ``range`` behind a multiple of ``slide``. Its window ends ``ago`` before it.
+    """
 
     instants: Longs
     starts: Longs
@@ -74,18 +75,18 @@ class AnsweredWindows(NamedTuple):
 
 
 class AuditedKind:
-    """How answers of one kind of window are judged; as it stands here, of windows of time.
+    """Audit of the answers of one kind of window; this base class is the one of windows of time.
 
     ``by_key``: each window is of one key, and is recomputed for this key only
-    (:mod:`spark_jobs.audit.checks.row_windows`); else all groups of a window are recomputed together
-    (:mod:`spark_jobs.audit.checks.recompute`). ``fixes_starts``: where a window starts follows from where it ends.
+    (:mod:`spark_jobs.audit.checks.row_windows`). Else all groups of a window are recomputed together
+    (:mod:`spark_jobs.audit.checks.recompute`). ``fixes_starts``: the end of a window determines its start.
     """
 
     by_key = False
     fixes_starts = True
 
     def first_bucket(self, query: ACQ) -> int:
-        """What the buckets of a query's groups are counted from: queries with files of their own have own buckets."""
+        """First number of the buckets of a query's groups: queries with separate files have separate buckets."""
         return 0
 
     def bucketed_by(self, query: ACQ) -> list[str]:
@@ -147,11 +148,11 @@ class AuditedKind:
         return (draws + 1) * float(in_examples.mean()) if len(in_examples) else 0.0
 
     def is_restricted(self, query: ACQ) -> bool:
-        """Whether only some of the groups can be recomputed."""
+        """Return whether it is possible to recompute only some of the groups."""
         return bool(query.group_by) and query.top is None
 
     def exists(self, query: ACQ) -> bool | None:
-        """Whether a group with events has an answer; None: the values of the events decide it."""
+        """Return whether a group with events has an answer; None: the values of the events decide it."""
         return None if query.compared else True
 
 
@@ -215,19 +216,18 @@ class AuditedSequences(AuditedKind):
 
 
 AUDITS: Mapping[WindowKind, AuditedKind] = {TIME: AuditedKind(), ROWS: AuditedRows(), SEQUENCE: AuditedSequences()}
-"""How each kind is judged."""
+"""The audit of each kind of window."""
 
 
 def _is_no_window(window: Window, starts: Longs, instants: Longs, begin: int, until: int) -> Mask:
-    """Which spans (n,) that end at some instants are none of the windows that are due in (begin, until]."""
+    """Mask of the spans (n,), each with its instant, that are none of the windows due in (begin, until]."""
     due = np.isin(instants, window.at) if window.at is not None else newest_instants(window, instants) == instants
     inside = due & (instants > begin) & (instants <= until)
     return ~inside | (starts_of(window, instants) != starts)
 
 
 def _strata(starts: Longs, ends: Longs, edges: Longs, begin: int, past: Past, answered: Mask) -> dict[str, Mask]:
-    """Which windows are in the strata that follow from their spans. Those without answers are in a stratum of their
-    own."""
+    """Windows in each of the strata that follow from their spans. Those without answers are in a separate stratum."""
     across = np.searchsorted(edges, ends, "left") > np.searchsorted(edges, starts, "right")
     return {
         "day": answered & (starts // DAY != (ends - 1) // DAY),

@@ -57,11 +57,12 @@ DRAWS = 2
 stratum."""
 
 SAMPLED_EVENTS = 20_000
-"""Of windows that hold more events than this, only the groups of some buckets of keys are recomputed."""
+"""Number of events in its windows above which a query is recomputed only for the groups of some buckets of keys."""
 
 SHARE = 0.18
-"""What recomputing samples may cost, as a share of what the run costs by :data:`SECONDS`; inspecting the answers and
-what is inexact about the estimate make it up to a quarter."""
+"""Limit for the cost of recomputing samples, as a share of what the run costs by :data:`SECONDS`. Inspecting the
+answers and the inexactness of the estimate make it up to a quarter.
+"""
 
 SECONDS = {
     **{"run": 0.25, "answered": 6e-3, "scanned": 1.2e-7, "published": 1.3e-7},
@@ -92,7 +93,7 @@ SPLITS_AT_ONCE = 256
 """Splits whose events are counted at once."""
 
 WITHOUT_ANSWERS = 0.25
-"""How much less a query weighs that has no answers in the run."""
+"""Factor of the weight of a query that has no answers in the run."""
 
 
 class Drawn(NamedTuple):
@@ -105,7 +106,7 @@ class Drawn(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """What is audited by it, as later runs remember it."""
+        """Labels of the audited query, kinds and strata, as later runs look them up."""
         query = self.units.query
         strata = dict.fromkeys(label for number in self.numbers for label in self.units.labels(number))
         kinds = [f"kind {kind}" for kind in kinds_of(query)]
@@ -128,10 +129,10 @@ def drawn(
         return []
     chance = random.Random(seed)
     counts = staged.counts()
-    held = {name: EventsHeld(sources[name]) for name in ends}
-    events = sum(held[name].events([(begin, end)]) for name, end in ends.items())
+    contents = {name: EventsHeld(sources[name]) for name in ends}
+    events = sum(contents[name].events([(begin, end)]) for name, end in ends.items())
     draws = DRAWS if events <= FEW_EVENTS else 1
-    costs = costs_of(queries, held, begin, ends, draws)
+    costs = costs_of(queries, contents, begin, ends, draws)
     weights = [query_weight(query, past) * (1.0 if counts[query.name] else WITHOUT_ANSWERS) for query in queries]
     part = len(queries) / (of_all or len(queries))
     answers = sum(counts[query.name] for query in queries)
@@ -142,31 +143,35 @@ def drawn(
     chosen = [order[at] for at in systematic(chances, chance.random())]
     at = chance.random()
     due = {
-        queries[one].name: held[queries[one].stream].instants(queries[one], begin, ends[queries[one].stream])
-        for one in chosen
+        queries[index].name: contents[queries[index].stream].instants(
+            queries[index], begin, ends[queries[index].stream]
+        )
+        for index in chosen
     }
-    units = units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past, due, chance.random())
-    found = []
-    for one in chosen:
-        query, own = queries[one], random.Random(f"{seed}/{queries[one].name}")
-        mine = units[query.name]
+    units = units_of(staged, [queries[index] for index in chosen], sources, begin, ends, past, due, chance.random())
+    sample = []
+    for index in chosen:
+        query, own = queries[index], random.Random(f"{seed}/{queries[index].name}")
+        query_units = units[query.name]
         place = own.random() if events <= FEW_EVENTS else at
-        numbers = drawn_windows(mine, stratum_chances(mine, past), draws, place, own.random())
+        numbers = drawn_windows(query_units, stratum_chances(query_units, past), draws, place, own.random())
         if numbers:
-            found.append(Drawn(mine, tuple(numbers), costs[one].buckets(own)))
-    return found
+            sample.append(Drawn(query_units, tuple(numbers), costs[index].buckets(own)))
+    return sample
 
 
 def budget_of(events: float, queries: int, answers: int, part: float = 1.0) -> float:
-    """What recomputing a sample may cost, in CPU seconds, of a run that scans some events and answers some queries.
-    ``part``: which part of the run's queries those are."""
-    whole = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * queries
-    return SHARE * (whole + SECONDS["published"] * answers) - SECONDS["looked"] * answers
+    """Limit for the cost of recomputing a sample, in CPU seconds, of a run that scans some events and answers some
+    queries. ``part``: their share of the run's queries.
+    """
+    run_cost = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * queries
+    return SHARE * (run_cost + SECONDS["published"] * answers) - SECONDS["looked"] * answers
 
 
 class Cost(NamedTuple):
-    """What recomputing the drawn windows of a query costs: ``events`` in them, and whether they can be ``restricted``
-    to some of the groups."""
+    """Cost of recomputing the drawn windows of a query: the ``events`` in them, and whether they can be
+    ``restricted`` to some of the groups.
+    """
 
     events: float
     restricted: bool
@@ -186,26 +191,27 @@ class Cost(NamedTuple):
 def costs_of(
     queries: Sequence[ACQ], by_stream: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int], draws: int
 ) -> list[Cost]:
-    """What recomputing each query costs, by windows that lie evenly over the interval; ``draws``: as of
-    :data:`DRAWS`."""
+    """Cost of recomputing each query, estimated with windows that lie evenly over the interval. ``draws``: as of
+    :data:`DRAWS`.
+    """
     spans: dict[str, list[tuple[int, int]]] = {name: [] for name in by_stream}
     places: list[slice] = []
     for query in queries:
-        mine = spans[query.stream]
+        stream_spans = spans[query.stream]
         windows = AUDITS[query.kind].examples(query, by_stream[query.stream], begin, ends[query.stream])
-        places.append(slice(len(mine), len(mine) + len(windows)))
-        mine += windows
+        places.append(slice(len(stream_spans), len(stream_spans) + len(windows)))
+        stream_spans += windows
     events = {name: by_stream[name].of_spans(spans[name]) for name in by_stream}
-    found = []
+    costs = []
     for query, place in zip(queries, places, strict=True):
         audit = AUDITS[query.kind]
         count = audit.events_read(events[query.stream][place], by_stream[query.stream], draws, SAMPLED_EVENTS)
-        found.append(Cost(count, audit.is_restricted(query)))
-    return found
+        costs.append(Cost(count, audit.is_restricted(query)))
+    return costs
 
 
 class EventsHeld:
-    """What the splits of a source hold, as far as they say."""
+    """Events in the splits of a source, as far as their statistics are known."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         unknown = [split.begin is None or split.end is None for split in splits]
@@ -233,8 +239,9 @@ class EventsHeld:
         return Choice(window, met or ((begin, end),))
 
     def of_spans(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-        """About how many events lie in each of some spans [start, end), spread evenly over each split; of splits that
-        do not say none."""
+        """Approximate number of events in each of some spans [start, end), with the events spread evenly over each
+        split. Splits without statistics count as empty.
+        """
         if not len(spans) or not len(self.rows):
             return np.zeros(len(spans))
         times, place = np.unique(np.array(spans, dtype=np.int64), return_inverse=True)
@@ -283,20 +290,20 @@ def compared(
     """Recompute the drawn windows of time and compare: one check a query, with its ``differences`` and what is
     ``noted`` of how it was made."""
     by_name = {each.units.query.name: each for each in sample}
-    wanted = [RecomputedQuery.of(each) for each in sample]
+    recomputed_queries = [RecomputedQuery.of(each) for each in sample]
     stored: dict[str, list[dict[str, Any]]] = {}
-    ends = {one.query.name: [end for _, end in one.windows] for one in wanted}
-    for row in staged.rows(ends) if wanted else ():
+    ends = {recomputed.query.name: [end for _, end in recomputed.windows] for recomputed in recomputed_queries}
+    for row in staged.rows(ends) if recomputed_queries else ():
         stored.setdefault(row["query"], []).append(row)
-    found = []
-    for events in raw_events(engine, plan, sources, wanted):
-        one = events.wanted
-        ours = stored.get(one.query.name, [])
-        read = [row for row in ours if one.has(row["key"])]
+    checks = []
+    for events in raw_events(engine, plan, sources, recomputed_queries):
+        recomputed = events.wanted
+        ours = stored.get(recomputed.query.name, [])
+        read = [row for row in ours if recomputed.has(row["key"])]
 
         def differences(
             judge: Judge,
-            query: ACQ = one.query,
+            query: ACQ = recomputed.query,
             ours: list[dict[str, Any]] = ours,
             read: list[dict[str, Any]] = read,
         ) -> list[Difference]:
@@ -304,10 +311,10 @@ def compared(
 
         check = events.check(engine, differences)
         check["detail"] = "; ".join(
-            filter(None, (check["detail"], "" if not check["success"] else one.described(len(read))))
+            filter(None, (check["detail"], "" if not check["success"] else recomputed.described(len(read))))
         )
-        found.append(check | {"audited": by_name[one.query.name].labels, "events": events.rows})
-    return found
+        checks.append(check | {"audited": by_name[recomputed.query.name].labels, "events": events.rows})
+    return checks
 
 
 class RecomputedQuery(NamedTuple):
@@ -326,16 +333,18 @@ class RecomputedQuery(NamedTuple):
         return cls(units.query, tuple(spans), drawn.buckets)
 
     def described(self, answers: int) -> str:
-        """What is compared, for people."""
+        """Text for people: the number of compared answers and windows."""
         some = "" if self.buckets is None else f", the groups of {len(self.buckets)} of {BUCKETS} buckets"
         return f"{answers} answers of {len(self.windows)} windows, e.g. from {format_instant(self.windows[0][0])}{some}"
 
     def has(self, key: str) -> bool:
-        """Whether a group's key is recomputed."""
+        """Return whether a group's key is recomputed."""
         return self.buckets is None or int(bucket_of([key])[0]) in self.buckets
 
     def has_group(self, query: ACQ, row: dict[str, Any]) -> bool:
-        """Whether the group of a row is recomputed; ``query``: whose row it is, this one or one over the same keys."""
+        """Return whether the group of a row is recomputed. ``query``: the query of the row, this one or one over
+        the same keys.
+        """
         from spark_jobs.audit.unshared.agreement import grain
 
         names, (_, key) = AUDITS[query.kind].bucketed_by(query), grain(query, row)
@@ -370,18 +379,19 @@ def _inside(times: pa.Array, windows: Sequence[tuple[int, int]]) -> pa.Array:
 
 def merged_spans(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The spans that some windows cover together, ascending."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(windows):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 class Judge(NamedTuple):
-    """What recomputes answers: ``rows`` of a query over the raw events at hand. ``lists_all``: also the groups that are
-    not recomputed have rows, without values."""
+    """Source of recomputed answers: ``rows`` of a query over the raw events at hand. ``lists_all``: groups that are
+    not recomputed have rows too, without values.
+    """
 
     rows: Callable[[ACQ], list[dict[str, Any]]]
     lists_all: bool
@@ -391,9 +401,10 @@ class Judge(NamedTuple):
 class RawEvents:
     """The raw events that a query is recomputed from, of the splits of its stream.
 
-    ``table``: those that count, with the source's own columns; None if they are too many to be held here. ``noted``:
-    what is particular about them; ``rows``: the query's part of those that were read, for what they cost;
-    ``has_others``: whether events of groups that are not recomputed are in the table.
+    - ``table``: those that count, with the source's own columns; None if they are too many for this process;
+    - ``noted``: remarks on how they were read;
+    - ``rows``: the query's share of the events that were read, for their cost;
+    - ``has_others``: whether events of groups that are not recomputed are in the table.
     """
 
     wanted: RecomputedQuery
@@ -405,10 +416,10 @@ class RawEvents:
     has_others: bool = True
 
     def check(self, engine: Engine, differences: Callable[[Judge], list[Difference]]) -> dict[str, Any]:
-        """A check of what differs from the answers, as its dict.
+        """Check the answers for differences, as the check's dict.
 
-        DuckDB judges, and what it finds wrong is wrong. What it cannot express, and what is too much to be read here,
-        Spark recomputes; the check says so.
+        DuckDB judges, and its verdict is final. Spark recomputes what DuckDB cannot express, or what is too much to
+        read here; the check says so.
         """
         from spark_jobs.audit.unshared.duckdb_expressions import CannotTell
 
@@ -416,16 +427,16 @@ class RawEvents:
         try:
             if self.table is None:
                 raise CannotTell("there is too much to read")
-            found = differences(Judge(self._by_duckdb, self.has_others))
+            faults = differences(Judge(self._by_duckdb, self.has_others))
         except CannotTell as error:
             session = engine.session()
             if session is None:
                 raise
             noted = f"recomputed by Spark: {error}"
             frame = self.frame(session)
-            found = differences(Judge(lambda query: self._by_spark(frame, query), False))
-        check = {"check": f"shared=unshared({self.wanted.query.name})", "success": not found}
-        return check | {"detail": "; ".join(map(str, found[:3])) or noted, "differences": found, "noted": noted}
+            faults = differences(Judge(lambda query: self._by_spark(frame, query), False))
+        check = {"check": f"shared=unshared({self.wanted.query.name})", "success": not faults}
+        return check | {"detail": "; ".join(map(str, faults[:3])) or noted, "differences": faults, "noted": noted}
 
     def _by_duckdb(self, query: ACQ) -> list[dict[str, Any]]:
         from spark_jobs.audit.unshared.duckdb_windows import recompute_here
@@ -449,10 +460,10 @@ class RawEvents:
             return _distributed(session, self.stream, self.wanted, self.splits)
         batches = [self.wanted.of_batch(batch, self.stream) for batch in self.table.to_batches()]
         # Spark 4.2 loses the rows of a table with empty batches before them
-        held = pa.Table.from_batches([batch for batch in batches if batch.num_rows], _schema(self.wanted, self.stream))
-        held = held.rename_columns([spark_name(name) for name in held.column_names])
+        rows = pa.Table.from_batches([batch for batch in batches if batch.num_rows], _schema(self.wanted, self.stream))
+        rows = rows.rename_columns([spark_name(name) for name in rows.column_names])
         # one partition: nothing has to be exchanged
-        return session.createDataFrame(held.combine_chunks()).coalesce(1)
+        return session.createDataFrame(rows.combine_chunks()).coalesce(1)
 
 
 def raw_events(
@@ -462,24 +473,24 @@ def raw_events(
 
     The driver reads those of each stream once for all its queries, unless the windows of a query hold too many.
     """
-    for name in dict.fromkeys(one.query.stream for one in wanted):
+    for name in dict.fromkeys(query.query.stream for query in wanted):
         stream, splits = plan.workload.stream(name), sources[name]
-        mine = [one for one in wanted if one.query.stream == name]
-        held = EventsHeld(splits)
-        large = [one for one in mine if held.events(merged_spans(one.windows)) > LOCAL_EVENTS]
+        queries = [query for query in wanted if query.query.stream == name]
+        contents = EventsHeld(splits)
+        large = [query for query in queries if contents.events(merged_spans(query.windows)) > LOCAL_EVENTS]
         yield from _read_elsewhere(engine, stream, splits, large)
-        here = [one for one in mine if one not in large]
-        if here:
-            table, noted = _events(stream, splits, _columns(stream, here), _spans(here))
-            yield from (RawEvents(one, stream, splits, table, noted, len(table) // len(here)) for one in here)
+        small = [query for query in queries if query not in large]
+        if small:
+            table, noted = _events(stream, splits, _columns(stream, small), _spans(small))
+            yield from (RawEvents(query, stream, splits, table, noted, len(table) // len(small)) for query in small)
 
 
 def _columns(stream: Stream, wanted: Sequence[RecomputedQuery]) -> list[str]:
-    return list(dict.fromkeys(column for one in wanted for column in one.columns(stream)))
+    return list(dict.fromkeys(column for query in wanted for column in query.columns(stream)))
 
 
 def _spans(wanted: Sequence[RecomputedQuery]) -> list[tuple[int, int]]:
-    return merged_spans([span for one in wanted for span in one.windows])
+    return merged_spans([span for query in wanted for span in query.windows])
 
 
 def _read_elsewhere(
@@ -487,7 +498,7 @@ def _read_elsewhere(
 ) -> Iterator[RawEvents]:
     """Raw events of queries whose windows hold too many for the driver: tasks read those of some groups, file by file.
     A plan of Spark's own reads all groups, and what is too much for a task or for the driver."""
-    some = [one for one in wanted if one.buckets is not None]
+    some = [query for query in wanted if query.buckets is not None]
     spans, columns = _spans(some), _columns(stream, some)
     files: dict[str, list[Split]] = {}
     for split in splits:
@@ -502,9 +513,9 @@ def _read_elsewhere(
         for number in numbers:
             events, noted = _events(stream, of_files[number], columns, spans)
             count(EVENTS, len(events))
-            for at, one in enumerate(some):
-                batches = [one.of_batch(batch, stream) for batch in events.to_batches()]
-                chosen = pa.Table.from_batches(batches, _schema(one, stream)).combine_chunks()
+            for at, query in enumerate(some):
+                batches = [query.of_batch(batch, stream) for batch in events.to_batches()]
+                chosen = pa.Table.from_batches(batches, _schema(query, stream)).combine_chunks()
                 yield at, chosen if len(chosen) <= most else None, noted
 
     description = f"sample of {number_of(len(some), 'query')} of {stream.name}"
@@ -512,16 +523,16 @@ def _read_elsewhere(
         outcome = engine.workers.run(task, len(of_files), TASKS_A_CORE * engine.workers.width, description)
     except Exception as error:
         raise coded_error(error) from error
-    read = {id(one): [each[1:] for each in outcome.results if each[0] == at] for at, one in enumerate(some)}
-    for one in wanted:
-        parts = read.get(id(one))
+    read = {id(query): [each[1:] for each in outcome.results if each[0] == at] for at, query in enumerate(some)}
+    for query in wanted:
+        parts = read.get(id(query))
         if parts is None or any(table is None for table, _ in parts):
-            yield RawEvents(one, stream, splits, None)
+            yield RawEvents(query, stream, splits, None)
             continue
-        chosen = pa.concat_tables([_schema(one, stream).empty_table(), *(table for table, _ in parts)])
+        chosen = pa.concat_tables([_schema(query, stream).empty_table(), *(table for table, _ in parts)])
         notes = "; ".join(dict.fromkeys(noted for _, noted in parts if noted))
         rows = outcome.counts[EVENTS] // len(some)
-        yield RawEvents(one, stream, splits, chosen.combine_chunks(), notes, rows, has_others=False)
+        yield RawEvents(query, stream, splits, chosen.combine_chunks(), notes, rows, has_others=False)
 
 
 def _events(
@@ -571,8 +582,9 @@ def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, sp
 # ------------------------------------------------------------------------------------------------ comparing
 @dataclass(frozen=True)
 class Difference:
-    """What differs of one answer: of the window that ends at ``end`` (microseconds) and a group, the ``output`` with
-    what is published and what is recomputed; or without an output ``what`` is wrong with the answer."""
+    """Difference of one answer, in the window that ends at ``end`` (microseconds) and a group: the ``output`` with
+    the published and the recomputed value. Without an output, ``what`` describes the fault of the answer.
+    """
 
     query: str
     end: int
@@ -589,12 +601,16 @@ class Difference:
         return f"{of}: {self.output} is {self.published}, recomputed {self.recomputed}"
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle audit --json`` prints it."""
-        found: dict[str, Any] = {"query": self.query, "window_end": format_instant(self.end), "group": list(self.group)}
+        """The fields as ``heddle audit --json`` prints them."""
+        fields: dict[str, Any] = {
+            "query": self.query,
+            "window_end": format_instant(self.end),
+            "group": list(self.group),
+        }
         if self.output is None:
-            return found | {"what": self.what}
+            return fields | {"what": self.what}
         values = {"published": self.published, "recomputed": self.recomputed}
-        return found | {"output": self.output} | {name: _plain(value) for name, value in values.items()}
+        return fields | {"output": self.output} | {name: _plain(value) for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -611,32 +627,32 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
     from spark_jobs.audit.unshared.agreement import agrees, among_first, grain, qualifies
     from spark_jobs.audit.unshared.values import recomputed_parts
 
-    mine = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
-    theirs = {grain(query, row): row for row in expected}
+    staged_rows = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
+    expected_rows = {grain(query, row): row for row in expected}
     bare = {name for name, _ in query.group_by} | {*query.select, "window_start", "window_end"}
-    listed = {key for key, row in theirs.items() if row.keys() <= bare}
+    listed = {key for key, row in expected_rows.items() if row.keys() <= bare}
     audit = AUDITS[query.kind]
     exists = audit.exists(query)
-    verdicts = {key: exists if key in listed else qualifies(query, row) for key, row in theirs.items()}
-    among_first(query, theirs, verdicts)
+    verdicts = {key: exists if key in listed else qualifies(query, row) for key, row in expected_rows.items()}
+    among_first(query, expected_rows, verdicts)
 
     def difference(key: Any, what: str = "", *values: Any) -> Difference:
         return Difference(query.name, micros(key[0]), key[1], what, *values)
 
-    missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]
-    extra = [key for key in mine if verdicts.get(key, False) is False]
+    missing = [key for key, verdict in verdicts.items() if verdict and key not in staged_rows]
+    extra = [key for key in staged_rows if verdicts.get(key, False) is False]
     differences = [difference(key, "is missing") for key in sorted(missing, key=str)]
     differences += [difference(key, "should not exist") for key in sorted(extra, key=str)]
-    for key in sorted((mine.keys() & theirs.keys()) - listed, key=str):
-        starts = [row.get("window_start") for row in (mine[key], theirs[key])]
+    for key in sorted((staged_rows.keys() & expected_rows.keys()) - listed, key=str):
+        starts = [row.get("window_start") for row in (staged_rows[key], expected_rows[key])]
         if starts[0] != starts[1] and None not in starts and audit.fixes_starts:
             differences.append(difference(key, f"starts at {starts[0]}, recomputed {starts[1]}"))
         for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
-            value = mine[key][carrier][index]
-            if mine[key]["error"] and value is None:
+            value = staged_rows[key][carrier][index]
+            if staged_rows[key]["error"] and value is None:
                 continue
-            if not agrees(output, value, theirs[key]):
-                told = {part.name: theirs[key][part.name] for part in recomputed_parts(output)}
-                wanted = told if output.parts else theirs[key][output.name]
-                differences.append(difference(key, "", output.name, value, wanted))
+            if not agrees(output, value, expected_rows[key]):
+                part_values = {part.name: expected_rows[key][part.name] for part in recomputed_parts(output)}
+                expected_value = part_values if output.parts else expected_rows[key][output.name]
+                differences.append(difference(key, "", output.name, value, expected_value))
     return differences

@@ -63,10 +63,10 @@ def recomputed_rows(
 ) -> list[dict[str, Any]]:
     """Recompute sampled windows of rows from the raw events of their spans: one check a query.
 
-    A span that holds fewer rows of the key than the window has is wrong. One that holds more (rows at the time of the
-    first or the last may belong to neighbours) says nothing about the answer. Of a run that answers everything, one key
-    of each query is also looked at for windows that are missing (:class:`_Succession`), and a query without any window
-    is looked at for rows that make one (:class:`_Silence`).
+    A span that has fewer rows of the key than the window is wrong. One that has more (rows at the time of the first
+    or the last may belong to neighbours) proves nothing about the answer. If a run answers everything, one key of
+    each query is also checked for missing windows (:class:`_Succession`), and a query without any window is checked
+    for rows that make one (:class:`_Silence`).
     """
     past = past or Past()
     edges = {} if past.repaired else {name: (begin, end) for name, end in ends.items()}
@@ -93,7 +93,7 @@ def compared_rows(
     """Recompute the drawn windows of rows and compare: one check a query. ``edges``: by stream the interval [begin,
     end) of which all windows are answered; ``silences``: of queries without a window."""
     by_name = {each.units.query.name: each for each in sample}
-    wanted, windows, successions = [], dict[str, list[RowWindow]](), dict[str, _Succession]()
+    recomputed_queries, windows, successions = [], dict[str, list[RowWindow]](), dict[str, _Succession]()
     for each in sample:
         query = each.units.query
         windows[query.name] = [RowWindow.of(each.units, number) for number in each.numbers]
@@ -103,23 +103,23 @@ def compared_rows(
             successions[query.name] = succession
             spans = dict.fromkeys([*recomputed.windows, *succession.spans])
             recomputed = recomputed._replace(windows=tuple(spans))
-        wanted.append(recomputed._replace(buckets=tuple(sorted(buckets))))
+        recomputed_queries.append(recomputed._replace(buckets=tuple(sorted(buckets))))
     silent = {silence.query.name: silence for silence in silences if silence.span[0] < silence.span[1]}
-    wanted += [RecomputedQuery(silence.query, (silence.span,), None) for silence in silent.values()]
-    found = []
-    for events in raw_events(engine, plan, sources, wanted):
+    recomputed_queries += [RecomputedQuery(silence.query, (silence.span,), None) for silence in silent.values()]
+    checks = []
+    for events in raw_events(engine, plan, sources, recomputed_queries):
         query = events.wanted.query
         if query.name in silent:
             check = events.check(engine, silent[query.name].differences)
-            found.append(check | {"audited": [f"query {query.name}"], "events": events.rows})
+            checks.append(check | {"audited": [f"query {query.name}"], "events": events.rows})
             continue
         ends = {window.end for window in windows[query.name]}
         audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name], successions.get(query.name))
         check = events.check(engine, audit.differences)
-        told = audit.detail() if check["success"] else ""
-        check["detail"] = "; ".join(filter(None, (check["detail"], told)))
-        found.append(check | {"audited": by_name[query.name].labels, "events": events.rows})
-    return found
+        detail = audit.detail() if check["success"] else ""
+        check["detail"] = "; ".join(filter(None, (check["detail"], detail)))
+        checks.append(check | {"audited": by_name[query.name].labels, "events": events.rows})
+    return checks
 
 
 @dataclass
@@ -133,24 +133,26 @@ class _RowAudit:
     apart: int = 0
 
     def differences(self, judge: Judge) -> list[Difference]:
-        """What is wrong with their answers."""
+        """Faults of the answers."""
         from spark_jobs.audit.unshared.agreement import grain
 
         query, counting = self.query, _counting(self.query)
         expected, counted = judge.rows(query), judge.rows(counting)
         rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted if "rows" in row}
-        found = list[Difference]()
+        faults = list[Difference]()
         self.apart = 0
         for window in self.windows:
             span, key = (window.start, window.end), window.key
-            if (held := rows.get((span, key), 0)) != query.window.range:
-                if held < query.window.range:
-                    found.append(Difference(query.name, window.end, key, f"holds {held} of {query.window.range} rows"))
+            if (count := rows.get((span, key), 0)) != query.window.range:
+                if count < query.window.range:
+                    faults.append(
+                        Difference(query.name, window.end, key, f"holds {count} of {query.window.range} rows")
+                    )
                 continue
             self.apart += 1
-            theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
-            found += compare(query, self._of(window), theirs)
-        return found if self.succession is None else found + self.succession.differences(query, rows)
+            matches = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
+            faults += compare(query, self._of(window), matches)
+        return faults if self.succession is None else faults + self.succession.differences(query, rows)
 
     def _of(self, window: RowWindow) -> list[dict[str, Any]]:
         """The staged answers of a window."""
@@ -158,16 +160,16 @@ class _RowAudit:
         return [row for row in rows if _key_of(self.query, json.loads(row["key"])) == window.key]
 
     def detail(self) -> str:
-        """How much was compared, for people."""
+        """Text for people: the number of compared windows."""
         return f"{self.apart} of {len(self.windows)} windows, the others share the time of their first or last row"
 
 
 class _Succession(NamedTuple):
-    """The windows of one key in an interval, of a query that answers every window: each begins a slide after the one
-    before it, and less than a slide of rows comes before the last row of the first, and after the last.
+    """The windows of one key in an interval, of a query that answers every window. Each begins a slide after the
+    one before it. Less than a slide of rows comes before the last row of the first, and after the last.
 
-    ``missing``: numbers of first rows that no window has; ``before``, ``after``: spans [start, end), None where a
-    window that is missing there cannot be told; ``end``: of the first window (microseconds).
+    ``missing``: numbers of first rows that no window has; ``before``, ``after``: spans [start, end), None if a
+    window that is missing there cannot be detected; ``end``: of the first window (microseconds).
     """
 
     key: tuple[str | None, ...]
@@ -196,26 +198,27 @@ class _Succession(NamedTuple):
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """Of which the rows are counted."""
+        """Spans whose rows are counted."""
         return [span for span in (self.before, self.after) if span is not None]
 
     def differences(self, query: ACQ, rows: Mapping[tuple[tuple[int, int], Any], int]) -> list[Difference]:
         """The windows that are missing. ``rows``: of each span and key."""
-        found = [
+        faults = [
             Difference(query.name, self.end, self.key, f"has no successor from row {position} on")
             for position in self.missing[:1]
         ]
-        for span, where in ((self.before, "before"), (self.after, "after")):
+        for span, side in ((self.before, "before"), (self.after, "after")):
             count = rows.get((span, self.key), 0) if span is not None else 0
             if count >= query.window.slide:
-                what = f"is not all: {count} rows {where} the windows of its key make another"
-                found.append(Difference(query.name, self.end, self.key, what))
-        return found
+                what = f"is not all: {count} rows {side} the windows of its key make another"
+                faults.append(Difference(query.name, self.end, self.key, what))
+        return faults
 
 
 class _Silence(NamedTuple):
-    """A query that answers every window and has none in an interval: no key has so many rows in ``span`` [begin, end)
-    of it that they make a window."""
+    """A query that answers every window and has none in an interval: no key has enough rows in its ``span`` [begin,
+    end) to make a window.
+    """
 
     query: ACQ
     span: tuple[int, int]
@@ -229,22 +232,23 @@ class _Silence(NamedTuple):
         return cls(query, (begin, begin + int((until - begin) * share)))
 
     def differences(self, judge: Judge) -> list[Difference]:
-        """The keys whose rows make a window. Among rows in a row as many as a window and a slide have, less one, a
-        window begins and ends."""
+        """The keys whose rows make a window. Among a window and a slide of consecutive rows, less one, a window
+        begins and ends.
+        """
         from spark_jobs.audit.unshared.agreement import grain
 
         counting, window = _counting(self.query), self.query.window
-        found = []
+        faults = []
         for row in judge.rows(counting):
             if row.get("rows", 0) >= window.range + window.slide - 1:
                 key = grain(counting, row)[1]
                 what = f"has no window, though {row['rows']} rows make one"
-                found.append(Difference(self.query.name, self.span[1], key, what))
-        return found
+                faults.append(Difference(self.query.name, self.span[1], key, what))
+        return faults
 
 
 def _answers_all(query: ACQ) -> bool:
-    """Whether a query answers every window of rows that there is."""
+    """Return whether a query answers every window of rows that exists."""
     is_whole = query.filter is None and not query.having and query.top is None
     return is_whole and query.window.at is None
 

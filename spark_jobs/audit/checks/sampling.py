@@ -1,18 +1,19 @@
-"""Which published answers are recomputed: a stratified sample with known inclusion probabilities.
+"""Choose the published answers to recompute: a stratified sample with known inclusion probabilities.
 
-An answer is a query, a window and a group. Three independent draws decide whether it is recomputed, and each has a
+An answer is a query, a window and a group. Three independent draws decide whether it is recomputed. Each has a
 declared probability, so that the product is the probability of the answer:
 
-1. the query: systematic sampling with probabilities proportional to a weight over the square root of its cost. What was
-   never audited weighs most, then what was audited longest ago;
+1. the query: systematic sampling with probabilities proportional to a weight over the square root of its cost.
+   Queries that were never audited weigh most, then those audited longest ago;
 2. its windows: some among all windows that have answers, one more in a stratum of windows that faults prefer
-   (:data:`STRATA`). A window takes part whatever it costs to read: that a query is dear is settled by step 1;
-3. its groups: all of them, or those of some buckets of keys where the windows hold many events.
+   (:data:`STRATA`). The cost of reading a window does not matter: step 1 accounts for expensive queries;
+3. its groups: all of them, or those of some buckets of keys if the windows contain many events.
 
 In large runs all queries use one random number for step 2, so that their windows lie in the same files.
 
 References: Horvitz and Thompson (1952) for unequal probabilities, Madow (1949) for systematic sampling with them,
-Neyman (1934) for the square root of the cost, Ohlsson (1995) for permanent random numbers, which coordinate samples.
+Neyman (1934) for the square root of the cost, Ohlsson (1995) for permanent random numbers, which coordinate
+samples.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ STRATA = ("day", "file", "interval", "null", "repaired", EMPTY)
 whose group has a null; they are answered again; they have no answer."""
 
 LONGEST_AGO = 16
-"""What was audited more runs ago weighs no more..."""
+"""Number of runs since an audit after which the weight no longer grows."""
 
 NEVER = 8 * LONGEST_AGO
 """...but what never was."""
 
 SAMPLED_QUERIES = 16
-"""Queries that a run recomputes, about: a prediction of its costs has to say something."""
+"""Approximate number of queries that a run recomputes, for a prediction of its costs."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What earlier runs audited: of each label the number of runs since (0: the last one). ``repaired``: whether this
-    run answers windows again."""
+    """Audits of earlier runs: for each label the number of runs since (0: the last one). ``repaired``: whether this
+    run answers windows again.
+    """
 
     runs_ago: Mapping[str, int] = field(default_factory=dict)
     repaired: bool = False
@@ -65,12 +67,14 @@ class Past:
         return cls(runs_ago, repaired)
 
     def weight(self, label: str) -> int:
-        """How much a label weighs: the longer ago it was audited the more."""
+        """Weight of a label: the longer ago it was audited, the larger."""
         return min(self.runs_ago[label] + 1, LONGEST_AGO) if label in self.runs_ago else NEVER
 
 
 def kinds_of(query: ACQ) -> list[str]:
-    """What of the shared execution decides a query's answers: the kind of its windows, with that of each aggregate."""
+    """Parts of the shared execution that decide a query's answers: the kind of its windows, with that of each
+    aggregate.
+    """
     window = query.window
     if query.kind != TIME:
         kind = query.kind.name
@@ -93,7 +97,7 @@ def _type_of(type: object) -> str:
 
 # --------------------------------------------------------------------------------------------- step 1: queries
 def query_weight(query: ACQ, past: Past) -> float:
-    """How much a query weighs: its own turn, and the rarest of its kinds."""
+    """Weight of a query: that of the query itself, and of the rarest of its kinds."""
     return past.weight(f"query {query.name}") + 2 * max(past.weight(f"kind {kind}") for kind in kinds_of(query))
 
 
@@ -111,11 +115,11 @@ def _scaled(pull: NDArray[np.float64], cost: NDArray[np.float64], budget: float)
     """``min(1, t * pull)`` with the ``t`` that makes the expected cost the budget."""
     certain = np.zeros(len(pull), dtype=bool)
     while True:
-        left = budget - cost[certain].sum()
-        rest = float((pull * cost)[~certain].sum())
-        if left <= 0 or rest == 0:
+        remaining = budget - cost[certain].sum()
+        expected_cost = float((pull * cost)[~certain].sum())
+        if remaining <= 0 or expected_cost == 0:
             return np.where(certain, 1.0, 0.0)
-        factor = left / rest
+        factor = remaining / expected_cost
         more = ~certain & (factor * pull >= 1)
         if not more.any():
             return np.where(certain, 1.0, factor * pull)
@@ -163,7 +167,7 @@ class Units:
 
 
 def stratum_chances(units: Units, past: Past) -> dict[str, float]:
-    """The probability of each stratum that has windows to be the one that gets a draw of its own."""
+    """Probability of each stratum that has windows to be the one that gets an extra draw."""
     weights = {
         name: float(past.weight(f"stratum {units.query.name} {name}"))
         for name in STRATA
@@ -176,11 +180,11 @@ def stratum_chances(units: Units, past: Past) -> dict[str, float]:
 def drawn_windows(units: Units, strata: Mapping[str, float], draws: int, at: float, which: float) -> list[int]:
     """The windows of a query: ``draws`` of all that have answers, evenly spread from the place ``at``, and one of the
     stratum that ``which`` falls on (both in [0, 1))."""
-    found = dict.fromkeys(_comb(units.answered, draws, at))
+    numbers = dict.fromkeys(_comb(units.answered, draws, at))
     stratum = _chosen(strata, which)
     if stratum is not None:
-        found |= dict.fromkeys(_comb(units.of(stratum), 1, at))
-    return sorted(found)
+        numbers |= dict.fromkeys(_comb(units.of(stratum), 1, at))
+    return sorted(numbers)
 
 
 def _comb(numbers: Longs, draws: int, at: float) -> list[int]:
@@ -201,6 +205,7 @@ def _chosen(strata: Mapping[str, float], which: float) -> str | None:
 
 # --------------------------------------------------------------------------------------------- step 3: groups
 def bucket_count(events: float, most: float, buckets: int) -> int:
-    """The number of buckets whose groups are recomputed, of windows that hold so many events, of which about ``most``
-    are to be read closely. The probability of a group is this over ``buckets``."""
+    """Number of buckets whose groups are recomputed in windows with a number of ``events``, of which about ``most``
+    are to be read closely. The probability of a group is this over ``buckets``.
+    """
     return buckets if events <= most else max(1, int(buckets * most / events))

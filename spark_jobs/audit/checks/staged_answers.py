@@ -1,4 +1,4 @@
-"""What the audit reads of staged answers: which windows they are of, and the answers of some windows."""
+"""Read staged answers for the audit: their windows, and the answers of some windows."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ class Staged:
             files = self._files()
             if sum(file.metadata.num_rows for file in files) <= KEPT_ROWS:
                 self._frames = [rows for file in files for rows in _rows_of(file, None, _FRAME)]
-            found: Counter[str] = Counter()
+            totals: Counter[str] = Counter()
             for table in self._frames or (rows for file in files for rows in _rows_of(file, None, ["query"])):
                 column = table["query"]
                 counts = np.bincount(dictionary_codes(column), minlength=len(column.dictionary) + 1).tolist()
-                found.update(dict(zip(column.dictionary.to_pylist(), counts, strict=False)))
-            self._counts = +found
+                totals.update(dict(zip(column.dictionary.to_pylist(), counts, strict=False)))
+            self._counts = +totals
         return self._counts
 
     def frames(self, wanted: Set[str]) -> Iterator[Columns]:
-        """Of which windows the answers of some queries are; answers of others may be among them."""
+        """Windows of the answers of some queries; answers of other queries may be among them."""
         if self._frames is not None:
             yield from self._frames
         else:
@@ -134,9 +134,9 @@ def _rows_of(file: pq.ParquetFile, wanted: Set[str] | None, columns: Sequence[st
     """Columns of the row groups that have answers of some queries, as far as the file has them; None: of all."""
     present = [name for name in columns if name in file.schema_arrow.names]
     for number in range(file.metadata.num_row_groups):
-        named = file.read_row_group(number, columns=["query"], use_threads=False)
-        if wanted is None or not wanted.isdisjoint(single_chunk(named["query"]).dictionary.to_pylist()):
-            rows = named if present == ["query"] else file.read_row_group(number, present, use_threads=False)
+        queries = file.read_row_group(number, columns=["query"], use_threads=False)
+        if wanted is None or not wanted.isdisjoint(single_chunk(queries["query"]).dictionary.to_pylist()):
+            rows = queries if present == ["query"] else file.read_row_group(number, present, use_threads=False)
             yield {name: single_chunk(rows[name]) for name in rows.schema.names}
 
 
@@ -168,7 +168,7 @@ def units_of(
             texts = table["key"].filter(pa.array(chosen)).to_pylist() if name in by_key else []
             columns = (column[chosen] for column in (starts, moments, at, position, is_null))
             pieces[name].append(AnsweredWindows._make((*columns, texts)))
-    found = {}
+    units = {}
     for query in queries:
         edges = _edges(sources[query.stream])
         until = ends[query.stream] if query.until is None else min(ends[query.stream], query.until)
@@ -178,8 +178,8 @@ def units_of(
             else partial(_some, due[query.name], until, place)
         )
         answered = AnsweredWindows.of(pieces[query.name])
-        found[query.name] = AUDITS[query.kind].units(query, answered, edges, begin, expected, past)
-    return found
+        units[query.name] = AUDITS[query.kind].units(query, answered, edges, begin, expected, past)
+    return units
 
 
 def _has_null(key: str) -> bool:
@@ -191,11 +191,11 @@ def _has_null(key: str) -> bool:
 
 def _some(due: Choice, until: int, place: float) -> Longs:
     step = max(1, len(due) // MOST_DUE)
-    found = due[range(int(place * step), len(due), step)]
-    return found[found <= until]
+    sampled = due[range(int(place * step), len(due), step)]
+    return sampled[sampled <= until]
 
 
 def _edges(splits: Sequence[Split]) -> Longs:
-    """Where the event times of splits begin or end, as far as they are known, ascending."""
+    """Known begins and ends of the event times of splits, ascending."""
     known = {at for split in splits for at in (split.begin, split.end) if at is not None}
     return np.array(sorted(known), dtype=np.int64)

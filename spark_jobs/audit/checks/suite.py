@@ -1,8 +1,8 @@
-"""Great Expectations judges what one pass over all answers counted, in a process of its own where one has begun.
+"""Judge the counts of the pass over all answers with Great Expectations, in a separate process if one has begun.
 
-Its import takes a second and is Python throughout, so in this process nothing else that is Python goes on beside it. A
-live session begins the other process before anything else (:func:`begin`); it has loaded what it needs once there are
-answers to check, and judges those of all refreshes. Where it cannot, or has ended, this process does the same.
+Its import takes a second of Python code, so no other Python code runs in this process meanwhile. A live session
+begins the other process before anything else (:func:`begin`). It has loaded everything by the time there are
+answers to check, and judges those of all refreshes. If it cannot start, or has ended, this process does the same.
 """
 
 from __future__ import annotations
@@ -39,28 +39,29 @@ FINDINGS = (
     "disordered",
     "impossible",
 )
-"""What is counted of each query's staged answers; every count must be zero:
+"""Counts over each query's staged answers; every count must be zero:
 
 a file without the columns of the results table, or with others; missing query, window or group; a (query, window,
-group) that stands twice; a window that is not the query's or not of this interval; a key or lists of another length
-than the query has group columns or outputs, or a query or stream that nobody asked for; counts below zero; a mean,
-quantile or mode below the least value or above the greatest; what no events can give (a null count, an infinite mean
-of integers, a negative variance, a truth that is neither 0 nor 1).
+group) that occurs twice; a window that is not the query's or not of this interval; a key or lists of another length
+than the query has group columns or outputs, or a query or stream that is not in the plan; counts below zero; a
+mean, quantile or mode below the least value or above the greatest; values that no events can give (a null count, an
+infinite mean of integers, a negative variance, a boolean that is neither 0 nor 1).
 """
 
 COLUMNS = ("query", "answers", *FINDINGS, "examples")
-"""Of what is judged."""
+"""Columns of the judged summary."""
 
 Judgement = tuple[list[dict[str, Any]], dict[str, Any] | None]
-"""The checks, and what is kept of them for their page (:func:`spark_jobs.audit.checks.data_docs.document`)."""
+"""The checks, and the content of their page (:func:`spark_jobs.audit.checks.data_docs.document`)."""
 
 _idle: list[Popen[str]] = []
-"""The other process, while nobody asks it anything."""
+"""The other process, while it is idle."""
 
 
 def begin(level: str | None) -> None:
-    """Have another process load Great Expectations, to judge for this one from now on, if all answers are checked;
-    ``level``: None is what the setting says."""
+    """Have another process load Great Expectations, to judge for this one from now on, if all answers are checked.
+    ``level``: None means the setting.
+    """
     if (settings().checks if level is None else level) == "all" and not _idle:
         # what it says of itself, this process says too if it has to judge instead
         with suppress(OSError):
@@ -82,23 +83,24 @@ def _end(process: Popen[str]) -> None:
 
 @contextmanager
 def judging(summary: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> Iterator[Callable[[], Judgement]]:
-    """Judge a summary (rows of :data:`COLUMNS`) beside what is done within; the judgement is waited for where it is
-    asked for, once. ``facts``: lines for the head of its page."""
+    """Judge a summary (rows of :data:`COLUMNS`) in parallel with the body of the context. Calling the yielded
+    function, once, waits for the judgement. ``facts``: lines for the head of its page.
+    """
     process = _idle.pop() if _idle else None
     if process is None:
-        found = _judged(summary, facts)
-        yield lambda: found
+        judgement = _judged(summary, facts)
+        yield lambda: judgement
         return
 
     def answer() -> Judgement:
         try:
             assert process.stdout is not None
-            checks, kept = json.loads(process.stdout.readline())
+            checks, document = json.loads(process.stdout.readline())
         except (OSError, ValueError):
             return _judged(summary, facts)
         # only who has answered may be asked again: what is read next is the answer to that
         _idle.append(process)
-        return checks, kept
+        return checks, document
 
     try:
         # it is not there any more: nothing is to be read either
@@ -117,15 +119,15 @@ def _judged(summary: Sequence[Mapping[str, Any]], facts: Mapping[str, str]) -> J
 
     from spark_jobs.audit.checks.data_docs import document
 
-    kept: list[dict[str, Any]] = []
-    found = pd.DataFrame(summary, columns=list(COLUMNS))
+    documents: list[dict[str, Any]] = []
+    frame = pd.DataFrame(summary, columns=list(COLUMNS))
     with Uncollected():
-        checks = expectations(found, lambda result: kept.append(document(result, facts)))
-    return checks, kept[0] if kept else None
+        checks = expectations(frame, lambda result: documents.append(document(result, facts)))
+    return checks, documents[0] if documents else None
 
 
 def _serve() -> None:
-    """Judge what is asked by the standard input, a line each, until it ends."""
+    """Judge each line of the standard input, until it ends."""
     # only a session that has ended, however, ends this
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w")
@@ -155,8 +157,9 @@ def great_expectations() -> Any:
 
 
 def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None = None) -> list[dict[str, Any]]:
-    """The Great Expectations suite over what :func:`spark_jobs.audit.checks.inspection.inspected` found: one check an
-    expectation. ``document`` is given Great Expectations' result, for its Data Docs."""
+    """The Great Expectations suite over the result of :func:`spark_jobs.audit.checks.inspection.inspected`: one
+    check an expectation. ``document`` is called with Great Expectations' result, for its Data Docs.
+    """
     gx = great_expectations()
     expect = gx.expectations
     suite_of = [
@@ -176,22 +179,22 @@ def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None =
     result = validation.run(batch_parameters={"dataframe": summary})
     if document is not None:
         document(result)
-    found = []
-    for one in result.results:
-        column = one.expectation_config.kwargs.get("column", "table")
+    checks = []
+    for check in result.results:
+        column = check.expectation_config.kwargs.get("column", "table")
         detail = ""
-        if not one.success:
+        if not check.success:
             # either of the whole expectation, or one a metric
-            told = one.exception_info or {}
-            each = [told] if "raised_exception" in told else list(told.values())
+            errors = check.exception_info or {}
+            each = [errors] if "raised_exception" in errors else list(errors.values())
             raised = "; ".join(str(info["exception_message"]) for info in each if info["raised_exception"])
             rows = summary[summary[column] != 0] if column in FINDINGS else summary
             lines = [f"{row['query']}: {row[column]} ({row['examples']})" for _, row in rows.head(3).iterrows()]
             detail = raised[:300] or "; ".join(lines)
-        found.append(
-            {"check": f"gx:{one.expectation_config.type}({column})", "success": bool(one.success), "detail": detail}
+        checks.append(
+            {"check": f"gx:{check.expectation_config.type}({column})", "success": bool(check.success), "detail": detail}
         )
-    return found
+    return checks
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether shared answers agree with recomputed ones, to the exactness that is promised."""
+"""Compare shared answers with recomputed ones, to the exactness that is promised."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ from spark_jobs.audit.unshared.values import COMPARISONS, EPOCH, compared_output
 from spark_jobs.results.derived import derived
 
 Grain = tuple[Any, tuple[str | None, ...]]
-"""Of what a row is the answer: the end of its window, and its group."""
+"""Key of an answer row: the end of its window, and its group."""
 
 
 def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
-    """Whether a stored output value equals the recomputed row's: exact types to the last digit, and so averages of them
-    and moments of which the evidence is exact; doubles within what Spark's own plain summation may lose (n*eps*sum|x|;
-    for variances as Welford's recurrence, Chan, Golub and LeVeque 1983), sketches within the error that the query
-    permits: ranks and counts by it times the number of values, distinct counts by :data:`DEVIATIONS` times it.
+    """Return whether a stored output value equals the recomputed row's, to the exactness of its type:
+
+    - exact types, averages of them and moments with exact evidence: to the last digit;
+    - doubles: within what Spark's own plain summation may lose (n*eps*sum|x|; for variances as Welford's
+      recurrence, Chan, Golub and LeVeque 1983);
+    - sketches: within the error that the query permits: ranks and counts by it times the number of values, distinct
+      counts by :data:`DEVIATIONS` times it.
 
     ``value``: as the results table stores it (dates as days, timestamps as microseconds, decimals as text).
     """
@@ -46,24 +49,24 @@ def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
 
 
 def _evidence(output: Output, row: Mapping[str, Any]) -> Evidence:
-    named = {"": row[output.name]}
-    named |= {name[len(output.name) + 1 :]: told for name, told in row.items() if name.startswith(f"{output.name} ")}
-    if isinstance(named.get("count"), Decimal):  # of event sequences
-        named["count"] = int(named["count"])
-    return named
+    evidence = {"": row[output.name]}
+    evidence |= {name[len(output.name) + 1 :]: cell for name, cell in row.items() if name.startswith(f"{output.name} ")}
+    if isinstance(evidence.get("count"), Decimal):  # of event sequences
+        evidence["count"] = int(evidence["count"])
+    return evidence
 
 
 def qualifies(query: ACQ, row: Mapping[str, Any]) -> bool | None:
-    """Whether a recomputed row satisfies HAVING, so that its answer has to exist.
+    """Return whether a recomputed row satisfies HAVING, so that its answer has to exist.
 
-    None where either is right: a threshold lies within what :func:`agrees` permits of a double or a sketch, or what is
-    compared overflowed.
+    None if either is right: a threshold lies within what :func:`agrees` permits of a double or a sketch, or a
+    compared value overflowed.
     """
-    found = [
+    verdicts = [
         _satisfies(condition, output, row)
         for condition, output in zip(query.having, compared_outputs(query), strict=False)
     ]
-    return False if False in found else None if None in found else True
+    return False if False in verdicts else None if None in verdicts else True
 
 
 def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> bool | None:
@@ -72,24 +75,24 @@ def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> 
     if recomputed_value(output, row)[1] == math.inf:
         # nothing is known of it: it may have overflowed here, or there
         return None
-    theirs, threshold = as_stored(row[output.name]), _threshold(condition.value, output.type)
+    recomputed, threshold = as_stored(row[output.name]), _threshold(condition.value, output.type)
     count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
     if total is not None and count:
-        theirs = mean_of(output, total, count)
-    if theirs is None:
+        recomputed = mean_of(output, total, count)
+    if recomputed is None:
         return None if count and audit_of(output).family == "sum" else False
     if audit_of(output).is_list or (output.function == "mode" and output.error is not None):
         # the values of lists are compared one by one; as the text that they are told in there is nothing to recompute
         return None
-    if output.type == LONG and not -(2**63) <= theirs < 2**63:
+    if output.type == LONG and not -(2**63) <= recomputed < 2**63:
         return None
     is_rounded = output.type == DOUBLE and audit_of(output).slack is not None and not row.get(f"{output.name} exact")
     inexact = output.error is not None or is_rounded
     if inexact and agrees(output, threshold, row):
         return None
-    if isinstance(theirs, float) or isinstance(threshold, float):
-        theirs, threshold = float(theirs), float(threshold)
-    return bool(COMPARISONS[condition.comparison](ordering_key(theirs), ordering_key(threshold)))
+    if isinstance(recomputed, float) or isinstance(threshold, float):
+        recomputed, threshold = float(recomputed), float(threshold)
+    return bool(COMPARISONS[condition.comparison](ordering_key(recomputed), ordering_key(threshold)))
 
 
 def _threshold(literal: Literal, type: Type) -> Any:
@@ -114,11 +117,11 @@ def among_first(query: ACQ, rows: Mapping[Grain, Mapping[str, Any]], verdicts: d
         if verdicts[key] is not False:
             windows.setdefault(key[0], []).append(key)
     for keys in windows.values():
-        found = {key: [_order_value(output, rows[key]) for output in orders] for key in keys}
-        if any(verdicts[key] is None or None in found[key] for key in keys):
+        order_values = {key: [_order_value(output, rows[key]) for output in orders] for key in keys}
+        if any(verdicts[key] is None or None in order_values[key] for key in keys):
             verdicts |= dict.fromkeys(keys)
             continue
-        values = {key: [one for one in told if one is not None] for key, told in found.items()}
+        values = {key: [pair for pair in pairs if pair is not None] for key, pairs in order_values.items()}
         names = query.select or tuple(name for name, _ in query.group_by)
         keys.sort(key=lambda key: [(rows[key][name] is not None, rows[key][name]) for name in names])
         for at, order in reversed(list(enumerate(query.top.orders))):
@@ -128,12 +131,12 @@ def among_first(query: ACQ, rows: Mapping[Grain, Mapping[str, Any]], verdicts: d
 
 
 def _order_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Whether what a row is put in order by is null, and what it is; None: it may be another value as well."""
+    """The value that a row is ordered by, as (is null, sort key); None if it may be another value as well."""
     if output.parts:
-        found = derived_values(output, row)
-        if found is None or len(found) > 1:
+        candidates = derived_values(output, row)
+        if candidates is None or len(candidates) > 1:
             return None
-        value = _unscaled(output, found[0])
+        value = _unscaled(output, candidates[0])
     else:
         value, off = recomputed_value(output, row)
         unknown = value is None and row.get(f"{output.name} count") and audit_of(output).family == "sum"
@@ -145,9 +148,10 @@ def _order_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, ...] | No
 
 # -------------------------------------------------------------------------------- values made of aggregates
 def derived_values(output: Output, row: Mapping[str, Any]) -> list[Any] | None:
-    """What a derived output may be, as the results table stores it: of its parts as they were recomputed, then of each
-    of them moved as far as it may be off. None: a part overflowed, is a sketch, or is a list (of which the values are
-    recomputed, not the text), and nothing is known."""
+    """Possible values of a derived output, as the results table stores it: of its recomputed parts, then with each
+    of them moved as far as it may be off. None if nothing is known: a part overflowed, is a sketch, or is a list
+    (whose values are recomputed, not the text).
+    """
     exact: list[Any] = []
     moved: list[tuple[int, float]] = []
     for at, part in enumerate(recomputed_parts(output)):
@@ -167,10 +171,10 @@ def derived_values(output: Output, row: Mapping[str, Any]) -> list[Any] | None:
     for at, part in enumerate(output.parts):
         values = [None if case[at] is None else case[at] for case in cases]
         columns.append(_as_lowered(part, values))
-    found = derived(output, columns)
-    if found.overflow is not None:
+    derived_column = derived(output, columns)
+    if derived_column.overflow is not None:
         return None
-    pairs = zip(found.values.tolist(), found.valid.tolist(), strict=True)
+    pairs = zip(derived_column.values.tolist(), derived_column.valid.tolist(), strict=True)
     return [value if valid else None for value, valid in pairs]
 
 
@@ -203,14 +207,14 @@ def _as_lowered(output: Output, values: list[Any]) -> Lowered:
 
 
 def _agrees_derived(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
-    found = derived_values(output, row)
-    if found is None or any(equals_stored(value, _unscaled(output, other)) for other in found):
+    candidates = derived_values(output, row)
+    if candidates is None or any(equals_stored(value, _unscaled(output, other)) for other in candidates):
         return True
-    if not all_finite(value, *found) or output.type != DOUBLE:
+    if not all_finite(value, *candidates) or output.type != DOUBLE:
         # which one it is depends on how something is rounded
-        return len({str(other) for other in found}) > 1 and output.type != DOUBLE
-    first, *others = found
-    slack = 2 * sum(abs(other - first) for other in others) + 8 * EPSILON * abs(first) + 5e-324
+        return len({str(other) for other in candidates}) > 1 and output.type != DOUBLE
+    first, *moved = candidates
+    slack = 2 * sum(abs(other - first) for other in moved) + 8 * EPSILON * abs(first) + 5e-324
     return bool(abs(value - first) <= slack)
 
 
@@ -219,10 +223,10 @@ def _unscaled(output: Output, value: Any) -> Any:
 
 
 def _derived_satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> bool | None:
-    found, threshold = derived_values(output, row), _threshold(condition.value, output.type)
+    candidates, threshold = derived_values(output, row), _threshold(condition.value, output.type)
     verdicts = set()
-    for one in found or ():
-        value = _unscaled(output, one)
+    for candidate in candidates or ():
+        value = _unscaled(output, candidate)
         if value is None:
             verdicts.add(False)
             continue

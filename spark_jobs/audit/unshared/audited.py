@@ -1,8 +1,8 @@
-"""How each aggregate is audited: one table, apart from the one that answers.
+"""How to audit each aggregate: one table, separate from the one that answers.
 
 The definitions are plain Python over the values of a window and group
-(:mod:`spark_jobs.audit.unshared.plain_evidence`). They share nothing with :mod:`optimizer.aggregates` but the names of
-the aggregates, so that a fault there is not also a fault here.
+(:mod:`spark_jobs.audit.unshared.plain_evidence`). They share only the names of the aggregates with
+:mod:`optimizer.aggregates`, so that a fault there is not also a fault here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Cumulative windows and those of calendars by Spark's own functions of time: nothing is asked of the optimizer.
+"""Cumulative windows and those of calendars with Spark's own functions of time, independent of the optimizer.
 
-A zone reaches Spark as a literal. What Spark knows of zones is the tz database of its JVM.
+A zone reaches Spark as a literal. Spark's knowledge of zones is the tz database of its JVM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _span(start: SparkColumn, end: SparkColumn) -> SparkColumn:
 
 
 def _steps_of(micros: SparkColumn, size: int, step: int) -> SparkColumn:
-    """Those of a size that is a span of time, at the multiples of a step."""
+    """The windows whose size is a span of time, at the multiples of a step."""
     start, row = micros - F.pmod(micros, F.lit(size)), F.lit(step).cast("bigint")
     first = micros - F.pmod(micros, F.lit(step)) + step
     return F.transform(F.sequence(first, start + size, row), lambda end: _span(start, end))
@@ -48,14 +48,14 @@ def _day(time: SparkColumn, zone: str) -> SparkColumn:
 
 
 def _begins(number: SparkColumn, unit: str, zone: str) -> SparkColumn:
-    """When a day or month begins (microseconds), by its number since 1970."""
+    """The begin of a day or month (microseconds), by its number since 1970."""
     first = F.make_date(F.lit(1970), F.lit(1), F.lit(1))
     date = F.add_months(first, number.cast("int")) if unit == "month" else F.date_add(first, number.cast("int"))
     return F.unix_micros(F.to_utc_timestamp(date.cast("timestamp"), zone))
 
 
 def _numbers(calendar: Calendar, span: tuple[int, str], back: int, day: SparkColumn) -> SparkColumn:
-    """The numbers, multiples of a span, from so many units before a day to two units after it."""
+    """The numbers, multiples of a span, from ``back`` and two units before a day to two units after it."""
     count, unit = span
     origin = _MONDAY if unit == "day" and count % 7 == 0 else 0
     if unit == "month":
@@ -68,7 +68,9 @@ def _numbers(calendar: Calendar, span: tuple[int, str], back: int, day: SparkCol
 
 
 def _ranges(calendar: Calendar, time: SparkColumn) -> SparkColumn:
-    """Of windows that end at one instant, because a zone left out a day, the first one."""
+    """The calendar windows that contain a time. If several end at one instant, because a zone skipped a day, only
+    the first.
+    """
     assert calendar.slide is not None
     (length, unit), (between, _), zone = calendar.range, calendar.slide, calendar.zone
     micros = F.unix_micros(time)
@@ -87,7 +89,7 @@ def _ranges(calendar: Calendar, time: SparkColumn) -> SparkColumn:
 
 
 def _cumulative(calendar: Calendar, step: int, time: SparkColumn) -> SparkColumn:
-    """Those from the start of a period of the calendar to each of its instants."""
+    """The windows from the start of a period of the calendar to each of its instants."""
     zone, (size, unit), micros = calendar.zone, calendar.range, F.unix_micros(time)
     periods = F.transform(
         _numbers(calendar, calendar.range, size, _day(time, zone)),

@@ -46,7 +46,7 @@ Schema = Mapping[str, Type]
 
 # --------------------------------------------------------------------------------- values to columns
 def schema_of(frame: DataFrame) -> dict[str, Type]:
-    """Our types of a frame's columns; columns that queries cannot use are left out."""
+    """Heddle's types of a frame's columns, without columns that queries cannot use."""
     simple: dict[type[T.DataType], Type] = {
         T.BooleanType: BOOLEAN,
         T.ByteType: BYTE,
@@ -60,13 +60,13 @@ def schema_of(frame: DataFrame) -> dict[str, Type]:
         T.TimestampType: TIMESTAMP,
         T.TimestampNTZType: TIMESTAMP,
     }
-    found: dict[str, Type] = {}
+    types: dict[str, Type] = {}
     for column in frame.schema.fields:
         if isinstance(column.dataType, T.DecimalType):
-            found[from_spark(column.name)] = decimal(column.dataType.precision, column.dataType.scale)
+            types[from_spark(column.name)] = decimal(column.dataType.precision, column.dataType.scale)
         elif type(column.dataType) in simple:
-            found[from_spark(column.name)] = simple[type(column.dataType)]
-    return found
+            types[from_spark(column.name)] = simple[type(column.dataType)]
+    return types
 
 
 def to_column(expression: Expression, schema: Schema) -> SparkColumn:
@@ -87,8 +87,8 @@ class Parts(dict[str, Type]):
 
     def __init__(self, output: Output, columns: Sequence[SparkColumn]) -> None:
         super().__init__({part.name: part.type for part in output.parts})
-        told = zip(output.parts, columns, strict=True)
-        self.columns = {part.name: column.try_cast(ddl_of(part.type)) for part, column in told}
+        pairs = zip(output.parts, columns, strict=True)
+        self.columns = {part.name: column.try_cast(ddl_of(part.type)) for part, column in pairs}
 
 
 def derived_column(output: Output, parts: Sequence[SparkColumn]) -> SparkColumn:
@@ -238,7 +238,7 @@ class GroupedFrame:
         return F.when(column == 0, F.lit(0.0)).otherwise(column.cast("double"))
 
     def count(self, output: Output) -> SparkColumn:
-        """How many values the argument has that are not null."""
+        """Number of values of the argument that are not null."""
         return self.of("count", output, F.count(self.argument(output)))
 
     def sorted(self, output: Output) -> SparkColumn:
@@ -246,7 +246,7 @@ class GroupedFrame:
         return self.of("sorted", output, F.sort_array(F.collect_list(self.value(output))))
 
     def pair(self, output: Output) -> SparkColumn:
-        """The value beside the least or greatest ``by``; structs compare field by field, null first."""
+        """The value with the least or greatest ``by``; structs compare field by field, null first."""
         assert output.by is not None
         value, by = self.argument(output), to_column(output.by, self.schema)
         if self.type(output) == DOUBLE:
@@ -258,17 +258,17 @@ class GroupedFrame:
 
 
 def exact_share(count: SparkColumn, fraction: Decimal) -> tuple[SparkColumn, SparkColumn]:
-    """``count * fraction`` exactly: its whole part and the rest in units of 1 / the fraction's denominator."""
+    """``count * fraction`` exactly: its integer part and the remainder in units of 1 / the fraction's denominator."""
     above, unit = (F.lit(Decimal(number)).cast("decimal(19,0)") for number in fraction.as_integer_ratio())
     product = count.cast("decimal(11,0)") * above
-    rest = product % unit
-    return ((product - rest) / unit).cast("int"), rest
+    remainder = product % unit
+    return ((product - remainder) / unit).cast("int"), remainder
 
 
 def nearest(count: SparkColumn, fraction: Decimal) -> SparkColumn:
-    """The nearest rank of a fraction of so many values: 1 at least."""
-    whole, rest = exact_share(count, fraction)
-    return F.greatest(whole + F.when(rest > 0, 1).otherwise(0), F.lit(1))
+    """The nearest rank of a fraction of ``count`` values: 1 at least."""
+    quotient, remainder = exact_share(count, fraction)
+    return F.greatest(quotient + F.when(remainder > 0, 1).otherwise(0), F.lit(1))
 
 
 def value_at_rank(values: SparkColumn, rank: SparkColumn) -> SparkColumn:
@@ -366,8 +366,8 @@ def _plain_both(grouped: GroupedFrame, output: Output) -> SparkColumn:
 def logarithm(grouped: GroupedFrame, output: Output) -> SparkColumn:
     """The natural logarithm of the argument: -inf of zeros, NaN of negative numbers."""
     double = grouped.argument(output).cast("double")
-    found = F.when(double > 0, F.ln(double)).when(double == 0, float("-inf"))
-    return found.when(double.isNotNull(), float("nan"))
+    column = F.when(double > 0, F.ln(double)).when(double == 0, float("-inf"))
+    return column.when(double.isNotNull(), float("nan"))
 
 
 def _plain_several(grouped: GroupedFrame, output: Output) -> SparkColumn:
@@ -380,8 +380,8 @@ def _plain_several(grouped: GroupedFrame, output: Output) -> SparkColumn:
         return _listed(column, grouped.type(output))
     values = grouped.sorted(output)
     ranks = (nearest(F.size(values), fraction) for fraction in output.parameters)
-    found = F.array(*(value_at_rank(values, rank) for rank in ranks))
-    return F.when(F.size(values) > 0, _listed(found, grouped.type(output)))
+    array = F.array(*(value_at_rank(values, rank) for rank in ranks))
+    return F.when(F.size(values) > 0, _listed(array, grouped.type(output)))
 
 
 def _listed(values: SparkColumn, type: Type) -> SparkColumn:
@@ -397,7 +397,7 @@ def _plain_least(grouped: GroupedFrame, output: Output) -> SparkColumn:
 
 
 def _plain_sized(grouped: GroupedFrame, output: Output, function: str) -> SparkColumn:
-    """How Spark answers what has a size: a histogram, a sketch."""
+    """Spark's answer of a function with a size: a histogram, a sketch."""
     assert output.parameter is not None
     name = function.format("double" if grouped.type(output) == DOUBLE else "bigint")
     value, size = grouped.value(output), int(output.parameter)
@@ -433,7 +433,7 @@ ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
         lambda grouped, output: _plain_sized(grouped, output, audit_of(output).spark),
     ),
 }
-"""How Spark answers an output, by the family of its audit, where not by the functions that the audit names."""
+"""How Spark answers an output, by the family of its audit, for families not covered by the functions in the audit."""
 
 
 def spark_output(grouped: GroupedFrame, output: Output) -> SparkColumn:

@@ -1,4 +1,4 @@
-"""What a shared run took beside some of its queries unshared: the value of ``heddle compare``."""
+"""Compare the cost of a shared run with some of its queries unshared: the value of ``heddle compare``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_jobs.store.warehouse.publish_log import RunRecord, now_micros
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 FILE = "comparisons.jsonl"
-"""Where a warehouse keeps what was compared, a line each."""
+"""File of a warehouse with its comparisons, a line each."""
 
 
 def measured_run(warehouse: Warehouse, begin: int, end: int) -> RunRecord:
@@ -45,11 +45,11 @@ class Comparison:
         return sum(spent for name, spent in self.shared.cpu_seconds.items() if name != "audit")
 
     def extrapolated(self, measure: str) -> float:
-        """What all queries would come to unshared by the mean of the sample: ``rows_scanned`` or ``cpu_seconds``."""
+        """Extrapolated cost of all queries unshared, by the mean of the sample: ``rows_scanned`` or ``cpu_seconds``."""
         return sum(sample[measure] for sample in self.samples) / len(self.samples) * self.queries
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle compare --json`` prints it."""
+        """The fields as ``heddle compare --json`` prints them."""
         return {
             "queries": self.queries,
             "sampled": [dict(sample) for sample in self.samples],
@@ -64,9 +64,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class StoredComparison:
-    """A comparison as a warehouse keeps it: made ``at`` (text), of the interval [begin, end) (microseconds) that a run
-    of ``plan_version``, with so many ``queries``, published; ``shared``: CPU seconds of that run; ``samples`` as in
-    :class:`Comparison`."""
+    """A comparison as a warehouse stores it.
+
+    - ``at``: when it was made (text);
+    - ``begin``, ``end``: the interval [begin, end) (microseconds) that the run published;
+    - ``plan_version``, ``queries``: the plan of the run, and its number of queries;
+    - ``shared``: CPU seconds of the run;
+    - ``samples``: as in :class:`Comparison`.
+    """
 
     at: str
     begin: int
@@ -92,11 +97,11 @@ def keep_comparison(warehouse: Warehouse, comparison: Comparison) -> None:
     file = warehouse.place / FILE
     with warehouse.lease(), writing(file):
         lines = [*_lines(warehouse), line]
-        file.put("".join(f"{json.dumps(one)}\n" for one in lines).encode())
+        file.put("".join(f"{json.dumps(saved)}\n" for saved in lines).encode())
 
 
 def stored_comparisons(warehouse: Warehouse) -> list[StoredComparison]:
-    """What was compared, oldest first. Raises HDL-543 if it cannot be read."""
+    """The stored comparisons, oldest first. Raises HDL-543 if they cannot be read."""
     return [
         StoredComparison(
             line["at"],

@@ -11,13 +11,13 @@ from optimizer.workload.values import Call, Column, Expression, Literal, Type
 from spark_jobs.audit.unshared.duckdb_scalars import scalar_sql, values_of
 
 FLOOR_DIV = "CREATE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b"
-"""What a database needs before it is given an expression."""
+"""Statement that a database needs before it evaluates an expression."""
 
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 class CannotTell(Exception):
-    """DuckDB is not asked for an expression, or has no place for a value of it."""
+    """DuckDB does not support an expression, or cannot represent a value of it."""
 
 
 def quoted(name: str) -> str:

@@ -1,14 +1,15 @@
-"""Raw events of some spans, read from a stream's files by DuckDB: the audit's own way past the decoding of answers.
+"""Read raw events of some spans from a stream's files with DuckDB, independently of the decoding of answers.
 
-What answers are computed from comes through :mod:`spark_jobs.streams.sources`; a fault there would be in both sides of
-a comparison that reads through it as well. So the audit reads Parquet and CSV with another library, makes values of
-texts and numbers with casts of its own, and decides with its own conditions which events lie in a span. It still takes
-from the run which files there are, and which of their rows a table has deleted or a ledger has refused or seen before.
+Answers are computed from events that :mod:`spark_jobs.streams.sources` reads. A fault there would be in both sides
+of a comparison that reads through it as well. So the audit reads Parquet and CSV with another library, makes values
+of texts and numbers with separate casts, and decides with separate conditions which events lie in a span. It still
+takes from the run which files there are, and which of their rows a table has deleted or a ledger has refused or
+seen before.
 
 Each format names the function of DuckDB that reads its files
 (:meth:`spark_jobs.streams.sources.formats.source_format.SourceFormat.duckdb_reading`).
-:class:`spark_jobs.streams.sources.formats.source_format.ReadByRun` is raised where DuckDB cannot read them (a store, a
-nested column, a form of text that it does not know). The audit then reads as the run does, and says so.
+:class:`spark_jobs.streams.sources.formats.source_format.ReadByRun` is raised if DuckDB cannot read them (a store, a
+nested column, a form of text that it does not know). The audit then reads as the run does, and reports it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from spark_jobs.streams.sources.formats.source_format import DuckdbReading, Read
 from spark_jobs.streams.sources.splits import Split
 
 ALL_FILES = 32
-"""Of a stream with no more files with statistics all are looked at, whatever is known of their times."""
+"""Largest number of files with statistics that are all read, whatever their times."""
 
 Spans = Sequence[tuple[int, int]]
 
@@ -44,23 +45,25 @@ def events_of(stream: Stream, splits: Sequence[Split], columns: Sequence[str], s
     Raises ReadByRun.
     """
     types = dict(stream.schema)
-    wanted = list(dict.fromkeys([stream.time, *columns]))
-    if not all(name in types for name in wanted):
+    names = list(dict.fromkeys([stream.time, *columns]))
+    if not all(name in types for name in names):
         raise ReadByRun("a column is nested")
     parts = _parts(stream, splits, spans)
     try:
-        found = [_read(stream, part, wanted, spans) for part in parts]
+        tables = [_read(stream, part, names, spans) for part in parts]
     except (duckdb.Error, OSError, UnicodeDecodeError, OverflowError, pa.ArrowInvalid) as error:
         raise ReadByRun(f"DuckDB cannot read it: {type(error).__name__}") from error
-    schema = pa.schema([(name, arrow_type(types[name])) for name in wanted])
-    table = pa.concat_tables([schema.empty_table(), *found])
+    schema = pa.schema([(name, arrow_type(types[name])) for name in names])
+    table = pa.concat_tables([schema.empty_table(), *tables])
     return table.select(list(columns)).combine_chunks()
 
 
 # ------------------------------------------------------------------------------------------------ which files
 class _Part(NamedTuple):
     """Files that are read by one statement. ``gone``: numbers of rows, from the first of the file on, that do not
-    count (of one file alone); ``refused``: spans whose events do not count; ``constants``: values of columns."""
+    count (only for a single file); ``refused``: spans whose events do not count; ``constants``: values of
+    columns.
+    """
 
     paths: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...] = ()
@@ -75,16 +78,16 @@ def _parts(stream: Stream, splits: Sequence[Split], spans: Spans) -> Iterator[_P
     together: dict[Any, list[str]] = {}
     format = format_of(stream)
     is_all = format.has_statistics and len(by_path) <= ALL_FILES
-    for path, mine in by_path.items():
-        if not is_all and not any(split.may_hold(*span) for split in mine for span in spans):
+    for path, file_splits in by_path.items():
+        if not is_all and not any(split.may_hold(*span) for split in file_splits for span in spans):
             continue
-        first = mine[0]
+        first = file_splits[0]
         if not Place.of(path).is_local or first.version is not None:
             raise ReadByRun("its files are in a store")
         if first.names or any(mark in path for mark in "*?[]{}"):
             raise ReadByRun("its columns have other names in its files" if first.names else "the name of a file")
-        gone = sorted(row for split in mine for row in _gone(split))
-        special = first.refused, tuple(gone)
+        deleted = sorted(row for split in file_splits for row in _gone(split))
+        special = first.refused, tuple(deleted)
         if any(special):
             yield _Part((path,), first.constants, *special)
         else:
@@ -120,7 +123,7 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
         return schema.empty_table()
     source = _source(reading)
     columns = _described(connection, source) if reading.columns is None else reading.columns
-    values, texts, given = _values(stream, part, wanted, columns)
+    values, texts, parameters = _values(stream, part, wanted, columns)
     if texts:
         # where DuckDB does not read a text as its type, it may be written in a way that it does not know
         failed = connection.execute(f"SELECT count(*) FROM {source} e WHERE {' OR '.join(texts)}").fetchall()
@@ -136,15 +139,15 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
     elif early := _early(columns.get(stream.time.lower()), spans):
         rows += f" WHERE {early}"
     names = ", ".join(f"c{number}" for number in range(len(wanted)))
-    where = " AND ".join(f"({one})" for one in keep)
+    condition = " AND ".join(f"({clause})" for clause in keep)
     try:
-        sql = f"SELECT {names} FROM (SELECT {', '.join(values)} FROM {rows}) WHERE {where}"
-        found: pa.Table = connection.sql(sql, params=given).to_arrow_table()
+        sql = f"SELECT {names} FROM (SELECT {', '.join(values)} FROM {rows}) WHERE {condition}"
+        table: pa.Table = connection.sql(sql, params=parameters).to_arrow_table()
     finally:
         if part.gone:
             connection.unregister("gone")
     arrays = [
-        _as_declared(column.combine_chunks(), types[name]) for name, column in zip(wanted, found.columns, strict=True)
+        _as_declared(column.combine_chunks(), types[name]) for name, column in zip(wanted, table.columns, strict=True)
     ]
     return pa.table(arrays, schema=schema)
 
@@ -155,7 +158,7 @@ def _values(
     """SQL of some columns, named c0, c1, …; conditions of rows with a text that is not read as its type; and what the
     parameters of the former are."""
     types, constants = dict(stream.schema), dict(part.constants)
-    values, texts, given = list[str](), list[str](), list[Any]()
+    values, texts, parameters = list[str](), list[str](), list[Any]()
     for number, name in enumerate(wanted):
         type = types[name]
         if name in constants:
@@ -164,7 +167,7 @@ def _values(
                 kind = "VARCHAR" if isinstance(constant, str) else _duckdb_type(type)
                 sql = _value(stream, name, type, f"?::{kind}", kind)
                 # a parameter counts as often as it stands there
-                given += [constant] * sql.count("?")
+                parameters += [constant] * sql.count("?")
         elif (column := columns.get(name.lower())) is None:
             sql = "NULL"
         else:
@@ -173,7 +176,7 @@ def _values(
             if column[1] == "VARCHAR" and type.name != "string":
                 texts.append(f"({_text(stream, read)} IS NOT NULL AND ({sql}) IS NULL)")
         values.append(f"({sql})::{_stored_type(type)} AS c{number}")
-    return values, texts, given
+    return values, texts, parameters
 
 
 def _as_declared(column: pa.Array, type: Type) -> pa.Array:
@@ -184,14 +187,14 @@ def _as_declared(column: pa.Array, type: Type) -> pa.Array:
 
 
 _Columns = Mapping[str, tuple[str, str]]
-"""Of the columns of a file, by their names in small letters, the name and DuckDB's type."""
+"""Columns of a file, by their names in small letters: the name and DuckDB's type."""
 
 
 def _source(reading: DuckdbReading) -> str:
     """A call of DuckDB's table function."""
-    named = "".join(f", {name} = {_literal(value)}" for name, value in reading.options.items())
+    options = "".join(f", {name} = {_literal(value)}" for name, value in reading.options.items())
     paths = _literal(reading.paths[0] if len(reading.paths) == 1 else list(reading.paths))
-    return f"{reading.function}({paths}{named})"
+    return f"{reading.function}({paths}{options})"
 
 
 def _literal(value: Any) -> str:
@@ -215,17 +218,17 @@ def _described(connection: duckdb.DuckDBPyConnection, source: str) -> _Columns:
 
 def _early(column: tuple[str, str] | None, spans: Spans) -> str:
     """A condition on the time as it is stored, by which DuckDB passes over parts of files."""
-    made = {"TIMESTAMP": "make_timestamp", "TIMESTAMP WITH TIME ZONE": "make_timestamptz"}
-    if column is None or column[1] not in made:
+    functions = {"TIMESTAMP": "make_timestamp", "TIMESTAMP WITH TIME ZONE": "make_timestamptz"}
+    if column is None or column[1] not in functions:
         return ""
     low, high = min(start for start, _ in spans), max(end for _, end in spans)
-    make = made[column[1]]
+    make = functions[column[1]]
     return f"{quoted(column[0])} >= {make}({low}) AND {quoted(column[0])} < {make}({high})"
 
 
 # ------------------------------------------------------------------------------------------------ casts
 def _text(stream: Stream, sql: str) -> str:
-    """A text without the spaces around it, null where it stands for null."""
+    """A text without the spaces around it, null if it represents null."""
     nulls = ", ".join(map(text_literal, ["", *stream.source.null]))
     return f"(CASE WHEN trim({sql}) IN ({nulls}) THEN NULL ELSE trim({sql}) END)"
 
@@ -270,8 +273,8 @@ def _counted(number: str, unit: str) -> str:
     """Microseconds of a number of units since 1970, rounded down."""
     factor, divisor = TIME_UNITS[unit]
     micros = f"({number} * {factor})"
-    whole = f"(({micros} - (({micros} % {divisor}) + {divisor}) % {divisor}) // {divisor})"
-    return f"(CASE WHEN {whole} BETWEEN -9223372036854775807 AND 9223372036854775807 THEN {whole} END)"
+    quotient = f"(({micros} - (({micros} % {divisor}) + {divisor}) % {divisor}) // {divisor})"
+    return f"(CASE WHEN {quotient} BETWEEN -9223372036854775807 AND 9223372036854775807 THEN {quotient} END)"
 
 
 def _duckdb_type(type: Type) -> str:

@@ -20,13 +20,13 @@ _CONSTANTS = ("cast", "date_trunc", "date_part", "to_timestamp", "to_date", "sub
 
 
 def values_of(call: Call) -> int:
-    """How many of a call's arguments are values; the others are constants."""
+    """Number of a call's arguments that are values; the others are constants."""
     return 1 if call.function in (*_CONSTANTS, "regexp_like", "round") else len(call.arguments)
 
 
 def constants_of(call: Call) -> list[Any]:
     """The constants among a call's arguments."""
-    return [one.value for one in call.arguments[values_of(call) :] if isinstance(one, Literal)]
+    return [argument.value for argument in call.arguments[values_of(call) :] if isinstance(argument, Literal)]
 
 
 def scalar_sql(call: Call, arguments: list[Typed], aligned: Callable[[list[Typed]], list[str]]) -> Typed | None:
@@ -119,11 +119,11 @@ def _parsed(text: str, format: str, is_moment: bool) -> Typed:
     day = f"TRY(make_date({year}, {month}, {in_month}))"
     micros = f"TRY_CAST(rpad({parts['S']}, 6, '0') AS INT)" if "S" in parts else "0"
     inside = f"{year} <> 0 AND {hour} < 24 AND {minute} < 60 AND {second} < 60"
-    made = day
+    time = day
     if is_moment:
-        made = f"epoch_us({day}::TIMESTAMP) + ({hour} * 3600 + {minute} * 60 + {second})::BIGINT * 1000000 + {micros}"
-    found = f"(CASE WHEN regexp_full_match({text}, {_text(known.pattern)}) THEN CASE WHEN {inside} THEN {made} END END)"
-    return found, "timestamp" if is_moment else "date"
+        time = f"epoch_us({day}::TIMESTAMP) + ({hour} * 3600 + {minute} * 60 + {second})::BIGINT * 1000000 + {micros}"
+    sql = f"(CASE WHEN regexp_full_match({text}, {_text(known.pattern)}) THEN CASE WHEN {inside} THEN {time} END END)"
+    return sql, "timestamp" if is_moment else "date"
 
 
 # ------------------------------------------------------------------------------------------------ numbers
@@ -181,7 +181,7 @@ def _cast(sql: str, kind: str, target: Type) -> Typed:
 
 
 def _to_long(sql: str, kind: str, target: Type) -> str:
-    whole = {
+    integer = {
         "long": sql,
         "boolean": f"({sql})::INT::HUGEINT",
         "double": f"(CASE WHEN isfinite({sql}) AND abs({sql}) < 1e30 THEN trunc({sql})::HUGEINT END)",
@@ -190,7 +190,7 @@ def _to_long(sql: str, kind: str, target: Type) -> str:
         "string": rf"(CASE WHEN regexp_full_match({sql}, '[+-]?\d{{1,40}}') THEN TRY_CAST({sql} AS HUGEINT) END)",
     }[kind]
     limit = 2 ** (_BITS.get(target.digits, 64) - 1)
-    return f"(CASE WHEN {whole} BETWEEN -{limit}::HUGEINT AND {limit - 1} THEN {whole} END)"
+    return f"(CASE WHEN {integer} BETWEEN -{limit}::HUGEINT AND {limit - 1} THEN {integer} END)"
 
 
 def _to_decimal(sql: str, kind: str, target: Type) -> str:
@@ -207,10 +207,10 @@ def _to_date(sql: str, kind: str, target: Type) -> str:
     if kind == "timestamp":
         return f"make_timestamp({sql})::DATE"
     year, month, day = _parts(sql, _DAY, 1, 2, 3)
-    made = (
+    date = (
         f"TRY(make_date({year}::INT, coalesce(nullif({month}, ''), '1')::INT, coalesce(nullif({day}, ''), '1')::INT))"
     )
-    return f"(CASE WHEN regexp_full_match({sql}, '{_DAY}') AND {year} <> '0000' THEN {made} END)"
+    return f"(CASE WHEN regexp_full_match({sql}, '{_DAY}') AND {year} <> '0000' THEN {date} END)"
 
 
 def _to_timestamp(sql: str, kind: str, target: Type) -> str:

@@ -1,9 +1,9 @@
-"""A handful of windows of one query from raw events, by DuckDB and plain Python: what the audit compares with where
-there is little to read.
+"""Recompute a few windows of one query from raw events, with DuckDB and plain Python: what the audit compares with
+if there is little to read.
 
-DuckDB evaluates expressions and filters, puts events into windows and groups them; over the values of each group Python
-says what the definition says (:data:`spark_jobs.audit.unshared.audited.AUDITED`). It shares nothing with the shared
-execution but the language, and needs no JVM.
+DuckDB evaluates expressions and filters, puts events into windows and groups them. Python then applies the
+definition to the values of each group (:data:`spark_jobs.audit.unshared.audited.AUDITED`). It shares only the
+language with the shared execution, and needs no JVM.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_jobs.audit.unshared.values import EPOCH, compared_outputs, recomputed
 from spark_jobs.streams.sources.expressions import arrow_type
 
 Chosen = Callable[[dict[str, Any]], bool]
-"""Whether a group is recomputed, of a row with its window and the values of its group columns."""
+"""Predicate of the groups to recompute, over a row with its window and the values of its group columns."""
 
 
 def recompute_here(
@@ -50,7 +50,7 @@ def recompute_here(
 
 
 class _Arguments:
-    """What is read of every event: expressions, each once, with the values that they have."""
+    """Expressions that are read of every event, each once, with their values."""
 
     def __init__(self, translate: Translator) -> None:
         self.translate = translate
@@ -85,15 +85,15 @@ def _recomputed(
     translate = Translator(events.schema, names)
     computed = dict(query.derived)
     groups = [_group(*translate(computed.get(name, Column(name)))) for name, _ in query.group_by]
-    told = query.select or tuple(name for name, _ in query.group_by)
-    where = "TRUE" if query.filter is None else translate(query.filter)[0]
+    labels = query.select or tuple(name for name, _ in query.group_by)
+    condition = "TRUE" if query.filter is None else translate(query.filter)[0]
     arguments = _Arguments(translate)
     outputs = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
     places = [_places(arguments, output) for output in outputs]
     read = arguments.listed
     time, values = names[time_column], len(read)
     kind = RECOMPUTED[query.kind]
-    where, read = kind.read(query, names, time, where, read)
+    condition, read = kind.read(query, names, time, condition, read)
     keys = ['"since"', '"until"', *groups]
     # one list a column, all in one order: an object an event would take longer than everything else
     lists = [f"list({sql})" for sql in read]
@@ -102,18 +102,18 @@ def _recomputed(
     connection.register("events", _plain(events, names))
     spans = ", ".join(f"({since}::BIGINT, {until}::BIGINT)" for since, until in windows)
     inside = f"events JOIN (VALUES {spans}) windows(since, until) ON {time} >= since AND {time} < until"
-    rows, others = list[dict[str, Any]](), ""
+    rows, join = list[dict[str, Any]](), ""
     try:
         if chosen is not None:
-            rows, others = _unchosen(connection, f"FROM {inside} WHERE {where}", groups, told, chosen)
-        found = connection.execute(
-            f"SELECT {', '.join(keys + lists)} FROM {inside} {others} WHERE {where} GROUP BY {', '.join(keys)}"
+            rows, join = _unchosen(connection, f"FROM {inside} WHERE {condition}", groups, labels, chosen)
+        fetched = connection.execute(
+            f"SELECT {', '.join(keys + lists)} FROM {inside} {join} WHERE {condition} GROUP BY {', '.join(keys)}"
         ).fetchall()
     finally:
         connection.unregister("events")
-    for since, until, *columns in found:
+    for since, until, *columns in fetched:
         group, columns = columns[: len(groups)], columns[len(groups) :]
-        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
+        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(labels, group, strict=True))}
         if (answer := kind.answer(query, outputs, arguments, places, columns, values)) is not None:
             rows.append(row | answer)
     return rows
@@ -123,11 +123,11 @@ def _unchosen(
     connection: duckdb.DuckDBPyConnection, events: str, groups: Sequence[str], names: Sequence[str], chosen: Chosen
 ) -> tuple[list[dict[str, Any]], str]:
     """Rows of the groups that are not chosen, and the join that keeps the others."""
-    named = [f"{sql} AS g{number}" for number, sql in enumerate(groups)]
+    aliases = [f"{sql} AS g{number}" for number, sql in enumerate(groups)]
     columns = ["since", "until", *(f"g{number}" for number in range(len(groups)))]
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE cells AS SELECT * FROM "
-        f"(SELECT DISTINCT {', '.join(['since', 'until', *named])} {events})"
+        f"(SELECT DISTINCT {', '.join(['since', 'until', *aliases])} {events})"
     )
     rows, numbers = list[dict[str, Any]](), list[int]()
     for number, since, until, *group in connection.execute(f"SELECT rowid, {', '.join(columns)} FROM cells").fetchall():
@@ -149,8 +149,8 @@ def _group(sql: str, kind: str) -> str:
 
 
 def _places(arguments: _Arguments, output: Output) -> list[tuple[int, str]]:
-    """Where the argument of an output is read, and what goes beside it."""
-    return [arguments.at(one) for one in (output.argument, output.by) if one is not None]
+    """Places of the argument of an output and of its ``by``."""
+    return [arguments.at(expression) for expression in (output.argument, output.by) if expression is not None]
 
 
 def _values(
@@ -198,7 +198,7 @@ def _aggregated(
     read: Sequence[list[Any]],
     values: int,
 ) -> dict[str, Any] | None:
-    """What is said of the events of one window and group. ``read``: their values."""
+    """The evidence of the outputs over the events of one window and group. ``read``: their values."""
     row: dict[str, Any] = {}
     for output, place in zip(outputs, places, strict=True):
         row |= _named(output, evidence(output, *_values(arguments, output, place, read)))
@@ -213,8 +213,9 @@ def _matched(
     read: Sequence[list[Any]],
     values: int,
 ) -> dict[str, Any] | None:
-    """What is said of the sequences of the events of one window and group; None if there is none. ``read``: of each
-    event its ``values``, its time, its type and its key."""
+    """The evidence of the outputs over the sequences of the events of one window and group; None if there is none.
+    ``read``: of each event its ``values``, its time, its type and its key.
+    """
     moments, types, *per = read[values:]
     nothing = [None] * len(moments)
     columns = [arguments.values(read, place[0]) if place else nothing for place in places]
@@ -222,18 +223,18 @@ def _matched(
     by_key: dict[Hashable, list[sequences.Event]] = {}
     for key, *event in zip(zip(*per, strict=True) if per else nothing, moments, types, each, strict=True):
         by_key.setdefault(key, []).append(tuple(event))
-    found = sequences.answer(query, outputs, by_key.values())
-    if found is None:
+    answers = sequences.answer(query, outputs, by_key.values())
+    if answers is None:
         return None
     row: dict[str, Any] = {}
-    for output, told in zip(outputs, found, strict=True):
+    for output, answer in zip(outputs, answers, strict=True):
         kinds = sequences.evidence_of(output)
-        row |= _named(output, {what: pa.scalar(told[what], arrow_type(type)).as_py() for what, type in kinds.items()})
+        row |= _named(output, {what: pa.scalar(answer[what], arrow_type(type)).as_py() for what, type in kinds.items()})
     return row
 
 
 class RecomputedKind(NamedTuple):
-    """How a query of one kind of window is recomputed.
+    """Recomputation of a query of one kind of window.
 
     - ``read``: the condition on events and the columns of each, made of those of the filter and the outputs;
     - ``answer``: the evidence of the outputs over the events of a window and group; None: it has no answer.
@@ -250,7 +251,7 @@ RECOMPUTED: Mapping[WindowKind, RecomputedKind] = {
     ROWS: _EVENTS,
     SEQUENCE: RecomputedKind(_read_typed_events, _matched),
 }
-"""How each kind is recomputed."""
+"""The recomputation of each kind of window."""
 
 
 def _moment(micros: int) -> datetime:

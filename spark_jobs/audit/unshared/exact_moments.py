@@ -1,7 +1,7 @@
-"""What plain Python says of moments of integers and decimals: the exact value, rounded once.
+"""Exact moments of integers and decimals in plain Python: the exact value, rounded once.
 
-By the definitions: deviations from the mean first, then their powers and products, all in integers. It shares nothing
-with the sums that shared execution keeps.
+By the definitions: deviations from the mean first, then their powers and products, all in integers. It shares
+nothing with the sums that shared execution stores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from optimizer.workload.values import Output, Type
 
 
 def takes_exact(output: Output) -> bool:
-    """Whether an output is of integers and decimals alone."""
+    """Return whether an output has only integer and decimal arguments."""
     types = [type for type in (output.argument_type, output.by_type) if type is not None]
     return bool(types) and all(type.is_exact for type in types)
 
@@ -27,19 +27,19 @@ def spread(output: Output, values: Sequence[Any]) -> float | None:
     freedom = 0 if output.function.endswith("pop") else 1
     if n <= freedom:
         return None
-    moment = Fraction(sum(one**2 for one in _deviations(values, unit)), n**2 * (n - freedom) * unit**2)
+    moment = Fraction(sum(deviation**2 for deviation in _deviations(values, unit)), n**2 * (n - freedom) * unit**2)
     return nearest_root(moment) if output.function.startswith("std") else float(moment)
 
 
 def shape(output: Output, values: Sequence[Any]) -> float | None:
     """A skewness or an excess kurtosis."""
     n, deviations = len(values), _deviations(values, _unit(output.argument_type))
-    squares = sum(one**2 for one in deviations)
+    squares = sum(deviation**2 for deviation in deviations)
     if squares == 0:
         return None
     if output.function == "kurtosis":
-        return float(Fraction(n * sum(one**4 for one in deviations), squares**2) - 3)
-    cubes = sum(one**3 for one in deviations)
+        return float(Fraction(n * sum(deviation**4 for deviation in deviations), squares**2) - 3)
+    cubes = sum(deviation**3 for deviation in deviations)
     return _sign(cubes) * nearest_root(Fraction(n * cubes**2, squares**3))
 
 
@@ -47,11 +47,11 @@ def pairs(output: Output, first: Sequence[Any], second: Sequence[Any]) -> float 
     """A covariance, a correlation, or the regression of the first values on the second ones."""
     n, x_unit, y_unit = len(first), _unit(output.argument_type), _unit(output.by_type)
     x, y = _deviations(first, x_unit), _deviations(second, y_unit)
-    products = sum(one * other for one, other in zip(x, y, strict=True))
+    products = sum(deviation * other for deviation, other in zip(x, y, strict=True))
     if output.function.startswith("covar"):
         freedom = 0 if output.function == "covar_pop" else 1
         return float(Fraction(products, n**2 * (n - freedom) * x_unit * y_unit)) if n > freedom else None
-    x_squares, y_squares = sum(one**2 for one in x), sum(one**2 for one in y)
+    x_squares, y_squares = sum(deviation**2 for deviation in x), sum(deviation**2 for deviation in y)
     if y_squares == 0 or (output.function == "corr" and x_squares == 0):
         return None
     if output.function in ("corr", "regr_r2"):
@@ -83,7 +83,7 @@ def _deviations(values: Sequence[Any], unit: int) -> list[int]:
     """Deviations from the mean, times the number of values."""
     integers = _integers(values, unit)
     total = sum(integers)
-    return [len(integers) * one - total for one in integers]
+    return [len(integers) * integer - total for integer in integers]
 
 
 def nearest_root(square: Fraction) -> float:

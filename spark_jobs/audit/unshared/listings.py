@@ -1,4 +1,4 @@
-"""Answers of several values and sketches, compared as what they say."""
+"""Compare answers with several values, and sketches, by the values that they represent."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def jsonable(value: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------ percentiles
 def each_fraction(output: Output) -> list[Output]:
-    """What each fraction would be by itself."""
+    """An output for each fraction."""
     disc = output.function == "percentiles_disc"
     type = output.argument_type if disc else DOUBLE
     assert type is not None
-    one = replace(output, function="percentile_disc" if disc else "percentile", type=type, parameters=())
-    return [replace(one, parameter=fraction) for fraction in output.parameters]
+    single = replace(output, function="percentile_disc" if disc else "percentile", type=type, parameters=())
+    return [replace(single, parameter=fraction) for fraction in output.parameters]
 
 
 def agrees_several(agrees: Agrees) -> Agrees:
@@ -52,8 +52,8 @@ def agrees_several(agrees: Agrees) -> Agrees:
         each = each_fraction(output)
         items = [None] * len(each) if value is None else json.loads(value)
         return len(items) == len(each) and all(
-            agrees(one, _stored(item, one.type), _of_number(evidence, number))
-            for number, (one, item) in enumerate(zip(each, items, strict=True))
+            agrees(percentile, _stored(item, percentile.type), _of_number(evidence, number))
+            for number, (percentile, item) in enumerate(zip(each, items, strict=True))
         )
 
     return agree
@@ -61,12 +61,12 @@ def agrees_several(agrees: Agrees) -> Agrees:
 
 def _of_number(evidence: Mapping[str, Any], number: int) -> dict[str, Any]:
     start = f"{number} "
-    found = {name[len(start) :]: told for name, told in evidence.items() if name.startswith(start)}
-    return found | {"": found["answer"]}
+    numbered = {name[len(start) :]: fact for name, fact in evidence.items() if name.startswith(start)}
+    return numbered | {"": numbered["answer"]}
 
 
 def _stored(item: Any, type: Type) -> Any:
-    """What stands for a value in JSON as the results table stores values."""
+    """Convert a value from JSON to its form in the results table."""
     if item is None or type.name in ("string", "decimal", "long"):
         return item
     if type.name == "date":
@@ -79,13 +79,13 @@ def _stored(item: Any, type: Type) -> Any:
 
 # -------------------------------------------------------------------------------------- sets, histograms
 def agrees_least(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether the least values are the same."""
+    """Return whether the least values are the same."""
     expected = [jsonable(item) for item in evidence[""]]
     return value is None and not expected if value is None or not expected else bool(json.loads(value) == expected)
 
 
 def agrees_histogram(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether every value is in its bin, but for those at an edge."""
+    """Return whether every value is in its bin, except those at an edge."""
     assert output.parameter is not None
     if value is None or not evidence["count"]:
         return value is None and not evidence["count"]
@@ -110,19 +110,19 @@ def agrees_histogram(output: Output, value: Any, evidence: Mapping[str, Any]) ->
 
 # --------------------------------------------------------------------------------------------- sketches
 def agrees_counted(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether a HyperLogLog or Theta sketch estimates so many distinct values."""
+    """Return whether a HyperLogLog or Theta sketch estimates the recomputed number of distinct values."""
     from datasketches import compact_theta_sketch, hll_sketch
 
     assert output.parameter is not None
     if value is None or not evidence["count"]:
         return value is None and not evidence["count"]
     kind: Any = hll_sketch if output.function.startswith("hll") else compact_theta_sketch
-    found, count = kind.deserialize(base64.b64decode(value)).get_estimate(), evidence[""]
-    return bool(abs(found - count) <= 0.01 + DEVIATIONS * count / math.sqrt(2 ** int(output.parameter)))
+    estimate, count = kind.deserialize(base64.b64decode(value)).get_estimate(), evidence[""]
+    return bool(abs(estimate - count) <= 0.01 + DEVIATIONS * count / math.sqrt(2 ** int(output.parameter)))
 
 
 def agrees_quantiles(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether a KLL sketch ranks values as it promises."""
+    """Return whether a KLL sketch ranks values within its promised error."""
     from datasketches import PyDoublesSerDe, PyLongsSerDe, kll_items_sketch
 
     assert output.parameter is not None and output.argument_type is not None

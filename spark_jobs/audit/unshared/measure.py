@@ -1,4 +1,4 @@
-"""What the unshared queries cost, one Spark job each: the baseline of ``heddle compare``."""
+"""Measure the cost of the unshared queries, one Spark job each: the baseline of ``heddle compare``."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.formats.source_format import unreadable_by_spark
 
 JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
-"""What Spark calls the directives of a ``timestamp_format``; digits of one-letter ones may be two."""
+"""Spark's names of the directives of a ``timestamp_format``; digits of one-letter ones may be two."""
 
 
 def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
-    """A stream as people read it today: Spark's own reader, the time column as a timestamp.
+    """A stream as a plain Spark job reads it: Spark's own reader, the time column as a timestamp.
 
-    Raises HDL-425 for what that reader cannot be told.
+    Raises HDL-425 for a declaration that this reader does not support.
     """
     source = stream.source
     if not Place.of(source.path).is_local and not _reads_stores(spark, source.path):
@@ -66,7 +66,7 @@ def _literally(path: str) -> str:
 
 
 def _reads_stores(spark: SparkSession, url: str) -> bool:
-    """Whether Spark has Hadoop's connector for S3."""
+    """Return whether Spark has Hadoop's connector for S3."""
     java: Any = spark
     try:
         loader = java._jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -80,17 +80,17 @@ def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: frozenset[str]
     """A frame whose times are timestamps, where they are integers or texts in the files."""
     columns = []
     frame = frame.toDF(*map(spark_name, frame.columns))
-    for found in frame.schema.fields:
-        column, unit = quoted_column(from_spark(found.name)), "ns" if found.name in nanoseconds else None
-        if found.name == stream.time and isinstance(found.dataType, T.IntegralType):
+    for field in frame.schema.fields:
+        column, unit = quoted_column(from_spark(field.name)), "ns" if field.name in nanoseconds else None
+        if field.name == stream.time and isinstance(field.dataType, T.IntegralType):
             unit = stream.source.time_unit or unit
         if unit is not None:
             above, below = TIME_UNITS[unit]
             number = column.cast("bigint") * above
-            whole = (number - F.pmod(number, F.lit(below))).cast("decimal(20,0)") / F.lit(Decimal(below))
-            column = F.timestamp_micros(whole.cast("bigint")).alias(found.name)
-        elif found.name == stream.time and isinstance(found.dataType, T.StringType):
-            column = column.cast("timestamp").alias(found.name)
+            micros = (number - F.pmod(number, F.lit(below))).cast("decimal(20,0)") / F.lit(Decimal(below))
+            column = F.timestamp_micros(micros.cast("bigint")).alias(field.name)
+        elif field.name == stream.time and isinstance(field.dataType, T.StringType):
+            column = column.cast("timestamp").alias(field.name)
         columns.append(column)
     return frame.select(*columns)
 
@@ -99,18 +99,18 @@ def _java_format(stream: Stream, pattern: str) -> str:
     """A ``timestamp_format`` as Spark writes it."""
     parts = re.split(r"%(.)", pattern)
     crowded = any(not text for text in parts[2:-1:2])
-    found = ""
+    java_format = ""
     for place, part in enumerate(parts):
         if place % 2 == 0 or part == "%":
             text = part.replace("'", "''")
-            found += f"'{text}'" if text else ""
+            java_format += f"'{text}'" if text else ""
         elif part == "f":
-            found += "".join(f"[{'S' * digits}]" for digits in range(6, 0, -1))
+            java_format += "".join(f"[{'S' * digits}]" for digits in range(6, 0, -1))
         elif part not in JAVA:
             raise unreadable_by_spark(stream, f"%{part} in its timestamp_format")
         else:
-            found += JAVA[part] * (2 if crowded and part in "mdHIMS" else 1)
-    return found
+            java_format += JAVA[part] * (2 if crowded and part in "mdHIMS" else 1)
+    return java_format
 
 
 def sample_of(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
@@ -139,7 +139,7 @@ def measure(
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     queries = plan.workload.queries
     chosen = sample_of(queries, sample)
-    found = []
+    measurements = []
     for number, query in enumerate([chosen[0], *chosen]):
         report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
         stream = plan.workload.stream(query.stream)
@@ -160,7 +160,7 @@ def measure(
         )
         answers.write.format("noop").mode("overwrite").save()
         if number:
-            found.append(
+            measurements.append(
                 {
                     "query": query.name,
                     "rows_scanned": rows,
@@ -168,4 +168,4 @@ def measure(
                     "wall_seconds": round(time.perf_counter() - wall, 3),
                 }
             )
-    return found
+    return measurements

@@ -18,24 +18,24 @@ OPEN = 0.01
 
 
 def agrees_pair(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether a covariance, a correlation or a regression is as near as rounding allows."""
-    theirs = evidence[""]
+    """Return whether a covariance, a correlation or a regression is as near as rounding allows."""
+    expected = evidence[""]
     if evidence["count"] == 0:
         return value is None
     if not all(map(math.isfinite, (*_squares(evidence), *_spreads(evidence)))):
-        return value is None or not math.isfinite(value) or theirs is None or not math.isfinite(theirs)
+        return value is None or not math.isfinite(value) or expected is None or not math.isfinite(expected)
     slack = pair_slack(output, evidence)
-    return slack == math.inf or _near(value, theirs, slack)
+    return slack == math.inf or _near(value, expected, slack)
 
 
 def pair_slack(output: Output, evidence: Mapping[str, Any]) -> float:
-    """How far a covariance, a correlation or a regression may be off; infinity: rounding leaves it open."""
+    """Largest error of a covariance, a correlation or a regression; infinity: rounding leaves it open."""
     n, squares, spreads = evidence["count"], _squares(evidence), _spreads(evidence)
     if n == 0:
         return 0.0
     if not all(map(math.isfinite, (*squares, *spreads))):
         return math.inf
-    norms, roots = [math.sqrt(one) for one in squares], [math.sqrt(one) for one in spreads]
+    norms, roots = [math.sqrt(square) for square in squares], [math.sqrt(spread) for spread in spreads]
     lost = (n + 8) * 8 * EPSILON
     products = lost * (norms[0] * roots[1] + norms[1] * roots[0] + EPSILON * norms[0] * norms[1]) + n * 2.3e-308
     if output.function.startswith("covar"):
@@ -68,7 +68,7 @@ def _share_lost(lost: float, norm: float, root: float, n: int) -> float:
 
 
 def agrees_shape(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether a skewness or a kurtosis is as near as rounding allows."""
+    """Return whether a skewness or a kurtosis is as near as rounding allows."""
     n = evidence["count"]
     if n == 0:
         return value is None
@@ -82,7 +82,7 @@ def agrees_shape(output: Output, value: Any, evidence: Mapping[str, Any]) -> boo
 
 
 def shape_slack(output: Output, evidence: Mapping[str, Any]) -> float:
-    """How far a skewness or a kurtosis may be off; infinity: rounding leaves it open."""
+    """Largest error of a skewness or a kurtosis; infinity: rounding leaves it open."""
     n = evidence["count"]
     if n == 0:
         return 0.0
@@ -100,13 +100,13 @@ def shape_slack(output: Output, evidence: Mapping[str, Any]) -> float:
 
 
 def agrees_geometric(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether a geometric mean is as near as rounding of the logarithms allows."""
+    """Return whether a geometric mean is as near as rounding of the logarithms allows."""
     slack = geometric_slack(output, evidence)
     return _near(value, evidence[""], 0.0 if slack == math.inf else slack)
 
 
 def geometric_slack(output: Output, evidence: Mapping[str, Any]) -> float:
-    """How far a geometric mean may be off; infinity: nothing is said of how."""
+    """Largest error of a geometric mean; infinity: no bound is known."""
     if evidence[""] is None:
         return 0.0
     if not math.isfinite(evidence["logs"]):

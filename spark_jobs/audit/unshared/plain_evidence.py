@@ -1,6 +1,7 @@
-"""What plain Python says of an output over the values of one window and group: the answer, and what judging it takes.
+"""Evidence of an output over the values of one window and group, in plain Python: the answer, and what judging it
+takes.
 
-Every value is there, so ranks, counts, exact sums and moments of integers and decimals are what the definition says,
+Every value is available, so ranks, counts, exact sums and moments of integers and decimals follow the definition
 word by word; doubles are summed without loss (:func:`math.fsum`).
 """
 
@@ -26,7 +27,7 @@ Definition = Callable[[Output, Sequence[Any], Sequence[Any]], Evidence]
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """What to sort by: null is the least, NaN the greatest and equal to itself."""
+    """Sort key of a value: null is the least, NaN the greatest and equal to itself."""
     if value is None:
         return 0, 0
     return (2, 0) if isinstance(value, float) and math.isnan(value) else (1, value)
@@ -39,7 +40,7 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
 # ------------------------------------------------------------------------------------------ one value
 def of_values(answer: Callable[[Sequence[Any]], Any]) -> Definition:
     """The definition of an aggregate that is a function of all values; null without any."""
-    return lambda output, values, others: {"": answer(values) if values else None}
+    return lambda output, values, by_values: {"": answer(values) if values else None}
 
 
 def least_value(values: Sequence[Any]) -> Any:
@@ -150,8 +151,8 @@ def _huge_spread(output: Output, values: Sequence[float], freedom: int) -> float
     """A variance or deviation of values whose squares are no doubles; None: neither is it."""
     mean = sum(map(Fraction, values), Fraction(0)) / len(values)
     variance = sum(((Fraction(value) - mean) ** 2 for value in values), Fraction(0)) / (len(values) - freedom)
-    found = math.isqrt(math.floor(variance)) if output.function.startswith("std") else math.floor(variance)
-    return float(found) if found < 2**1024 - 2**970 else None
+    rounded = math.isqrt(math.floor(variance)) if output.function.startswith("std") else math.floor(variance)
+    return float(rounded) if rounded < 2**1024 - 2**970 else None
 
 
 def define_regressed(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
@@ -163,10 +164,10 @@ def define_regressed(output: Output, values: Sequence[Any], others: Sequence[Any
     if not n:
         return {"": None, "count": 0}
     (mean_x, spread_x), (mean_y, spread_y) = _deviations(x), _deviations(y)
-    products = _sum([(one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True)])
-    found = {"count": n, "squares x": _squares(x), "squares y": _squares(y), "mean x": mean_x, "mean y": mean_y}
-    found |= {"variance x": spread_x / n, "variance y": spread_y / n}
-    return {"": _of_pairs(output.function, n, (mean_x, mean_y), (spread_x, spread_y), products)} | found
+    products = _sum([(x_value - mean_x) * (other - mean_y) for x_value, other in zip(x, y, strict=True)])
+    evidence = {"count": n, "squares x": _squares(x), "squares y": _squares(y), "mean x": mean_x, "mean y": mean_y}
+    evidence |= {"variance x": spread_x / n, "variance y": spread_y / n}
+    return {"": _of_pairs(output.function, n, (mean_x, mean_y), (spread_x, spread_y), products)} | evidence
 
 
 def _of_pairs(
@@ -209,7 +210,7 @@ def define_geometric(output: Output, values: Sequence[Any], others: Sequence[Any
     if not logs:
         return {"": None, "count": 0, "logs": None}
     mean = _sum(logs) / len(logs)
-    return {"": math.exp(mean), "count": len(logs), "logs": _sum([abs(one) for one in logs]) / len(logs)}
+    return {"": math.exp(mean), "count": len(logs), "logs": _sum([abs(log) for log in logs]) / len(logs)}
 
 
 def _logarithm(value: float) -> float:
@@ -219,7 +220,7 @@ def _logarithm(value: float) -> float:
 
 # --------------------------------------------------------------------------------------- values in order
 def _nearest(count: int, fraction: Decimal) -> int:
-    """The nearest rank of a fraction of so many values: 1 at least."""
+    """The nearest rank of a fraction of ``count`` values: 1 at least."""
     return max(1, math.ceil(count * Fraction(fraction)))
 
 
@@ -228,15 +229,15 @@ def _at(values: Sequence[Any], rank: int) -> Any:
 
 
 def define_quantile(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
-    """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that may stand for it."""
+    """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that are accepted for it."""
     ordered = _ordered(values)
     rank = _nearest(len(ordered), fraction_of(output))
-    found = {"": _at(ordered, rank), "count": len(ordered)}
+    evidence = {"": _at(ordered, rank), "count": len(ordered)}
     if output.error is None:
-        return found
+        return evidence
     off = math.floor(len(ordered) * Fraction(output.error))
     least, greatest = max(rank - off, 1), min(rank + off, len(ordered))
-    return found | {"least": _at(ordered, least), "greatest": _at(ordered, greatest)}
+    return evidence | {"least": _at(ordered, least), "greatest": _at(ordered, greatest)}
 
 
 def define_percentile(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
@@ -247,27 +248,27 @@ def define_percentile(output: Output, values: Sequence[Any], others: Sequence[An
     if not ordered:
         return {"": None, "count": 0, "low": None, "high": None, "rest": 0}
     position = (len(ordered) - 1) * Fraction(fraction_of(output))
-    whole = math.floor(position)
-    low, high = ordered[whole], ordered[math.ceil(position)]
-    rest = (position - whole) * fraction_of(output).as_integer_ratio()[1]
+    index = math.floor(position)
+    low, high = ordered[index], ordered[math.ceil(position)]
+    remainder = (position - index) * fraction_of(output).as_integer_ratio()[1]
     answer = float(low)
-    if low != high and rest:
-        way = float(position - whole)
+    if low != high and remainder:
+        way = float(position - index)
         answer = (1 - way) * float(low) + way * float(high)
-    return {"": answer, "count": len(ordered), "low": low, "high": high, "rest": rest}
+    return {"": answer, "count": len(ordered), "low": low, "high": high, "rest": remainder}
 
 
 def define_several(single: Definition) -> Definition:
-    """Of percentiles of several fractions, from that of one: numbered."""
+    """Definition for several fractions, from that of one fraction; the evidence is numbered."""
 
-    def numbered(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    def numbered(output: Output, values: Sequence[Any], by_values: Sequence[Any]) -> Evidence:
         each = enumerate(each_fraction(output))
-        named = {
+        evidence = {
             f"{number} {name or 'answer'}": value
-            for number, one in each
-            for name, value in single(one, values, others).items()
+            for number, percentile in each
+            for name, value in single(percentile, values, by_values).items()
         }
-        return {"": named["0 answer"]} | named
+        return {"": evidence["0 answer"]} | evidence
 
     return numbered
 
@@ -279,7 +280,9 @@ def define_distinct(output: Output, values: Sequence[Any], others: Sequence[Any]
 
 
 def define_frequent(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
-    """The most frequent values, counted (``top``), and with an error so many that any other is as rare as it."""
+    """The most frequent values, counted (``top``). With an error, enough of them that any other is as rare as the
+    error.
+    """
     ordered = _ordered(values)
     counts, first = Counter(map(_order, ordered)), dict[Any, Any]()
     for value in ordered:
@@ -304,32 +307,41 @@ def define_histogram(output: Output, values: Sequence[Any], others: Sequence[Any
     """The finite ``least`` and ``greatest`` value, how many are ``finite``, and how many are surely below each edge of
     the bins and how many perhaps (``edges``): edges are rounded here."""
     assert output.parameter is not None
-    bins, known = int(output.parameter), sorted(one for one in map(float, values) if math.isfinite(one))
-    found: Evidence = {"": len(known), "count": len(values), "least": None, "greatest": None, "edges": []}
+    bins, known = int(output.parameter), sorted(double for double in map(float, values) if math.isfinite(double))
+    evidence: Evidence = {"": len(known), "count": len(values), "least": None, "greatest": None, "edges": []}
     if not known:
-        return found
+        return evidence
     least, greatest = known[0], known[-1]
     slack = (abs(least) + abs(greatest)) * 1e-15
     edges = (least * (1 - at / bins) + greatest * (at / bins) for at in range(1, bins))
     counted = [
-        {"below": sum(one < edge - slack for one in known), "most": sum(one < edge + slack for one in known)}
+        {
+            "below": sum(double < edge - slack for double in known),
+            "most": sum(double < edge + slack for double in known),
+        }
         for edge in edges
     ]
-    return found | {"least": least, "greatest": greatest, "edges": counted}
+    return evidence | {"least": least, "greatest": greatest, "edges": counted}
 
 
 # --------------------------------------------------------------------------------------------- sketches
 def define_sketched(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
-    """How many distinct values there are that DataSketches does not ignore."""
+    """Number of distinct values that DataSketches does not ignore."""
     return {"": len({_order(value) for value in values if value != ""}), "count": len(values)}
 
 
 def define_ranked(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
-    """How many values there are that are no NaN, and those at some ranks, each with how many are below and up to it."""
+    """Number of values that are not NaN, and the values at some ranks, each with the numbers of values below it and
+    up to it.
+    """
     ordered = _ordered(value for value in values if not (isinstance(value, float) and math.isnan(value)))
     at = [_at(ordered, _nearest(len(ordered), fraction)) for fraction in RANKS] if ordered else []
     ranks = [
-        {"value": value, "below": sum(one < value for one in ordered), "upto": sum(one <= value for one in ordered)}
+        {
+            "value": value,
+            "below": sum(other < value for other in ordered),
+            "upto": sum(other <= value for other in ordered),
+        }
         for value in at
     ]
     return {"": len(ordered), "count": len(ordered), "ranks": ranks}

@@ -33,7 +33,7 @@ _TEXTS = {
     "timestamp": r"[0-9]{4}(-[0-9]{1,2}(-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]{0,9})?)?"
     r"\s?(Z|UTC|[+-][0-9]{1,2}:[0-9]{2})?)?)?)?",
 }
-"""What a text may look like that becomes a value of a type."""
+"""Pattern of the texts that become a value, by type."""
 
 
 def ddl_of(type: Type) -> str:
@@ -67,11 +67,11 @@ def _cast(columns: list[SparkColumn], types: Sequence[Type], result: Type, const
         column = F.when(column.between(-62_135_596_800, 253_402_300_799), column)
     elif type.name in ("date", "timestamp") and result.name == "string":
         column = F.when(F.year(column).between(1, 9999), column)
-    found = column.try_cast(str(result)).cast(ddl_of(result))
+    converted = column.try_cast(str(result)).cast(ddl_of(result))
     if (type.name, result.name) == ("string", "timestamp"):
         # another zone's last year may be over in UTC
-        found = F.when(F.year(found).between(1, 9999), found)
-    return found
+        converted = F.when(F.year(converted).between(1, 9999), converted)
+    return converted
 
 
 _FIELDS: dict[str, Callable[[SparkColumn], SparkColumn]] = {
@@ -93,9 +93,9 @@ _FIELDS: dict[str, Callable[[SparkColumn], SparkColumn]] = {
 def _parsed(columns: list[SparkColumn], types: Sequence[Type], result: Type, constants: list[Any]) -> SparkColumn:
     form = re.sub(r"\(\?P<\w>", "(", time_format(constants[0]).pattern).replace(r"\d", "[0-9]")
     text = F.when(columns[0].rlike(rf"\A{form}\z"), columns[0])
-    found = F.try_to_timestamp(text, F.lit(constants[0])).cast(ddl_of(result))
+    moment = F.try_to_timestamp(text, F.lit(constants[0])).cast(ddl_of(result))
     # Spark has a year 0
-    return F.when(F.year(found) >= 1, found)
+    return F.when(F.year(moment) >= 1, moment)
 
 
 def _matched(columns: list[SparkColumn], types: Sequence[Type], result: Type, constants: list[Any]) -> SparkColumn:
@@ -121,8 +121,8 @@ def _rounded(columns: list[SparkColumn], types: Sequence[Type], result: Type, co
 
 
 def _digits(type: Type) -> tuple[int, int]:
-    whole, scale = as_decimal(type)
-    return whole + scale, scale
+    integer_digits, scale = as_decimal(type)
+    return integer_digits + scale, scale
 
 
 def _whole(change: Callable[[SparkColumn], SparkColumn]) -> Scalar:
@@ -183,4 +183,4 @@ CONSTANTS_FROM = {
     **dict.fromkeys(("cast", "date_trunc", "date_part", "to_timestamp", "to_date", "substring", "split_part"), 1),
     **dict.fromkeys(("replace", "regexp_like", "round"), 1),
 }
-"""Where the constants of a call begin, of functions that have some."""
+"""Index of the first constant in a call's arguments, for functions that have constants."""

@@ -26,7 +26,7 @@ COUNT = decimal(38, 0)
 
 
 class _Over(Protocol):
-    """What is aggregated over some sequences."""
+    """An aggregate over some sequences."""
 
     def extended(self, sequences: int, value: Any) -> _Over:
         """Over the same sequences, each with one event more that is aggregated."""
@@ -105,28 +105,28 @@ def _float(value: Fraction) -> float:
 def matches(
     events: Iterable[Event], pattern: Sequence[str], over: Sequence[tuple[str | None, _Over]]
 ) -> tuple[int, list[Any]]:
-    """How many sequences of one key's events match a pattern, and what is aggregated over them.
+    """Number of sequences of one key's events that match a pattern, and the aggregates over them.
 
     ``over``: for each output the type of the events that it aggregates (None: nothing) and its value over nothing.
     """
     nothing = [start for _, start in over]
     counts = [1] + [0] * len(pattern)
-    found: list[list[Any]] = [list(nothing) for _ in counts]
+    states: list[list[Any]] = [list(nothing) for _ in counts]
     for _, together in groupby(sorted(events, key=itemgetter(0)), key=itemgetter(0)):
         # events of one time do not follow one another: all extend what was there before
-        more, known = list(counts), [list(values) for values in found]
+        more, known = list(counts), [list(values) for values in states]
         for _, type_, values in together:
             for place, event in enumerate(pattern):
                 if event != type_ or not counts[place]:
                     continue
                 more[place + 1] += counts[place]
-                for number, (wanted, _) in enumerate(over):
-                    extended = found[place][number]
-                    if wanted == event:
+                for number, (aggregated, _) in enumerate(over):
+                    extended = states[place][number]
+                    if aggregated == event:
                         extended = extended.extended(counts[place], values[number])
                     known[place + 1][number] = known[place + 1][number].joined(extended)
-        counts, found = more, known
-    return counts[-1], found[-1]
+        counts, states = more, known
+    return counts[-1], states[-1]
 
 
 def fitting(value: Fraction | int, type: Type) -> Decimal | None:
@@ -141,30 +141,31 @@ def fitting(value: Fraction | int, type: Type) -> Decimal | None:
 
 # ------------------------------------------------------------------------------------------ answers of a query
 def evidence_of(output: Output) -> dict[str, Type]:
-    """What :func:`answer` says of an output, with the types: the answer under the empty name, and what an audit needs
-    to judge sums and means (:func:`spark_jobs.audit.unshared.agreement.agrees`)."""
-    found = {"": output.type}
+    """Types of the evidence that :func:`answer` returns for an output: the answer under the empty name, and what an
+    audit needs to judge sums and means (:func:`spark_jobs.audit.unshared.agreement.agrees`).
+    """
+    types = {"": output.type}
     if output.function in ("sum", "avg"):
         assert output.argument_type is not None
-        found["count"] = COUNT
+        types["count"] = COUNT
         if not output.argument_type.is_exact:
-            found["magnitude"] = DOUBLE
+            types["magnitude"] = DOUBLE
         elif output.function == "avg":
-            found["total"] = decimal(38, output.argument_type.scale)
-    return found
+            types["total"] = decimal(38, output.argument_type.scale)
+    return types
 
 
 def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]]) -> list[dict[str, Any]] | None:
     """The evidence of each output over the sequences of the events of some keys; None if no sequence matches."""
     over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
-    sequences, found = 0, [start for _, start in over]
+    sequences, states = 0, [start for _, start in over]
     for events in keys:
         count, more = matches(events, query.sequence.events, over)
         sequences += count
-        found = [known.joined(new) for known, new in zip(found, more, strict=True)]
+        states = [known.joined(new) for known, new in zip(states, more, strict=True)]
     if not sequences:
         return None
-    return [_told(query.sequence, output, sequences, value) for output, value in zip(outputs, found, strict=True)]
+    return [_told(query.sequence, output, sequences, value) for output, value in zip(outputs, states, strict=True)]
 
 
 def _over(output: Output) -> Any:
@@ -177,12 +178,12 @@ def _told(pattern: Pattern, output: Output, sequences: int, over: Any) -> dict[s
     if output.function == "count":
         times = 1 if output.event is None else pattern.events.count(output.event)
         return {"": fitting(over.count if output.argument is not None else times * sequences, output.type)}
-    told: dict[str, Any] = {"": None, "count": fitting(over.count, COUNT)}
+    evidence: dict[str, Any] = {"": None, "count": fitting(over.count, COUNT)}
     types = evidence_of(output)
-    told |= {"magnitude": _float(over.magnitude)} if "magnitude" in types else {}
-    told |= {"total": fitting(over.total, types["total"])} if "total" in types else {}
+    evidence |= {"magnitude": _float(over.magnitude)} if "magnitude" in types else {}
+    evidence |= {"total": fitting(over.total, types["total"])} if "total" in types else {}
     if over.count:
         mean = over.total / over.count if output.function == "avg" else over.total
         strange = over.double if over.strange else _float(mean)
-        told[""] = strange if output.type == DOUBLE else fitting(mean, output.type)
-    return told
+        evidence[""] = strange if output.type == DOUBLE else fitting(mean, output.type)
+    return evidence

@@ -1,4 +1,4 @@
-"""What Spark says of an output in a row that it recomputes: the answer, and what judging it takes."""
+"""Evidence of an output in a row that Spark recomputes: the answer, and what judging it takes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _exact_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColu
 
 def _sum_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     argument, type = grouped.argument(output), grouped.type(output)
-    found = {"": spark_output(grouped, output), "count": grouped.count(output)}
+    columns = {"": spark_output(grouped, output), "count": grouped.count(output)}
     if not type.is_exact:
-        return found | {"magnitude": grouped.of("magnitude", output, F.sum(F.abs(argument)))}
+        return columns | {"magnitude": grouped.of("magnitude", output, F.sum(F.abs(argument)))}
     # decimals are summed in 38 digits: cast first, for Spark adds ten digits to the argument's own
     total = F.try_sum(argument.cast("decimal(28,0)") if type.name == "long" else argument)
     total = grouped.of("total", output, total)
-    return found | ({"": total} if output.function == "sum" else {"total": total})
+    return columns | ({"": total} if output.function == "sum" else {"total": total})
 
 
 def _spread_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -51,16 +51,16 @@ def _spread_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkCol
 
 
 def _quantile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that may stand for it."""
+    """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that are accepted for it."""
     values = grouped.sorted(output)
     count = F.size(values)
     rank = nearest(count, fraction_of(output))
-    found = {"": value_at_rank(values, rank), "count": count}
+    columns = {"": value_at_rank(values, rank), "count": count}
     if output.error is None:
-        return found
+        return columns
     off, _ = exact_share(count, output.error)
     least, greatest = F.greatest(rank - off, F.lit(1)), F.least(rank + off, count)
-    return found | {"least": value_at_rank(values, least), "greatest": value_at_rank(values, greatest)}
+    return columns | {"least": value_at_rank(values, least), "greatest": value_at_rank(values, greatest)}
 
 
 def _percentile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -68,12 +68,12 @@ def _percentile_columns(grouped: GroupedFrame, output: Output) -> dict[str, Spar
     if output.error is not None:
         return _quantile_columns(grouped, output)
     values, fraction = grouped.sorted(output), fraction_of(output)
-    whole, rest = exact_share(F.size(values) - 1, fraction)
-    low, high = value_at_rank(values, whole + 1), value_at_rank(values, whole + F.when(rest > 0, 2).otherwise(1))
-    way = rest.cast("double") / fraction.as_integer_ratio()[1]
+    index, remainder = exact_share(F.size(values) - 1, fraction)
+    low, high = value_at_rank(values, index + 1), value_at_rank(values, index + F.when(remainder > 0, 2).otherwise(1))
+    way = remainder.cast("double") / fraction.as_integer_ratio()[1]
     between = (1 - way) * low.cast("double") + way * high.cast("double")
-    answer = F.when((rest == 0) | (low == high), low.cast("double")).otherwise(between)
-    return {"": answer, "count": F.size(values), "low": low, "high": high, "rest": rest}
+    answer = F.when((remainder == 0) | (low == high), low.cast("double")).otherwise(between)
+    return {"": answer, "count": F.size(values), "low": low, "high": high, "rest": remainder}
 
 
 def _distinct_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -81,7 +81,9 @@ def _distinct_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkC
 
 
 def _frequent_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The most frequent values, counted (``top``), and with an error so many that any other is as rare as it."""
+    """The most frequent values, counted (``top``). With an error, enough of them that any other is as rare as the
+    error.
+    """
     values = grouped.sorted(output)
     most = 1 if output.parameter is None else int(output.parameter)
     if output.error is not None:
@@ -94,20 +96,20 @@ def _frequent_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkC
 def _pair_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     """The answer, and of the pairs without a null the ``count``, sums of squares, variances and means."""
     x, y = both_numbers(grouped, output)
-    found = {"": spark_output(grouped, output), "count": grouped.of("both", output, F.count(x))}
+    columns = {"": spark_output(grouped, output), "count": grouped.of("both", output, F.count(x))}
     for name, side in (("x", x), ("y", y)):
-        found[f"squares {name}"] = grouped.of(f"squares {name}", output, F.sum(side * side))
-        found[f"variance {name}"] = grouped.of(f"variance {name}", output, F.var_pop(side))
-        found[f"mean {name}"] = grouped.of(f"mean {name}", output, F.avg(side))
-    return found
+        columns[f"squares {name}"] = grouped.of(f"squares {name}", output, F.sum(side * side))
+        columns[f"variance {name}"] = grouped.of(f"variance {name}", output, F.var_pop(side))
+        columns[f"mean {name}"] = grouped.of(f"mean {name}", output, F.avg(side))
+    return columns
 
 
 def _shape_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     """The answer, and the ``count``, the sum of ``squares`` and the ``variance``."""
     double = grouped.argument(output).cast("double")
     squares = grouped.of("squares", output, F.sum(double * double))
-    found = {"": spark_output(grouped, output), "count": grouped.count(output), "squares": squares}
-    return found | {"variance": grouped.of("variance of doubles", output, F.var_pop(double))}
+    columns = {"": spark_output(grouped, output), "count": grouped.count(output), "squares": squares}
+    return columns | {"variance": grouped.of("variance of doubles", output, F.var_pop(double))}
 
 
 def _geometric_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -120,12 +122,12 @@ def _several_columns(columns: Columns) -> Columns:
     """The columns of percentiles of several fractions, from those of one: numbered."""
 
     def numbered(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-        named = {
+        numbered_columns = {
             f"{number} {name or 'answer'}": column
-            for number, one in enumerate(each_fraction(output))
-            for name, column in columns(grouped, one).items()
+            for number, percentile in enumerate(each_fraction(output))
+            for name, column in columns(grouped, percentile).items()
         }
-        return {"": named["0 answer"]} | named
+        return {"": numbered_columns["0 answer"]} | numbered_columns
 
     return numbered
 
@@ -148,8 +150,10 @@ def _histogram_columns(grouped: GroupedFrame, output: Output) -> dict[str, Spark
 
     def edge(at: SparkColumn) -> SparkColumn:
         value = least * (1 - at / bins) + most * (at / bins)
-        below = F.size(F.filter(known, lambda one: one < value - slack))
-        return F.struct(below.alias("below"), F.size(F.filter(known, lambda one: one < value + slack)).alias("most"))
+        below = F.size(F.filter(known, lambda double: double < value - slack))
+        return F.struct(
+            below.alias("below"), F.size(F.filter(known, lambda double: double < value + slack)).alias("most")
+        )
 
     edges = (
         F.transform(F.sequence(F.lit(1), F.lit(bins - 1)), edge)
@@ -160,24 +164,27 @@ def _histogram_columns(grouped: GroupedFrame, output: Output) -> dict[str, Spark
 
 
 def _counted_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """How many values there are, and how many distinct ones that DataSketches does not ignore."""
+    """Number of values, and number of distinct ones that DataSketches does not ignore."""
     value = grouped.value(output)
     distinct = F.count_distinct(F.when(value != "", value) if grouped.type(output).name == "string" else value)
     return {"": grouped.of("distinct in a sketch", output, distinct), "count": grouped.count(output)}
 
 
 def _ranked_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """How many values there are that are no NaN, and those at :data:`RANKS`, each with how many are below and up to
-    it."""
+    """Number of values that are not NaN, and the values at :data:`RANKS`, each with the numbers of values below it
+    and up to it.
+    """
     values = grouped.sorted(output)
     if grouped.type(output) == DOUBLE:
         values = F.filter(values, lambda value: ~F.isnan(value))
 
     def at(fraction: Decimal) -> SparkColumn:
         value = value_at_rank(values, nearest(F.size(values), fraction))
-        below = F.size(F.filter(values, lambda one: one < value))
+        below = F.size(F.filter(values, lambda other: other < value))
         return F.struct(
-            value.alias("value"), below.alias("below"), F.size(F.filter(values, lambda one: one <= value)).alias("upto")
+            value.alias("value"),
+            below.alias("below"),
+            F.size(F.filter(values, lambda other: other <= value)).alias("upto"),
         )
 
     return {"": F.size(values), "count": F.size(values), "ranks": F.array(*map(at, RANKS))}
@@ -205,5 +212,6 @@ EVIDENCE: dict[str, Columns] = {
 
 def evidence_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     """The columns of a recomputed output: the answer under the empty name, and what :func:`agrees
-    <spark_jobs.audit.unshared.agreement.agrees>` needs beside it."""
+    <spark_jobs.audit.unshared.agreement.agrees>` needs in addition.
+    """
     return EVIDENCE.get(audit_of(output).family, _exact_columns)(grouped, output)

@@ -1,7 +1,7 @@
-"""How far a stored value may differ from a recomputed one, for each way to recompute: comparisons and their slacks.
+"""Compare stored values with recomputed ones, for each way to recompute: comparisons and their slacks.
 
-Exact types agree to the last digit. Doubles agree within what Spark's own plain summation may lose (for variances as
-Welford's recurrence, Chan, Golub and LeVeque 1983), sketches within the error that the query permits.
+Exact types agree to the last digit. Doubles agree within what Spark's own plain summation may lose (for variances
+as Welford's recurrence, Chan, Golub and LeVeque 1983), sketches within the error that the query permits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVIATIONS = 6
 """Standard errors that a HyperLogLog may be off; its error is a standard deviation, and no bound."""
 
 Evidence = Mapping[str, Any]
-"""What a recomputation says of one output in one row, by what it is; the answer itself under the empty name."""
+"""Recomputed facts of one output in one row, by name; the answer itself under the empty name."""
 
 
 def agrees_exactly(output: Output, value: Any, evidence: Evidence) -> bool:
@@ -33,7 +33,7 @@ def agrees_exactly(output: Output, value: Any, evidence: Evidence) -> bool:
 
 
 def agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a sum or a mean agrees: of exact types to the last digit, or null where it overflowed."""
+    """Return whether a sum or a mean agrees: of exact types to the last digit, or null if it overflowed."""
     theirs, count = evidence[""], evidence["count"]
     if "total" in evidence:
         return _agrees_average(output, value, evidence["total"], count)
@@ -51,7 +51,7 @@ def _fitting(output: Output, value: Any) -> Any:
 
 
 def sum_slack(output: Output, evidence: Evidence) -> float:
-    """How far a sum or a mean of doubles may be off: n * eps * sum|x|."""
+    """Largest error of a sum or a mean of doubles: n * eps * sum|x|."""
     if "magnitude" not in evidence or not evidence["count"] or not all_finite(evidence[""]):
         return 0.0
     bound = (evidence["count"] + 4) * EPSILON * evidence["magnitude"] + 5e-324
@@ -81,19 +81,19 @@ def mean_of(output: Output, total: Decimal, count: int) -> Any:
 
 
 def agrees_spread(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a variance or a standard deviation is as near as rounding allows."""
-    theirs = evidence[""]
+    """Return whether a variance or a standard deviation is as near as rounding allows."""
+    expected = evidence[""]
     is_root = output.function.startswith("std")
     if evidence["squares"] is not None and not math.isfinite(evidence["squares"]):
         # an engine whose squares overflowed cannot judge; an exact judge has the root
-        if not all_finite(theirs):
+        if not all_finite(expected):
             return value is None or is_root or not all_finite(value)
-        return all_finite(value) and abs(value - theirs) <= (evidence["count"] + 8) * 8 * EPSILON * abs(theirs)
-    if not all_finite(value, theirs):
-        return equals_stored(value, theirs)
+        return all_finite(value) and abs(value - expected) <= (evidence["count"] + 8) * 8 * EPSILON * abs(expected)
+    if not all_finite(value, expected):
+        return equals_stored(value, expected)
     if is_root:
-        value, theirs = value * value, theirs * theirs
-    return bool(abs(value - theirs) <= _variance_slack(output, theirs, evidence))
+        value, expected = value * value, expected * expected
+    return bool(abs(value - expected) <= _variance_slack(output, expected, evidence))
 
 
 def _variance_slack(output: Output, variance: float, evidence: Evidence) -> float:
@@ -105,18 +105,18 @@ def _variance_slack(output: Output, variance: float, evidence: Evidence) -> floa
 
 
 def spread_slack(output: Output, evidence: Evidence) -> float:
-    """How far a variance or a standard deviation may be off."""
-    theirs = evidence[""]
-    if not all_finite(theirs):
+    """Largest error of a variance or a standard deviation."""
+    expected = evidence[""]
+    if not all_finite(expected):
         return 0.0
     if not output.function.startswith("std"):
-        return _variance_slack(output, theirs, evidence)
-    slack = _variance_slack(output, theirs * theirs, evidence)
-    return min(math.sqrt(slack), slack / theirs if theirs else math.inf)
+        return _variance_slack(output, expected, evidence)
+    slack = _variance_slack(output, expected * expected, evidence)
+    return min(math.sqrt(slack), slack / expected if expected else math.inf)
 
 
 def agrees_quantile(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a value is at its rank, or within the error that the query permits."""
+    """Return whether a value is at its rank, or within the error that the query permits."""
     if value is None or "least" not in evidence:
         return equals_stored(value, as_stored(evidence[""]))
     bounds = [as_stored(evidence[name]) for name in ("least", "greatest")]
@@ -131,7 +131,7 @@ def agrees_quantile(output: Output, value: Any, evidence: Evidence) -> bool:
 
 
 def agrees_percentile(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether an interpolated percentile is as near as rounding allows."""
+    """Return whether an interpolated percentile is as near as rounding allows."""
     if "low" not in evidence or not all_finite(value, evidence[""]):
         return agrees_quantile(output, value, evidence)
     low, high = Fraction(evidence["low"]), Fraction(evidence["high"])
@@ -141,7 +141,7 @@ def agrees_percentile(output: Output, value: Any, evidence: Evidence) -> bool:
 
 
 def percentile_slack(output: Output, evidence: Evidence) -> float:
-    """How far an interpolated percentile may be off."""
+    """Largest error of an interpolated percentile."""
     bounds = [evidence.get(name) for name in ("low", "high")]
     return (
         0.0
@@ -151,26 +151,26 @@ def percentile_slack(output: Output, evidence: Evidence) -> float:
 
 
 def agrees_distinct(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a distinct count is exact, or within :data:`DEVIATIONS` standard errors of its sketch."""
+    """Return whether a distinct count is exact, or within :data:`DEVIATIONS` standard errors of its sketch."""
     if value is None or output.error is None:
         return equals_stored(value, evidence[""])
     return bool(abs(value - evidence[""]) <= DEVIATIONS * output.error * evidence[""] + 1)
 
 
 def agrees_mode(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a value is the most frequent one, or frequent enough for the error that the query permits."""
+    """Return whether a value is the most frequent one, or frequent enough for the error that the query permits."""
     if value is None or evidence[""] is None or output.error is None:
         return equals_stored(value, as_stored(evidence[""]))
     counts = [-entry["missing"] for entry in evidence["top"]]
-    theirs = next((-e["missing"] for e in evidence["top"] if equals_stored(value, as_stored(e["value"]))), None)
-    if theirs is None:
+    count = next((-e["missing"] for e in evidence["top"] if equals_stored(value, as_stored(e["value"]))), None)
+    if count is None:
         # rarer than all that are listed, unless all are
-        theirs = counts[-1] if len(counts) == 1 + math.ceil(1 / output.error) else 0
-    return bool(theirs > 0 and theirs >= counts[0] - output.error * evidence["count"])
+        count = counts[-1] if len(counts) == 1 + math.ceil(1 / output.error) else 0
+    return bool(count > 0 and count >= counts[0] - output.error * evidence["count"])
 
 
 def agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether the most frequent values and their counts are right, within the error that the query permits."""
+    """Return whether the most frequent values and their counts are right, within the error that the query permits."""
     assert output.parameter is not None
     if value is None or evidence["top"] is None:
         return value is None and evidence["top"] is None
@@ -182,18 +182,18 @@ def agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
     # rarer than all that are listed, unless all are
     unlisted = listed[-1][1] if len(listed) == most + math.ceil(1 / output.error) else 0
     known = dict(map(tuple, listed))
-    found = dict(map(tuple, ours))
+    stored_counts = dict(map(tuple, ours))
     counts = [count for _, count in ours]
-    near = all(known.get(one, 0) - slack <= count <= known.get(one, unlisted) for one, count in ours)
+    near = all(known.get(frequent, 0) - slack <= count <= known.get(frequent, unlisted) for frequent, count in ours)
     least = counts[-1] if len(ours) == most else 0
-    complete = all(count - slack <= least for one, count in listed if one not in found)
-    descending = counts == sorted(counts, reverse=True) and len(found) == len(ours) <= most
+    complete = all(count - slack <= least for frequent, count in listed if frequent not in stored_counts)
+    descending = counts == sorted(counts, reverse=True) and len(stored_counts) == len(ours) <= most
     return near and complete and descending
 
 
 # -------------------------------------------------------------------------------------------- comparing
 def ordering_key(value: Any) -> Any:
-    """What to compare by: NaN is the greatest, and equal to itself."""
+    """Key for comparing a value: NaN is the greatest, and equal to itself."""
     return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
 
 
@@ -208,12 +208,12 @@ def as_stored(value: Any) -> Any:
 
 
 def all_finite(*values: Any) -> bool:
-    """Whether all values are finite numbers."""
+    """Return whether all values are finite numbers."""
     return all(value is not None and math.isfinite(value) for value in values)
 
 
 def equals_stored(value: Any, theirs: Any) -> bool:
-    """Whether two values are equal, NaN and null each to itself."""
+    """Return whether two values are equal, NaN and null each to itself."""
     if value is None or theirs is None:
         return value is theirs
     if isinstance(theirs, float) and math.isnan(theirs):

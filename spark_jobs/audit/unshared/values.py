@@ -1,4 +1,4 @@
-"""What every engine that recomputes answers goes by: the parts of outputs, comparisons, names of columns."""
+"""Conventions of every engine that recomputes answers: the parts of outputs, comparisons, names of columns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def spark_name(name: str) -> str:
-    """A column's name in frames, which do not tell ``m['K']`` from ``m['k']``: capitals in keys are numbers there."""
-    return _KEY.sub(lambda key: _CAPITAL.sub(lambda found: f"\\u{ord(found[0]):06x}", key[0]), name)
+    """A column's name in frames, which do not distinguish ``m['K']`` from ``m['k']``: capitals in keys are numbers
+    there.
+    """
+    return _KEY.sub(lambda key: _CAPITAL.sub(lambda match: f"\\u{ord(match[0]):06x}", key[0]), name)
 
 
 def from_spark(name: str) -> str:
     """Inverse of :func:`spark_name`."""
-    return _KEY.sub(lambda key: _NUMBER.sub(lambda found: chr(int(found[1], 16)), key[0]), name)
+    return _KEY.sub(lambda key: _NUMBER.sub(lambda match: chr(int(match[1], 16)), key[0]), name)
 
 
 def fraction_of(output: Output) -> Decimal:
@@ -43,7 +45,7 @@ def fraction_of(output: Output) -> Decimal:
 
 
 def compared_outputs(query: ACQ) -> list[Output]:
-    """What HAVING compares and the order goes by, under the names that recomputed rows have them."""
+    """The outputs that HAVING compares and that the order uses, under their names in recomputed rows."""
     return [replace(output, name=f"having {index}") for index, output in enumerate(query.compared)]
 
 

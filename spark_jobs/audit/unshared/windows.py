@@ -1,9 +1,9 @@
-"""Unshared execution: each query alone, by Spark's own aggregates over raw events.
+"""Unshared execution: each query separately, with Spark's own aggregates over raw events.
 
-:func:`unshared` is what people write today, one sliding ``window()`` a query: the baseline of the
-benchmarks. :func:`recompute` answers a handful of given windows without ``window()``: the audit compares
-published answers with it; :func:`agrees` says how far doubles and sketches may differ, and :func:`qualifies` which
-rows HAVING leaves. Columns are built from our values only, never from query text.
+:func:`unshared` is a plain Spark job, one sliding ``window()`` a query: the baseline of the benchmarks.
+:func:`recompute` answers a few given windows without ``window()``: the audit compares published answers with it;
+:func:`agrees` decides how far doubles and sketches may differ, and :func:`qualifies` which rows satisfy HAVING.
+Columns are built only from Heddle's values, never from query text.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from spark_jobs.audit.unshared.values import COMPARISONS, compared_outputs, reco
 from spark_jobs.streams.sources.expressions import arrow_type
 
 WindowColumns = Mapping[str, SparkColumn]
-"""The columns of an answer that say of which window it is, by name."""
+"""The columns of an answer that identify its window, by name."""
 
 
 def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
-    """One query as one plain Spark aggregation over Spark's sliding ``window()``: every window of the frame.
+    """Answer one query with one plain Spark aggregation over Spark's sliding ``window()``: every window of the
+    frame.
 
     Returns window_start and window_end (of the content: a historical window's instant is ``ago`` later), the group
-    columns and the outputs, of the answers that satisfy HAVING. Integers are summed as Spark does, in 64 bits (null on
-    overflow). ``window()`` refuses a slide beyond the range: there the windows are those of a tumbling one and events
-    behind their ends are filtered out.
+    columns and the outputs, of the answers that satisfy HAVING. Integers are summed as Spark does, in 64 bits (null
+    on overflow). ``window()`` refuses a slide beyond the range. Such windows are those of a tumbling one, and
+    events behind their ends are filtered out.
 
-    Windows of rows have their ``position``, the number of the first row, behind the end; ``frame`` then has just the
-    stream's columns, in its order, and all its events. A refresh bound is taken as the slide, as a job by itself has
-    nothing to wait for, unless the window names the instants that are asked for.
+    Windows of rows have their ``position``, the number of the first row, behind the end; ``frame`` then has just
+    the stream's columns, in its order, and all its events. A refresh bound is taken as the slide, because a single
+    job has nothing to wait for, unless the window names its instants.
     """
     kind, schema, time = UNSHARED[query.kind], schema_of(frame), quoted_column(time_column)
     frame, window = kind.in_windows(frame, query, time, schema)
@@ -93,7 +94,7 @@ def _in_windows_of_time(
 def _in_windows_of_rows(
     frame: DataFrame, query: ACQ, time: SparkColumn, schema: Schema
 ) -> tuple[DataFrame, WindowColumns]:
-    """The rows of a query, once for every whole window that holds them. All rows are numbered, then filtered."""
+    """The rows of a query, once for every complete window that they are in. All rows are numbered, then filtered."""
     numbered = _row_windows(frame, query.window, time)
     return _filtered(numbered, query, schema), _window_columns() | {"position": F.col("`heddle window`")["position"]}
 
@@ -114,20 +115,20 @@ def _aggregated(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowC
     """The answers over the events of the windows of a frame."""
     grouped = GroupedFrame(schema)
     answers = {output.name: spark_output(grouped, output) for output in query.outputs}
-    kept = [
+    conditions = [
         COMPARISONS[condition.comparison](spark_output(grouped, condition.output), literal_column(condition.value))
         for condition in query.having
     ]
     groups = _groups(query, schema)
     orders = _orders(grouped, query, groups)
     keys = (key.alias(name) for name, key in groups.items())
-    found = frame.groupBy(F.col("`heddle window`"), *keys).agg(*grouped.aliased())
-    if kept:
-        found = found.where(reduce(lambda both, and_: both & and_, kept))
+    rows = frame.groupBy(F.col("`heddle window`"), *keys).agg(*grouped.aliased())
+    if conditions:
+        rows = rows.where(reduce(lambda both, and_: both & and_, conditions))
     if query.top is not None:
         first = F.row_number().over(SparkWindow.partitionBy(F.col("`heddle window`")).orderBy(*orders))
-        found = found.select("*", first.alias("heddle place")).where(F.col("`heddle place`") <= query.top.k)
-    return found.select(
+        rows = rows.select("*", first.alias("heddle place")).where(F.col("`heddle place`") <= query.top.k)
+    return rows.select(
         *(column.alias(name) for name, column in window.items()),
         *(quoted_column(name) for name in groups),
         *(column.alias(name) for name, column in answers.items()),
@@ -141,17 +142,17 @@ def _of_parts(output: Output) -> SparkColumn:
 
 
 def _orders(grouped: GroupedFrame, query: ACQ, groups: Mapping[str, SparkColumn]) -> list[SparkColumn]:
-    """What the answers of a window are put in order by, the group columns last."""
-    found = []
+    """The order of the answers of a window, the group columns last."""
+    orders = []
     for order in query.top.orders if query.top is not None else ():
         column = spark_output(grouped, order.output)
         name = f"{'desc' if order.descending else 'asc'}_nulls_{'first' if order.nulls_first else 'last'}"
-        found.append(getattr(column, name)())
-    return [*found, *(quoted_column(name).asc_nulls_first() for name in groups)]
+        orders.append(getattr(column, name)())
+    return [*orders, *(quoted_column(name).asc_nulls_first() for name in groups)]
 
 
 def _row_windows(frame: DataFrame, window: Window, time: SparkColumn) -> DataFrame:
-    """The rows, once for every whole window of rows that holds them."""
+    """The rows, once for every complete window of rows that they are in."""
     range_, slide = window.range, window.slide
     order = [time]
     for name, type in frame.dtypes:
@@ -168,17 +169,17 @@ def _row_windows(frame: DataFrame, window: Window, time: SparkColumn) -> DataFra
     before = row - (range_ - 1)
     first = F.when(before <= 0, F.lit(0)).otherwise(before + F.pmod(-before, F.lit(slide)))
     last = row - F.pmod(row, F.lit(slide))
-    held = numbered.where(first <= last).select(
+    exploded = numbered.where(first <= last).select(
         "*", F.explode(F.sequence(first, last, F.lit(slide).cast("bigint"))).alias("heddle position")
     )
     position = F.col("`heddle position`")
-    whole = SparkWindow.partitionBy(position, *per)
-    named = F.struct(
-        F.min(time).over(whole).alias("start"),
-        F.timestamp_micros(F.unix_micros(F.max(time).over(whole)) + 1).alias("end"),
+    partition = SparkWindow.partitionBy(position, *per)
+    span = F.struct(
+        F.min(time).over(partition).alias("start"),
+        F.timestamp_micros(F.unix_micros(F.max(time).over(partition)) + 1).alias("end"),
         position.alias("position"),
     )
-    counted = held.select("*", F.count(F.lit(1)).over(whole).alias("heddle rows"), named.alias("heddle window"))
+    counted = exploded.select("*", F.count(F.lit(1)).over(partition).alias("heddle rows"), span.alias("heddle window"))
     return counted.where(F.col("`heddle rows`") == range_)
 
 
@@ -201,7 +202,7 @@ def _sequences(
         )
         for number, output in enumerate(outputs)
     ]
-    told = {
+    kinds = {
         f"{output.name} {what}".rstrip(): type_
         for output in outputs
         for what, type_ in sequences.evidence_of(output).items()
@@ -213,10 +214,10 @@ def _sequences(
         *per,
         *arguments,
     )
-    types = [read.schema[name].dataType.simpleString() for name in keys] + [ddl_of(type_) for type_ in told.values()]
-    escaped = [name.replace("`", "``") for name in (*keys, *told)]
+    types = [read.schema[name].dataType.simpleString() for name in keys] + [ddl_of(type_) for type_ in kinds.values()]
+    escaped = [name.replace("`", "``") for name in (*keys, *kinds)]
     returned = ", ".join(f"`{name}` {type_}" for name, type_ in zip(escaped, types, strict=True))
-    arrow = {name: arrow_type(type_) for name, type_ in told.items()}
+    arrow = {name: arrow_type(type_) for name, type_ in kinds.items()}
 
     # Spark's columns stay here
     names, columns = list(keys), len(per)
@@ -226,13 +227,13 @@ def _sequences(
         for row in events.drop_columns(names).to_pylist():
             at, type_, *values = row.values()
             by_key.setdefault(tuple(values[:columns]), []).append((at, type_, tuple(values[columns:])))
-        found = sequences.answer(query, outputs, by_key.values())
-        told = [value for one in found or () for value in one.values()]
-        whole = {name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)}
-        whole |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, told, strict=found is not None)}
+        answers = sequences.answer(query, outputs, by_key.values())
+        cells = [value for answer in answers or () for value in answer.values()]
+        full = {name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)}
+        full |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, cells, strict=answers is not None)}
         empty = {name: pa.array([], value.type) for name, value in zip(names, key, strict=True)}
         empty |= {name: pa.array([], type_) for name, type_ in arrow.items()}
-        return pa.table(whole if found else empty)
+        return pa.table(full if answers else empty)
 
     return read.groupBy(*keys).applyInArrow(answered, returned)
 
@@ -246,13 +247,16 @@ def _groups(query: ACQ, schema: Schema) -> dict[str, SparkColumn]:
 
 # -------------------------------------------------------------------------------------- sampled windows
 def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[tuple[int, int]]) -> DataFrame:
-    """Answers for the given windows (start, end), microseconds, alone: the spans of their content, also of historical
-    ones. No group is left out: :func:`qualifies` says which rows satisfy HAVING.
+    """Answer only the given windows (start, end), microseconds: the spans of their content, also of historical
+    ones. Every group has a row: :func:`qualifies` decides which rows satisfy HAVING.
 
-    As :func:`unshared`, but integers are summed in 38 digits so that an overflow can be told from a wrong sum, ranks
-    are exact where Spark's own multiply in doubles, and after each output stands, as ``<name> <what>``, what
-    :func:`agrees` needs of it. What HAVING compares and the order goes by stands behind, named ``having <number>``. Of
-    a derived output there are its parts, named ``<output> part <name>``.
+    As :func:`unshared`, with these differences:
+
+    - integers are summed in 38 digits, which distinguishes an overflow from a wrong sum;
+    - ranks are exact, while Spark multiplies in doubles;
+    - after each output comes, as ``<name> <what>``, what :func:`agrees` needs of it;
+    - then come the outputs that HAVING compares and that the order uses, named ``having <number>``;
+    - a derived output is replaced by its parts, named ``<output> part <name>``.
     """
     schema = schema_of(frame)
     time = quoted_column(time_column)
@@ -273,7 +277,7 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
 def _evidence(
     frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, audited: Sequence[Output], schema: Schema
 ) -> DataFrame:
-    """What an audit compares of some outputs over the events of the windows of a frame."""
+    """The evidence that an audit compares, of some outputs over the events of the windows of a frame."""
     groups, grouped = _groups(query, schema), GroupedFrame(schema)
     answers = [
         column.alias(f"{output.name} {what}" if what else output.name)
@@ -281,16 +285,16 @@ def _evidence(
         for what, column in evidence_columns(grouped, output).items()
     ]
     keys = (key.alias(name) for columns in (window, groups) for name, key in columns.items())
-    found = frame.groupBy(*keys).agg(*grouped.aliased())
-    return found.select(*window, *(quoted_column(name) for name in groups), *answers)
+    rows = frame.groupBy(*keys).agg(*grouped.aliased())
+    return rows.select(*window, *(quoted_column(name) for name in groups), *answers)
 
 
 class UnsharedKind(NamedTuple):
-    """How Spark answers a query of one kind of window.
+    """Spark's execution of a query of one kind of window.
 
-    - ``in_windows``: the events that the query reads, once for every window that holds them, as ``heddle window``;
+    - ``in_windows``: the events that the query reads, once for every window that they are in, as ``heddle window``;
     - ``answers``: the answers of all these windows;
-    - ``evidence``: of windows that are known, the answers and what an audit compares them by.
+    - ``evidence``: of given windows, the answers and what an audit needs to compare them.
     """
 
     in_windows: Callable[[DataFrame, ACQ, SparkColumn, Schema], tuple[DataFrame, WindowColumns]]
@@ -303,4 +307,4 @@ UNSHARED: Mapping[WindowKind, UnsharedKind] = {
     ROWS: UnsharedKind(_in_windows_of_rows, _aggregated, _evidence),
     SEQUENCE: UnsharedKind(_in_windows_of_time, _matched, _sequences),
 }
-"""How each kind is answered without sharing."""
+"""The unshared execution of each kind of window."""
