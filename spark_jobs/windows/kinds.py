@@ -1,9 +1,9 @@
-"""How windows of each kind are executed: the one table that tells the kinds apart in a run.
+"""Execution of windows of each kind: the one table of a run that distinguishes the kinds.
 
-What the kinds are, :mod:`optimizer.workload.window_kinds` says. A kind is one class here, by the verbs of a run: lift,
-derive, answer, look up. Windows of rows are numbered between lifting and answering
-(:mod:`spark_jobs.pipeline.run.rows_stage`). How answers are judged stands in :mod:`spark_jobs.audit`, which shares
-nothing with this table.
+:mod:`optimizer.workload.window_kinds` defines the kinds. Each kind is one class here, with the verbs of a run:
+lift, derive, answer, look up. Windows of rows are numbered between lifting and answering
+(:mod:`spark_jobs.pipeline.run.rows_stage`). :mod:`spark_jobs.audit` judges answers; it shares nothing with this
+table.
 
 Everything is imported when it is used: the workers that lift events compile no kernels of answers.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class WindowExecution:
-    """How windows of one kind are executed; as it stands here, windows of time."""
+    """Execution of windows of one kind; this class executes windows of time."""
 
     @property
     def lifting(self) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ class WindowExecution:
 
     @property
     def answering(self) -> Callable[..., Any]:
-        """What makes the tasks of the final stage."""
+        """The function that makes the tasks of the final stage."""
         from spark_jobs.windows.finals.stage import finals_task
 
         return finals_task
@@ -121,4 +121,4 @@ EXECUTIONS: dict[WindowKind, WindowExecution] = {
     ROWS: RowsExecution(),
     SEQUENCE: SequenceExecution(),
 }
-"""How each kind is executed."""
+"""Execution of each kind."""

@@ -75,7 +75,7 @@ class Reader:
         end: int | None = None,
         groups: Sequence[Group] | None = None,
     ) -> QueryLookups:
-        """The look-ups of a query over the partial rows of one synopsis, as :meth:`query` says."""
+        """The look-ups of a query over the partial rows of one synopsis, as for :meth:`query`."""
         window = query.window
         if begin is not None:
             first = history_start([window], begin, 1 << 62)
@@ -84,40 +84,40 @@ class Reader:
             last = synopsis.fragments.last_edge(end - window.ago)
             spans = [(span[0], min(span[1], last)) for span in spans if span[0] < last]
         rows = self._rows(synopsis, spans, self._buckets(query, synopsis, groups))
-        found = EXECUTIONS[synopsis.kind].look_up(query, synopsis, rows, spans)
-        return found if groups is None else found.of_groups(groups)
+        query_lookups = EXECUTIONS[synopsis.kind].look_up(query, synopsis, rows, spans)
+        return query_lookups if groups is None else query_lookups.of_groups(groups)
 
     def _stored(self, name: str) -> tuple[ACQ, list[tuple[Synopsis, list[Span]]]]:
         """The query, and the synopses to answer it from, the newest form first, with the pieces of time that are
         complete."""
         newest = current_version(self.warehouse) or 0
         versions = range(newest, 0, -1) if self.plan_version is None else [self.plan_version]
-        wanted: ACQ | None = None
+        newest_query: ACQ | None = None
         declared: dict[str, Stream] = {}
         for version in versions:
             plan = load_plan(self.warehouse, version)
             declared = {stream.name: stream for stream in plan.workload.streams} | declared
             for tree in plan.trees:
                 query = next((query for query in tree.queries if query.name == name), None)
-                if query is None or (wanted is not None and query.fingerprint != wanted.fingerprint):
+                if query is None or (newest_query is not None and query.fingerprint != newest_query.fingerprint):
                     continue
-                wanted = wanted or query
+                newest_query = newest_query or query
                 if not query.kind.has_instants:
                     message = f"{name} is over windows of {query.kind.name}: these are not answered on demand"
                     raise HeddleError("HDL-607", message, "`heddle read`")
-                made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
-                newest_form, members = next((one, members) for one, members in made.items() if query in members)
+                synopses = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
+                newest_form, members = next((form, members) for form, members in synopses.items() if query in members)
                 former = () if newest_form.kind.matches_patterns else (former_of(newest_form, members),)
                 forms = []
                 for synopsis in (newest_form, *former):
                     pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint, [])
                     # what was stored under another declaration is of other events
-                    named = named_as_declared(self.warehouse, declared[tree.stream], synopsis)
-                    if pieces := [piece for piece in pieces if named.is_of(piece[2])]:
+                    naming = named_as_declared(self.warehouse, declared[tree.stream], synopsis)
+                    if pieces := [piece for piece in pieces if naming.is_of(piece[2])]:
                         forms.append((synopsis, _joined([piece[:2] for piece in pieces])))
                 if forms:
                     return query, forms
-        if wanted is None:
+        if newest_query is None:
             known = [query.name for query in load_plan(self.warehouse, newest).workload.queries] if newest else []
             raise HeddleError("HDL-507", f"no plan knows a query {name}", meant(name, known))
         raise HeddleError("HDL-603", f"no partial aggregates are stored for {name}", "`heddle run` stores them")
@@ -149,13 +149,14 @@ class Reader:
         if not set(synopsis.bucket_by) <= set(names):
             # the keys of a group of sequences lie in all of them
             return None
-        told = key_texts([columns[names.index(name)] for name in synopsis.bucket_by], len(groups))
-        return sorted(set(bucket_of(told.to_pylist()).tolist()))
+        keys = key_texts([columns[names.index(name)] for name in synopsis.bucket_by], len(groups))
+        return sorted(set(bucket_of(keys.to_pylist()).tolist()))
 
 
 class QueryForms:
-    """Look-ups of one query, for each form in which partial rows of it are stored: a new version of Heddle may store
-    another one than those before. They are loaded when somebody asks for time that the newer ones do not have."""
+    """Look-ups of one query, for each form in which its partial rows are stored: a new version of Heddle may store
+    another form than earlier ones. A form is loaded when a look-up needs time that the newer forms do not have.
+    """
 
     def __init__(self, query: ACQ, loads: Sequence[Callable[[], QueryLookups]]) -> None:
         self.query = query
@@ -163,7 +164,9 @@ class QueryForms:
         self._loaded: list[QueryLookups] = []
 
     def answer(self, answered: Callable[[QueryLookups], pa.Table]) -> pa.Table:
-        """What the newest form answers that has the time. Raises HDL-604 as the newest one does if none has it."""
+        """Return the answer of the newest form that has the time. Raises the HDL-604 of the newest form if none has
+        it.
+        """
         missing: HeddleError | None = None
         for number, load in enumerate(self._loads):
             if number == len(self._loaded):
@@ -180,13 +183,13 @@ class QueryForms:
 
 def _joined(pieces: Sequence[Span]) -> list[Span]:
     """Ascending pieces, those that touch in one."""
-    found: list[Span] = []
+    joined: list[Span] = []
     for first, last in sorted(pieces):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], last)
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
         else:
-            found.append((first, last))
-    return found
+            joined.append((first, last))
+    return joined
 
 
 def _texts_of(query: ACQ, groups: Sequence[Group]) -> list[pa.StringArray]:
@@ -230,8 +233,8 @@ def parse_having(query: ACQ, text: str) -> tuple[Condition, ...]:
 
     Raises HDL-608 for anything else.
     """
-    outputs = {output.name: output for output in (*query.outputs, *(one.output for one in query.having))}
-    found = []
+    outputs = {output.name: output for output in (*query.outputs, *(condition.output for condition in query.having))}
+    conditions = []
     if len(text) > LONGEST_HAVING:
         raise HeddleError("HDL-608", f"thresholds of {len(text)} characters", f"{LONGEST_HAVING} at most")
     for part in re.split(r"\bAND\b(?=(?:[^']*'[^']*')*[^']*$)", text, flags=re.IGNORECASE):
@@ -239,8 +242,8 @@ def parse_having(query: ACQ, text: str) -> tuple[Condition, ...]:
         output = outputs.get(match.group(1)) if match else None
         if match is None or output is None:
             raise HeddleError("HDL-608", f"{part.strip()!r} is no threshold", f"e.g. {next(iter(outputs))} >= 100")
-        found.append(Condition(output, match.group(2).replace("<>", "!="), _literal(output, match.group(3))))
-    return tuple(found)
+        conditions.append(Condition(output, match.group(2).replace("<>", "!="), _literal(output, match.group(3))))
+    return tuple(conditions)
 
 
 def _literal(output: Output, text: str) -> Literal:

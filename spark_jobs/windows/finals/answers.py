@@ -1,10 +1,10 @@
 """Final aggregates: the answers of each query from the partial rows of its synopsis.
 
-One task takes all partial rows of some buckets of groups and answers every query for them. The queries of one filter
-and group-by see the same cells, so what they need is made once: the cells themselves (:meth:`Cells.projected`), and
-over the cells of some groups at a time the structures that combine any run of fragments
-(:mod:`optimizer.combine.choose`, :mod:`optimizer.combine.wavelet_matrix`). A query then costs what its answers cost: a
-few look-ups each. Answers are kept in arrays until a row group of the results file is full.
+One task takes all partial rows of some buckets of groups and answers every query for them. The queries of one
+filter and group-by share cells, so two things are made only once: the cells themselves (:meth:`Cells.projected`),
+and, over the cells of some groups at a time, the structures that combine any run of fragments
+(:mod:`optimizer.combine.choose`, :mod:`optimizer.combine.wavelet_matrix`). An answer of a query then costs a few
+look-ups. Answers are kept in arrays until a row group of the results file is full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class AnswerBatch:
     """Some answers (a,) to a query from one chunk.
 
-    ``failed`` (a,), if any: those of which nobody knows whether they qualify; ``errors``: what is wrong, by row.
+    ``failed`` (a,), if any: the answers for which it is unknown whether they qualify; ``errors``: error messages,
+    by row.
     """
 
     windowed: WindowedQuery
@@ -49,7 +50,7 @@ class AnswerBatch:
     _found: dict[int, Any] = field(default_factory=dict)
 
     def lowered(self, number: int) -> Lowered:
-        """What is computed under a number."""
+        """Return the lowered values of the computation with this number in ``windowed.computed``."""
         if number not in self._lowered:
             output, states, parts = self.windowed.computed[number]
             if parts:
@@ -58,12 +59,14 @@ class AnswerBatch:
             for _, place in states:
                 if place not in self._found:
                     self._found[place] = self.chunk.state(place, self.runs)
-            told = {kind: self._found[place] for kind, place in states}
-            self._lowered[number] = AGGREGATES[output.function].lower(told, output)
+            states_by_kind = {kind: self._found[place] for kind, place in states}
+            self._lowered[number] = AGGREGATES[output.function].lower(states_by_kind, output)
         return self._lowered[number]
 
     def qualifying(self) -> AnswerBatch:
-        """Those that satisfy HAVING, or of which that cannot be known; nothing else was computed of the others."""
+        """Select the answers that satisfy HAVING, or for which this is unknown; nothing else is computed of the
+        others.
+        """
         if not self.windowed.conditions:
             return self
         compared = [self.lowered(number) for number in self.windowed.conditions]
@@ -71,31 +74,31 @@ class AnswerBatch:
         return self._where(rows, failed, errors)
 
     def _where(self, rows: Longs, failed: NDArray[np.bool_] | None, errors: Errors) -> AnswerBatch:
-        """Some of the answers, with what is computed of them."""
-        found = AnswerBatch(self.windowed, self.chunk, self.runs.where(rows), self.instants[rows], failed, errors)
+        """Select some answers, with their values computed so far."""
+        batch = AnswerBatch(self.windowed, self.chunk, self.runs.where(rows), self.instants[rows], failed, errors)
         for number, lowered in self._lowered.items():
-            found._lowered[number] = lowered.where(rows)
-        return found
+            batch._lowered[number] = lowered.where(rows)
+        return batch
 
     def top(self, stream: str) -> TopRows:
-        """Those that may be among the first of their windows, with what they are put in order by."""
+        """Return the answers that may be among the first of their windows, with the values of their order."""
         query = self.windowed.query
         assert query.top is not None
         orders = [self.lowered(number) for number in self.windowed.orders]
         failed = np.zeros(len(self.instants), dtype=bool) if self.failed is None else self.failed.copy()
-        errors = {row: list(told) for row, told in self.errors.items()}
+        errors = {row: list(messages) for row, messages in self.errors.items()}
         for order, lowered in zip(query.top.orders, orders, strict=True):
             if lowered.overflow is not None:
                 failed |= lowered.overflow
                 _tell(errors, lowered.overflow, f"{OVERFLOW} ORDER BY: {_misfit(order.output, 'it')}")
         used, number = np.unique(self.runs.group, return_inverse=True)
         groups = [codes[number] for codes in group_codes(query, self.chunk.view.keys.take(used + self.chunk.first))]
-        typed = [as_typed(lowered, one.output.type) for one, lowered in zip(query.top.orders, orders, strict=True)]
+        typed = [as_typed(lowered, order.output.type) for order, lowered in zip(query.top.orders, orders, strict=True)]
         rows = first_of_each(query.top, self.instants, typed, groups, failed)
         place = {int(row): new for new, row in enumerate(rows.tolist())}
-        kept = {place[row]: told for row, told in errors.items() if row in place}
-        found = self._where(rows, failed[rows] if failed.any() else None, kept)
-        table = pa.Table.from_batches([found.answered(stream).rows()])
+        chosen_errors = {place[row]: messages for row, messages in errors.items() if row in place}
+        batch = self._where(rows, failed[rows] if failed.any() else None, chosen_errors)
+        table = pa.Table.from_batches([batch.answered(stream).rows()])
         columns = tuple(pa.chunked_array([column.take(pa.array(rows))]) for column in typed)
         return TopRows(query.name, table, columns, failed[rows])
 
@@ -112,7 +115,7 @@ class AnswerBatch:
 _DTYPES: dict[str, Any] = {"longs": np.int64, "doubles": np.float64, "texts": object}
 
 Errors = dict[int, list[str]]
-"""What is wrong with some answers, by row."""
+"""Error messages of answers, by row."""
 
 
 def qualifying(query: ACQ, compared: Sequence[Lowered], answers: int) -> tuple[Longs, NDArray[np.bool_] | None, Errors]:
@@ -127,31 +130,33 @@ def qualifying(query: ACQ, compared: Sequence[Lowered], answers: int) -> tuple[L
         if lowered.overflow is not None and lowered.overflow.any():
             holds |= lowered.overflow
             failed |= lowered.overflow
-            told = f"{OVERFLOW} HAVING: {_misfit(condition.output)}"
-            messages.append((lowered.overflow, told))
+            message = f"{OVERFLOW} HAVING: {_misfit(condition.output)}"
+            messages.append((lowered.overflow, message))
         chosen &= holds
     rows, errors = np.flatnonzero(chosen), Errors()
-    for where, told in messages:
-        _tell(errors, where[rows], told)
+    for overflow, message in messages:
+        _tell(errors, overflow[rows], message)
     return rows, failed[rows] if failed[rows].any() else None, errors
 
 
 def carried_by(
     query: ACQ, lowered: Sequence[Lowered], failed: NDArray[np.bool_] | None, errors: Errors
 ) -> dict[str, CarrierColumn]:
-    """The outputs of a query over some answers by carrier, null where ``failed``; overflows are told to ``errors``."""
+    """Collect the outputs of a query over some answers by carrier, null where ``failed``; overflows are added to
+    ``errors``.
+    """
     columns: dict[str, list[Lowered]] = {carrier: [] for carrier in CARRIERS}
-    for output, found in zip(query.outputs, lowered, strict=True):
-        columns[carrier_of(output.type)].append(found)
-        if found.overflow is not None and found.overflow.any():
-            where = found.overflow if failed is None else found.overflow & ~failed
-            _tell(errors, where, f"{OVERFLOW} {_misfit(output)}")
+    for output, lowered_output in zip(query.outputs, lowered, strict=True):
+        columns[carrier_of(output.type)].append(lowered_output)
+        if lowered_output.overflow is not None and lowered_output.overflow.any():
+            overflow = lowered_output.overflow if failed is None else lowered_output.overflow & ~failed
+            _tell(errors, overflow, f"{OVERFLOW} {_misfit(output)}")
     rows = len(lowered[0].valid)
     return {carrier: _carried(carrier, columns[carrier], rows, failed) for carrier in CARRIERS}
 
 
 def _misfit(output: Output, name: str = "") -> str:
-    """What is said of an output that overflowed."""
+    """Return the error message for an output that overflowed."""
     if output.function == DERIVED:
         return f"{name or output.name} is made of a value that does not fit its type"
     return f"{name or output.name} does not fit {output.type}"
@@ -173,9 +178,9 @@ def _carried(carrier: str, columns: list[Lowered], rows: int, failed: NDArray[np
 
 
 def compares(condition: Condition, lowered: Lowered) -> NDArray[np.bool_]:
-    """Where a condition is true, as the language compares: null never is."""
+    """Return where a condition is true, as the language compares: null never is."""
     output = condition.output
     batch = pa.RecordBatch.from_arrays([as_typed(lowered, output.type)], names=["compared"])
     comparison = Call(condition.comparison, (Column("compared"), condition.value))
-    found = evaluate(comparison, batch, {"compared": output.type})
-    return pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    satisfied = evaluate(comparison, batch, {"compared": output.type})
+    return pc.fill_null(satisfied, False).to_numpy(zero_copy_only=False)

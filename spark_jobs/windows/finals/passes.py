@@ -1,22 +1,23 @@
-"""What a task of the final stage has to answer, in passes whose partial rows fit into its memory.
+"""Work of a task of the final stage, in passes whose partial rows fit into its memory.
 
-As a rule everything fits, and there is one pass. What does not fit is divided, by the first of these that applies, and
-each part tried again, down to what fits; each pass reads the rows that it needs once more, row group by row group, and
-keeps no others:
+As a rule everything fits, and there is one pass. Work that does not fit is divided by the first of these rules that
+applies. Each part is tried again, until it fits. Each pass reads the rows that it needs once more, row group by row
+group, and keeps no others:
 
 1. the buckets of group keys;
 2. the synopses;
 3. the groups, by a hash of the group columns that all queries at hand have;
-4. (windows of time) the families of a synopsis: tuples of other filters are left out, and of some families all groups
+4. (windows of time) the families of a synopsis: each skips tuples of other filters, and all groups of some families
    have columns that others lack (3);
-5. (windows of time) what is left is reduced while it is read: combined into the cells of the family, where many rows
-   are of one cell (groups rolled up, or one key whose events are everywhere);
-6. (windows of time) the instants whose windows hold something, each with the fragments under its windows; those of the
-   heaviest window first; then the queries.
+5. (windows of time) the remaining rows are reduced while they are read: combined into the cells of the family,
+   where many rows are of one cell (groups rolled up, or one key whose events are everywhere);
+6. (windows of time) the instants whose windows are not empty, each with the fragments under its windows; those of
+   the heaviest window first; then the queries.
 
-Whole groups, and all fragments of a window, are always in one pass: a window of one group of one query that does not
-fit is :class:`TooLarge`. The query is then dropped from all passes that are left, and as its heaviest window is tried
-first, none of its other windows is. Windows of rows and sequences need all rows of a key at once (1, 2, 3).
+Whole groups, and all fragments of a window, are always in one pass: a window of one group of one query that does
+not fit is :class:`TooLarge`. The query is then dropped from all remaining passes. As its heaviest window is tried
+first, none of its other windows is computed. Windows of rows and sequences need all rows of a key at once (1, 2,
+3).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ TOO_LARGE = "HDL-610"
 """Code of a query that needs more memory at once than a task may take."""
 
 HASHINGS = 2
-"""How often groups are divided by a hash: what is too large then is taken for one group."""
+"""Number of times that groups are divided by a hash; work that is still too large is taken for one group."""
 
 LARGE_ROW = 1 << 11
 """Bytes of a row from which on its states are taken for multisets."""
@@ -84,7 +85,7 @@ class Pass:
 
 
 class _Hash(NamedTuple):
-    """Groups whose values of some ``columns`` have a hash with this ``remainder``; of so many ``hashings``."""
+    """Groups for whose values of some ``columns`` the hash has this ``remainder``, after a number of ``hashings``."""
 
     columns: tuple[str, ...]
     divisor: int
@@ -113,15 +114,15 @@ class _Piece:
 
     @property
     def is_family(self) -> bool:
-        """Whether it is one family of windows of time."""
+        """Return whether it is one family of windows of time."""
         return len(self.parts) == 1 and self.parts[0].synopsis.kind.has_fragments and self.families == 1
 
     def without(self, names: AbstractSet[str]) -> _Piece:
         """The piece without some queries, and the parts that have no others."""
         if not any(query.name in names for query in self.queries):
             return self
-        left = [(part, tuple(query for query in part.queries if query.name not in names)) for part in self.parts]
-        return replace(self, parts=tuple(_of_queries(part, queries, self.begin) for part, queries in left if queries))
+        pairs = [(part, tuple(query for query in part.queries if query.name not in names)) for part in self.parts]
+        return replace(self, parts=tuple(_of_queries(part, queries, self.begin) for part, queries in pairs if queries))
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -152,15 +153,15 @@ class _Piece:
         """The remainder (n,) of the hash of each row's group."""
         names = [name for name, _ in self.parts[0].synopsis.group_by]
         places = [names.index(name) for name in hashed.columns]
-        found = [np.empty(0, dtype=np.int64)]
+        remainders = [np.empty(0, dtype=np.int64)]
         for chunk in rows["key"].chunks:
             keys = chunk.dictionary
             if len(places) < len(names):
                 parsed = (json.loads(key) for key in keys.to_pylist())
                 keys = pa.array([json.dumps([values[at] for at in places]) for values in parsed], pa.string())
             numbers = _hashes(keys) % np.uint64(hashed.divisor)
-            found.append(numbers.astype(np.int64)[chunk.indices.to_numpy(zero_copy_only=False)])
-        return np.concatenate(found)
+            remainders.append(numbers.astype(np.int64)[chunk.indices.to_numpy(zero_copy_only=False)])
+        return np.concatenate(remainders)
 
 
 def _hashes(texts: pa.StringArray) -> NDArray[np.uint64]:
@@ -169,8 +170,8 @@ def _hashes(texts: pa.StringArray) -> NDArray[np.uint64]:
         return np.empty(0, dtype=np.uint64)
     _, offsets, data = texts.buffers()
     first = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    found: NDArray[np.uint64] = _hash_each(first, np.frombuffer(data, dtype=np.uint8))
-    return found
+    hashes: NDArray[np.uint64] = _hash_each(first, np.frombuffer(data, dtype=np.uint8))
+    return hashes
 
 
 @numba.njit(cache=True)
@@ -192,7 +193,9 @@ def _weight(rows: pa.Table) -> int:
 
 
 def _compact(rows: pa.Table) -> pa.Table:
-    """Rows with dictionaries of what occurs in them alone, of the same schema: they are put beside others."""
+    """Rows of the same schema whose dictionaries have only the values that occur, ready to be concatenated with
+    others.
+    """
     for at, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type):
             texts = rows[field.name].cast(pa.string()).combine_chunks()
@@ -204,8 +207,9 @@ def _compact(rows: pa.Table) -> pa.Table:
 def passes(
     paths: Sequence[str], buckets: AbstractSet[int], parts: Sequence[SynopsisWork], begin: int, memory: TaskMemory
 ) -> Iterator[Pass | TooLarge]:
-    """What there is to answer of some buckets in some files of partial rows, one pass after the other; the queries of
-    which a window does not fit."""
+    """Yield the work for some buckets in some files of partial rows, one pass after the other, and the queries of
+    which a window does not fit.
+    """
     refused: set[str] = set()
     waiting = [_Piece(frozenset(buckets), tuple(parts), begin, is_whole=True)]
     while waiting:
@@ -225,9 +229,9 @@ def passes(
                 piece, rows = reduced
         if rows is not None:
             if len(rows):
-                made = Pass(piece.parts, piece.begin, rows)
+                next_pass = Pass(piece.parts, piece.begin, rows)
                 del rows
-                yield made
+                yield next_pass
             continue
         smaller = _divided(piece, max(2, -(-2 * size // memory.partial_rows)), weights)
         if smaller is not None:
@@ -238,7 +242,7 @@ def passes(
 
 
 class _FragmentBytes:
-    """How many bytes of rows each fragment has, as they are read."""
+    """Bytes of the rows of each fragment, counted as they are read."""
 
     def __init__(self) -> None:
         self._starts: list[NDArray[np.int64]] = []
@@ -253,16 +257,16 @@ class _FragmentBytes:
 
     @cached_property
     def fragments(self) -> NDArray[np.int64]:
-        """Where the fragments start (f,), ascending."""
+        """Starts of the fragments (f,), ascending."""
         return distinct_of(np.concatenate([np.empty(0, dtype=np.int64), *self._starts]))[0]
 
     @cached_property
     def _before(self) -> NDArray[np.float64]:
         """The bytes of all fragments before each, and of all (f + 1,)."""
-        found = np.zeros(len(self.fragments) + 1)
+        totals = np.zeros(len(self.fragments) + 1)
         for starts, size in zip(self._starts, self._bytes, strict=True):
-            found[np.searchsorted(self.fragments, starts) + 1] += size
-        return np.cumsum(found)
+            totals[np.searchsorted(self.fragments, starts) + 1] += size
+        return np.cumsum(totals)
 
     def under(self, window: Window, moments: NDArray[np.int64]) -> NDArray[np.float64]:
         """The bytes under the windows of some instants (n,)."""
@@ -278,17 +282,17 @@ def _said(query: ACQ, size: int, memory: TaskMemory) -> str:
 def _read(paths: Sequence[str], piece: _Piece, most: int, weights: _FragmentBytes) -> tuple[pa.Table | None, int]:
     """The rows of a piece, None if they have more bytes than ``most``; how many they have. Of a family's rows those of
     each fragment are counted in ``weights``."""
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     size = 0
     for rows in read_buckets(paths, piece.buckets, most // 4, piece.span):
         needed = piece.chosen(rows)
         size += _weight(needed)
         if piece.is_family:
             weights.add(needed)
-        found = [*found, needed] if size <= most else []
+        tables = [*tables, needed] if size <= most else []
     if size > most:
         return None, size
-    return pa.concat_tables(found) if found else PARTIALS.empty_table(), size
+    return pa.concat_tables(tables) if tables else PARTIALS.empty_table(), size
 
 
 def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa.Table] | None:
@@ -304,10 +308,10 @@ def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa
     cells: Cells | None = None
 
     def combined(tables: Sequence[pa.Table], before: Cells | None) -> Cells:
-        made = Cells.decode(part.synopsis, pa.concat_tables(tables)).rolled_up(narrow)
+        new_cells = Cells.decode(part.synopsis, pa.concat_tables(tables)).rolled_up(narrow)
         if not narrow.is_plain(query):
-            made = made.combined().projected(part.synopsis.bit(query.filter), query.group_by)
-        return (made if before is None else concatenated([before, made])).combined()
+            new_cells = new_cells.combined().projected(part.synopsis.bit(query.filter), query.group_by)
+        return (new_cells if before is None else concatenated([before, new_cells])).combined()
 
     for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4, piece.span)), most // 4):
         more = _weight(needed)
@@ -335,8 +339,9 @@ def _slices(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
 
 
 def _divided(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece] | None:
-    """A piece in about so many smaller ones; None: it cannot be divided. ``weights``: what its fragments have, if it is
-    a family that was read."""
+    """Divide a piece into about ``pieces`` smaller ones; None if it cannot be divided. ``weights``: the bytes of
+    its fragments, if it is a family that was read.
+    """
     if len(piece.buckets) > 1:
         cuts = np.array_split(np.array(sorted(piece.buckets)), min(pieces, len(piece.buckets)))
         return [replace(piece, buckets=frozenset(cut.tolist())) for cut in cuts]
@@ -347,7 +352,8 @@ def _divided(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Piece
     rules = (_by_group, _by_family, partial(_by_instant, weights=weights), _by_query)
     has_fragments = piece.parts[0].synopsis.kind.has_fragments
     return next(
-        (made for rule in rules[: None if has_fragments else 1] if (made := rule(piece, pieces)) is not None), None
+        (divided for rule in rules[: None if has_fragments else 1] if (divided := rule(piece, pieces)) is not None),
+        None,
     )
 
 
@@ -360,9 +366,9 @@ def _by_group(piece: _Piece, pieces: int) -> list[_Piece] | None:
     before = next((hashed for hashed in piece.hashes if hashed.columns == columns), _Hash(columns, 1, 0, 0))
     if not columns or before.hashings == HASHINGS:
         return None
-    others = tuple(hashed for hashed in piece.hashes if hashed.columns != columns)
+    other_hashes = tuple(hashed for hashed in piece.hashes if hashed.columns != columns)
     pieces = min(pieces, MOST_PIECES)
-    made = [
+    new_hashes = [
         before._replace(
             divisor=before.divisor * pieces,
             remainder=before.remainder + before.divisor * number,
@@ -370,7 +376,7 @@ def _by_group(piece: _Piece, pieces: int) -> list[_Piece] | None:
         )
         for number in range(pieces)
     ]
-    return [replace(piece, hashes=(*others, hashed)) for hashed in made]
+    return [replace(piece, hashes=(*other_hashes, hashed)) for hashed in new_hashes]
 
 
 def _by_family(piece: _Piece, pieces: int) -> list[_Piece] | None:
@@ -392,12 +398,12 @@ def _by_instant(piece: _Piece, pieces: int, weights: _FragmentBytes) -> list[_Pi
     heaviest = int(number[np.argmax(np.concatenate(sizes))])
     cuts = np.array_split(np.arange(len(known)), min(pieces, len(known)))
     edges = [piece.begin, *(int(known[cut[-1]]) for cut in cuts)]
-    found: list[_Piece] = []
+    divided: list[_Piece] = []
     for at, (first, last) in enumerate(pairwise(edges)):
-        made = part.between(first, last)
-        if made is not None:
-            found.insert(0 if heaviest in cuts[at] else len(found), replace(piece, parts=(made,), begin=first))
-    return found
+        work = part.between(first, last)
+        if work is not None:
+            divided.insert(0 if heaviest in cuts[at] else len(divided), replace(piece, parts=(work,), begin=first))
+    return divided
 
 
 def _by_query(piece: _Piece, pieces: int) -> list[_Piece] | None:

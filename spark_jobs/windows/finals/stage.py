@@ -33,9 +33,9 @@ def views(
     cells: Cells, synopsis: Synopsis, windowed: Sequence[WindowedQuery]
 ) -> Iterator[tuple[FamilyView, list[WindowedQuery]]]:
     """The cells of each family of queries, with the queries."""
-    by_name = {one.query.name: one for one in windowed}
+    by_name = {windowed_query.query.name: windowed_query for windowed_query in windowed}
     cells = cells.combined()
-    for (filter, group_by), queries in families_of([one.query for one in windowed]).items():
+    for (filter, group_by), queries in families_of([windowed_query.query for windowed_query in windowed]).items():
         family = cells if synopsis.is_plain(queries[0]) else cells.projected(synopsis.bit(filter), group_by)
         if len(family):
             members = [by_name[query.name] for query in queries]
@@ -47,19 +47,19 @@ def finals_of(
 ) -> Iterator[pa.RecordBatch]:
     """Answers of some queries of one synopsis for the instants in (begin, end].
 
-    ``partials``: rows of the synopsis, whole groups, covering every window asked for; in any order.
-    ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each
-    query come by group (in the order of the keys) and instant.
+    ``partials``: rows of the synopsis, whole groups, covering every window of the queries; in any order. ``count``
+    receives ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each query
+    come by group (in the order of the keys) and instant.
     """
-    asked = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
+    windowed = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
     top = TopAnswers(queries)
-    for one, _, span, chunk in _work(partials, synopsis, asked, count, by_day=False):
-        for found in chunk.answers(one, *span):
-            count("fragments_combined", int((found.runs.high - found.runs.low).sum()))
-            if one.query.top is not None:
-                top.add(found.top(synopsis.stream))
+    for windowed_query, _, span, chunk in _work(partials, synopsis, windowed, count, by_day=False):
+        for batch in chunk.answers(windowed_query, *span):
+            count("fragments_combined", int((batch.runs.high - batch.runs.low).sum()))
+            if windowed_query.query.top is not None:
+                top.add(batch.top(synopsis.stream))
                 continue
-            yield found.answered(synopsis.stream).rows()
+            yield batch.answered(synopsis.stream).rows()
     for first in top.close():
         yield from first.table.combine_chunks().to_batches()
 
@@ -67,16 +67,16 @@ def finals_of(
 def _work(
     partials: pa.Table, synopsis: Synopsis, windowed: Sequence[WindowedQuery], count: Count, by_day: bool
 ) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
-    """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
+    """Yield the work: a query, a day, the range of its instants in it (all, unless ``by_day``), and a chunk."""
     if len(partials) == 0 or not windowed:
         return
-    for view, mine in views(Cells.decode(synopsis, partials), synopsis, windowed):
-        mine = [due for one in mine if len((due := one.over(view.grid)).instants)]
-        for chunk in view.chunks() if mine else ():
-            for one in mine:
+    for view, members in views(Cells.decode(synopsis, partials), synopsis, windowed):
+        members = [due for windowed_query in members if len((due := windowed_query.over(view.grid)).instants)]
+        for chunk in view.chunks() if members else ():
+            for windowed_query in members:
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
-                for day, first, last in one.days if by_day else [("", 0, len(one.instants))]:
-                    yield one, day, (first, last), chunk
+                for day, first, last in windowed_query.days if by_day else [("", 0, len(windowed_query.instants))]:
+                    yield windowed_query, day, (first, last), chunk
 
 
 def time_answers(
@@ -86,13 +86,13 @@ def time_answers(
     until = part.end if part.until is None else part.until
     windowed = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
     combined = 0
-    for one, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
-        for found in chunk.answers(one, *span):
-            combined += int((found.runs.high - found.runs.low).sum())
-            if one.query.top is not None:
-                top.add(found.top(part.synopsis.stream))
+    for windowed_query, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
+        for batch in chunk.answers(windowed_query, *span):
+            combined += int((batch.runs.high - batch.runs.low).sum())
+            if windowed_query.query.top is not None:
+                top.add(batch.top(part.synopsis.stream))
             else:
-                yield day, found.answered(part.synopsis.stream)
+                yield day, batch.answered(part.synopsis.stream)
     count("fragments_combined", combined)
 
 
@@ -105,14 +105,15 @@ def finals_task(
     memory: TaskMemory = TASK_MEMORY,
     answering: Answering = time_answers,
 ) -> FinalsTask:
-    """The task that answers every query for the buckets of groups whose numbers it is given.
+    """The task that answers every query for the buckets of groups whose numbers it receives.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
-    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id). Names
-    the files, returns the answers that may be among the first of their windows
+    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id). The
+    task names the files, returns the answers that may be among the first of their windows
     (:func:`spark_jobs.windows.finals.top.write_top`), and names the queries that need more at once than ``memory``
-    allows. What together needs more is answered in several passes, each into files of its own
-    (:mod:`spark_jobs.windows.finals.passes`). It counts ``partial_rows_read`` besides what :func:`finals_of` counts.
+    allows. If only all of them together need more, they are answered in several passes, each into its own files
+    (:mod:`spark_jobs.windows.finals.passes`). The task counts ``partial_rows_read`` and what :func:`finals_of`
+    counts.
     """
 
     def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TopRows | TooLarge]:
@@ -128,8 +129,8 @@ def finals_task(
             files = ResultsFiles(root, queries, stamp, memory.piece)
             for part in each.parts:
                 if part.synopsis.fingerprint in stored:
-                    mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
-                    for day, answers in answering(part, each.begin, mine, top, count):
+                    rows = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
+                    for day, answers in answering(part, each.begin, rows, top, count):
                         files.add(day, answers)
             yield from files.close()
         yield from top.close()

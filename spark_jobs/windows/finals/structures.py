@@ -37,7 +37,9 @@ _TABLES: dict[str, Callable[[NDArray[np.int64], int], PrefixSums | SparseTable |
     "sparse table": SparseTable,
     "disjoint table": DisjointSparseTable,
 }
-"""What combines the numbers (n, width) of a state, by :attr:`optimizer.aggregates.state_kinds.StateKind.structure`."""
+"""Structure that combines the numbers (n, width) of a state, by
+:attr:`optimizer.aggregates.state_kinds.StateKind.structure`.
+"""
 
 
 def _numbers(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
@@ -55,10 +57,10 @@ def _exact_sums(view: FamilyView, state: State, column: ExactSums, rows: slice) 
     marked = PrefixSums(marks.astype(np.int64)) if special.any() else None
 
     def answer(runs: FragmentRuns) -> ExactSums:
-        found = np.zeros(len(runs.low), dtype=np.uint8)
+        combined_special = np.zeros(len(runs.low), dtype=np.uint8)
         if marked is not None:
-            found = np.packbits(marked.combine(runs.low, runs.high) > 0, axis=1, bitorder="little")[:, 0]
-        return ExactSums(table.combine(runs.low, runs.high), column.low, found)
+            combined_special = np.packbits(marked.combine(runs.low, runs.high) > 0, axis=1, bitorder="little")[:, 0]
+        return ExactSums(table.combine(runs.low, runs.high), column.low, combined_special)
 
     return answer
 
@@ -77,10 +79,10 @@ def _extreme_texts(view: FamilyView, state: State, column: Texts, rows: slice) -
 
 
 def _pairs(view: FamilyView, state: State, column: Pairs, rows: slice) -> _Combine:
-    """Values beside the least or greatest order, and whether they are not null; cells without any order are passed."""
-    there = np.flatnonzero(column.present[rows] >= 0)
-    before = np.searchsorted(there, np.arange(rows.stop - rows.start + 1)).astype(np.int64)
-    cells = there + rows.start
+    """Values at the least or greatest order, and whether they are not null; cells without any order are skipped."""
+    nonempty = np.flatnonzero(column.present[rows] >= 0)
+    before = np.searchsorted(nonempty, np.arange(rows.stop - rows.start + 1)).astype(np.int64)
+    cells = nonempty + rows.start
     present, order, value = column.present[cells] > 0, column.order[cells], column.value[cells]
     payload = value
     if not present.all():
@@ -109,7 +111,7 @@ def _pairs(view: FamilyView, state: State, column: Pairs, rows: slice) -> _Combi
 
 @dataclass(eq=False)
 class _Elements:
-    """The elements of the multisets of some cells, with the structures over them that were asked for.
+    """The elements of the multisets of some cells, with the structures over them, each made on first use.
 
     ``offsets`` (n + 1,) of the cells; ``values`` and ``weights`` (m,); ``shown``: values as lowering takes them.
     """
@@ -151,11 +153,11 @@ class _Multisets:
 
     def at(self, rank: Longs) -> NDArray[Any]:
         some = np.flatnonzero(self.runs.low < self.runs.high)
-        found = np.zeros(len(rank), dtype=np.int64)
+        numbers = np.zeros(len(rank), dtype=np.int64)
         if len(some):
             part = self.runs.where(some)
-            found[some] = self.elements.wavelet.quantile(part.low, part.high, rank[some])
-        return self.elements.shown(found)
+            numbers[some] = self.elements.wavelet.quantile(part.low, part.high, rank[some])
+        return self.elements.shown(numbers)
 
     def distinct(self) -> Longs:
         return self.elements.counter.count(self.runs.low, self.runs.high)
@@ -168,8 +170,8 @@ class _Multisets:
     def top(self, k: int) -> tuple[NDArray[Any], Longs]:
         values, ranks = self.elements.ranks
         best, weights = top_k(ranks, self.elements.weights, *self.runs, k)
-        found = values[np.maximum(best, 0)] if len(values) else np.zeros_like(best)
-        return self.elements.shown(found.reshape(-1)).reshape(best.shape), weights
+        best_values = values[np.maximum(best, 0)] if len(values) else np.zeros_like(best)
+        return self.elements.shown(best_values.reshape(-1)).reshape(best.shape), weights
 
     def each(self) -> Iterator[tuple[NDArray[Any], Longs]]:
         elements = self.elements

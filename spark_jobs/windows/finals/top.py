@@ -1,10 +1,11 @@
 """ORDER BY … LIMIT k: the first k groups of each window.
 
-Groups are spread over the tasks of the final stage. Each task keeps the first k of its own groups in every window, with
-what they are put in order by; the driver merges those of all tasks. So what crosses is at most windows x k answers of a
-query from each task, and nothing more is computed of the groups that cannot be among the first.
+Groups are spread over the tasks of the final stage. Each task keeps the first k of its groups in every window, with
+the values of their order. The driver merges those of all tasks. So each task sends at most windows x k answers of a
+query, and nothing more is computed of groups that cannot be among the first.
 
-Of an answer whose order overflows nobody knows its place: it stays, beside the k, null throughout, and says so.
+If the order of an answer overflows, its place is unknown. The answer stays, in addition to the k, with null in all
+outputs and an error message.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TopRows:
-    """Some answers of one query: ``table``: rows of :data:`ANSWERS`, ``orders``: what each is put in order by, typed;
-    ``failed`` (a,): those of which nobody knows their place."""
+    """Some answers of one query: ``table``: rows of :data:`ANSWERS`, ``orders``: the values of their order, typed;
+    ``failed`` (a,): the answers whose place is unknown.
+    """
 
     query: str
     table: pa.Table
@@ -39,15 +41,15 @@ class TopRows:
         assert query.top is not None
         windows = self.table["instant"].cast(pa.int64()).to_numpy()
         groups = group_codes(query, self.table["key"])
-        kept = first_of_each(query.top, windows, self.orders, groups, self.failed)
-        taken = pa.array(kept)
-        return TopRows(self.query, self.table.take(taken), tuple(o.take(taken) for o in self.orders), self.failed[kept])
+        rows = first_of_each(query.top, windows, self.orders, groups, self.failed)
+        index = pa.array(rows)
+        return TopRows(self.query, self.table.take(index), tuple(o.take(index) for o in self.orders), self.failed[rows])
 
 
 def gathered(parts: Sequence[TopRows]) -> TopRows:
-    """What several found of one query."""
+    """Concatenate the answers of one query from several parts."""
     orders = [
-        pa.chunked_array([chunk for one in columns for chunk in one.chunks], columns[0].type)
+        pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
         for columns in zip(*(part.orders for part in parts), strict=True)
     ]
     rows = pa.concat_tables([part.table for part in parts])
@@ -55,7 +57,7 @@ def gathered(parts: Sequence[TopRows]) -> TopRows:
 
 
 class TopAnswers:
-    """The first answers of queries, as they are found piece by piece."""
+    """The first answers of queries, collected piece by piece."""
 
     def __init__(self, queries: Iterable[ACQ]) -> None:
         self.queries = {query.name: query for query in queries if query.top is not None}
@@ -63,7 +65,7 @@ class TopAnswers:
         self._new: dict[str, int] = {}
 
     def add(self, rows: TopRows) -> None:
-        """Some answers, whole windows of them or not; what cannot be among the first is dropped in time."""
+        """Add some answers, of whole windows or not; those that cannot be among the first are dropped in time."""
         pieces = self._found.setdefault(rows.query, [])
         pieces.append(rows)
         self._new[rows.query] = self._new.get(rows.query, 0) + len(rows.table)
@@ -87,16 +89,16 @@ _ENOUGH = 1 << 16
 def write_top(
     queries: Sequence[tuple[str, ACQ]], parts: Iterable[TopRows], root: str, stamp: Mapping[str, pa.Scalar]
 ) -> Iterator[DataFile]:
-    """Write the first answers of queries, each with its stream, once all tasks have told what they found."""
+    """Write the first answers of queries, each with its stream, after all tasks have returned theirs."""
     answers = TopAnswers(query for _, query in queries)
     for part in parts:
         answers.add(part)
     streams = {query.name: stream for stream, query in queries}
     definitions = {query.name: query.definition for _, query in queries}
     tables = [
-        stamped(batch, streams[one.query], stamp, definitions)
-        for one in answers.close()
-        for batch in one.table.combine_chunks().to_batches()
+        stamped(batch, streams[top_rows.query], stamp, definitions)
+        for top_rows in answers.close()
+        for batch in top_rows.table.combine_chunks().to_batches()
     ]
     if tables:
         yield from write_files(root, pa.concat_tables(tables))
@@ -120,11 +122,11 @@ def first_of_each(
     ]
     able = np.flatnonzero(~failed)
     # the last key of lexsort is the first
-    order = able[np.lexsort([one[able] for one in (*reversed((*keys, *groups)), windows)])]
+    order = able[np.lexsort([key[able] for key in (*reversed((*keys, *groups)), windows)])]
     sorted_windows = windows[order]
     heads = np.searchsorted(sorted_windows, sorted_windows)
-    kept = order[np.arange(len(order)) - heads < top.k]
-    return np.sort(np.concatenate([kept, np.flatnonzero(failed)]))
+    first_rows = order[np.arange(len(order)) - heads < top.k]
+    return np.sort(np.concatenate([first_rows, np.flatnonzero(failed)]))
 
 
 def group_codes(query: ACQ, keys: pa.Array | pa.ChunkedArray) -> list[Longs]:
@@ -150,6 +152,6 @@ def _codes(column: pa.Array | pa.ChunkedArray, descending: bool, nulls_first: bo
         numbers = rank[known.indices.to_numpy(zero_copy_only=False)] if len(listed) else rank
     else:
         _, numbers = np.unique(known.to_numpy(zero_copy_only=False), return_inverse=True)
-    found = np.full(len(array), -1 if nulls_first else len(array) + 1, dtype=np.int64)
-    found[valid] = len(array) - numbers if descending else numbers
-    return found
+    codes = np.full(len(array), -1 if nulls_first else len(array) + 1, dtype=np.int64)
+    codes[valid] = len(array) - numbers if descending else numbers
+    return codes

@@ -1,4 +1,4 @@
-"""What the queries of one filter and group-by see of a synopsis, and the structures made over it once."""
+"""Cells of a synopsis as the queries of one filter and group-by use them, and the structures made over them once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FamilyView:
 
 
 class GroupChunk:
-    """Some groups of a view, with the structures over their cells, each made when it is first asked for.
+    """Some groups of a view, with the structures over their cells, each made on first use.
 
     Runs count cells from the chunk's first.
     """
@@ -92,14 +92,14 @@ class GroupChunk:
     def answers(self, windowed: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:
         """The answers of a query for its instants [first, last), by group and instant, some at a time."""
         window_low, window_high = (bounds[first:last] for bounds in self.view.windows(windowed))
-        there = np.flatnonzero(window_low < window_high)
-        window_low, window_high, times = window_low[there], window_high[there], windowed.instants[first:last][there]
-        if len(there) == 0:
+        filled = np.flatnonzero(window_low < window_high)
+        window_low, window_high, times = window_low[filled], window_high[filled], windowed.instants[first:last][filled]
+        if len(filled) == 0:
             return
-        groups = max(1, windowed.block // len(there))
-        space = [np.empty(min(groups * len(there), windowed.block), dtype=np.int64) for _ in range(4)]
+        groups = max(1, windowed.block // len(filled))
+        space = [np.empty(min(groups * len(filled), windowed.block), dtype=np.int64) for _ in range(4)]
         for group in range(0, self.groups, groups):
-            for window in range(0, len(there), windowed.block):
+            for window in range(0, len(filled), windowed.block):
                 part = slice(window, window + windowed.block)
                 count = covered_runs(
                     self.slots,
@@ -113,7 +113,7 @@ class GroupChunk:
                 )
                 numbers, windows, low, high = (column[:count] for column in space)
                 if count:
-                    found = AnswerBatch(windowed, self, FragmentRuns(numbers, low, high), times[part][windows])
-                    found = found.qualifying()
-                    if len(found.instants):
-                        yield found
+                    batch = AnswerBatch(windowed, self, FragmentRuns(numbers, low, high), times[part][windows])
+                    batch = batch.qualifying()
+                    if len(batch.instants):
+                        yield batch

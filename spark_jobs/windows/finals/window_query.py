@@ -18,16 +18,18 @@ from optimizer.workload.values import ACQ, Output
 from spark_jobs.store.arrays.numbering import distinct_of
 
 OVERFLOW = "HDL-601"
-"""Code of an answer that does not fit its type; its output is null and the row says which. Where it is what HAVING
-compares that does not fit, nobody knows whether the answer qualifies: the row is there, says so, and is null
-throughout."""
+"""Code of an answer that does not fit its type; its output is null and the row has the message. If the value that
+HAVING compares does not fit, it is unknown whether the answer qualifies: the row exists with the message, and all
+its outputs are null.
+"""
 
 BLOCK = 1 << 16
 """Answers that are computed at once: their arrays fit the processor's caches."""
 
 CHUNK, CHUNK_ELEMENTS = 1 << 17, 1 << 20
-"""Cells, and elements of a multiset, over which structures are built at once (whole groups: one group may have
-more)."""
+"""Numbers of cells, and of elements of a multiset, over which structures are built at once (whole groups: one group
+may have more).
+"""
 
 Longs = NDArray[np.int64]
 
@@ -63,10 +65,10 @@ def covered_runs(slots, offsets, fragments, first_group, last_group, window_low,
     for g in range(first_group, last_group):
         begin, end = offsets[g], offsets[g + 1]
         # most groups have a cell in every fragment
-        whole = end - begin == fragments
+        complete = end - begin == fragments
         first = last = begin
         for w in range(len(window_low)):
-            if whole:
+            if complete:
                 first, last = begin + window_low[w], begin + window_high[w]
             else:
                 first = seek(slots, first, end, window_low[w])
@@ -85,13 +87,14 @@ class FragmentRuns(NamedTuple):
     high: Longs
 
     def where(self, chosen: Any) -> FragmentRuns:
-        """Some of the runs."""
+        """Select some of the runs."""
         return FragmentRuns(self.group[chosen], self.low[chosen], self.high[chosen])
 
 
 class _Computed(NamedTuple):
-    """One value to compute for each answer: an output, whatever its name, from states (kind, place in the synopsis), or
-    a derived one from what is computed under other numbers, its ``parts``."""
+    """One value to compute for each answer: an output without its name, from states (kind, place in the synopsis),
+    or a derived one from the values under other numbers, its ``parts``.
+    """
 
     output: Output
     states: tuple[tuple[str, int], ...]
@@ -121,7 +124,7 @@ class WindowedQuery:
 
     @classmethod
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
-        """What a query is to be answered at in (begin, end], from the states of a synopsis."""
+        """The query at its instants in (begin, end], with the values to compute from the states of a synopsis."""
         most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
         computed: dict[Output, _Computed] = {}
         outputs = tuple(_numbered(output, synopsis, computed) for output in query.outputs)
@@ -134,11 +137,11 @@ class WindowedQuery:
     def over(self, grid: Longs) -> WindowedQuery:
         """The query at the instants whose windows may hold one of the fragments that start at ``grid`` (f,), ascending:
         windows without events have no answer, and cost nothing."""
-        found = instants_over(self.query.window, grid, self.begin, self.end)
-        days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
+        moments = instants_over(self.query.window, grid, self.begin, self.end)
+        days, number = distinct_of((moments - 1) // DAY) if len(moments) else (moments, moments)
         cuts = np.searchsorted(number, np.arange(len(days) + 1))
         labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
-        return replace(self, instants=found, days=tuple(labelled))
+        return replace(self, instants=moments, days=tuple(labelled))
 
 
 def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Computed]) -> int:
@@ -147,8 +150,8 @@ def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Comput
     if same not in computed:
         parts = tuple(_numbered(part, synopsis, computed) for part in output.parts)
         states = () if parts else _states(output, synopsis)
-        found = tuple((state.kind, synopsis.states.index(state)) for state in states)
-        computed[same] = _Computed(same, found, parts)
+        places = tuple((state.kind, synopsis.states.index(state)) for state in states)
+        computed[same] = _Computed(same, places, parts)
     return list(computed).index(same)
 
 

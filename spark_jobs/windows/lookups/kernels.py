@@ -35,11 +35,11 @@ def windows_at(times, base, slide, first, last, low, high):
     for i in range(len(times)):
         distance = times[i] - base
         window = np.int64(distance * inverse)
-        rest = distance - window * slide
+        offset = distance - window * slide
         # the product is off by one at most wherever there are windows
-        if rest < 0:
+        if offset < 0:
             window -= 1
-        elif rest >= slide:
+        elif offset >= slide:
             window += 1
         if window < 0 or window >= len(first) or first[window] < 0:
             return i
@@ -76,7 +76,7 @@ def run_by_search(groups, slots, offsets, low, high):
 
 @numba.njit(cache=True)
 def fragment_positions(slots, offsets, position):
-    """Of each group the cells before each fragment: (g, f + 1)."""
+    """Number of cells before each fragment, for each group: (g, f + 1)."""
     for g in range(len(offsets) - 1):
         at = offsets[g]
         for slot in range(position.shape[1]):
@@ -106,7 +106,7 @@ def means_between(totals, low, high, values, valid):
 
 @numba.njit(cache=True)
 def best_of(numbers, greatest, low, high):
-    """Which number of the run is the greatest, or the least; of equal ones the first."""
+    """Return the position of the greatest, or least, number of the run; the first of equal ones."""
     best = low
     for at in range(low + 1, high):
         if (numbers[at] > numbers[best]) if greatest else (numbers[at] < numbers[best]):
@@ -117,10 +117,10 @@ def best_of(numbers, greatest, low, high):
 @numba.njit(cache=True)
 def code_at(blocks, zeros, totals, first, last, rank):
     """The element of a rank in one run of a wavelet matrix: the number of its value."""
-    asked = np.empty((4, 1), np.int64)
-    asked[0, 0], asked[1, 0], asked[2, 0] = first, last, rank
-    answer_wavelet(blocks, zeros, totals, asked[0], asked[1], asked[2], asked[3])
-    return asked[3, 0]
+    lookup = np.empty((4, 1), np.int64)
+    lookup[0, 0], lookup[1, 0], lookup[2, 0] = first, last, rank
+    answer_wavelet(blocks, zeros, totals, lookup[0], lookup[1], lookup[2], lookup[3])
+    return lookup[3, 0]
 
 
 def unknown_group(query: ACQ, groups: Sequence[Group]) -> HeddleError:

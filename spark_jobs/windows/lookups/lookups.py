@@ -65,7 +65,7 @@ from spark_jobs.windows.lookups.totals import TOTALS, RunningTotal
 from spark_jobs.windows.partials.cells import Cells
 
 MOST_WINDOWS = 1 << 22
-"""Windows whose fragments are kept as a table; beyond, they are searched for."""
+"""Number of windows whose fragments are kept as a table; with more, they are searched for."""
 
 MOST_POSITIONS = 1 << 24
 """Entries of the table of positions (groups x fragments), unless cells are about as many; beyond, they are searched."""
@@ -74,7 +74,7 @@ BLOCK = 1 << 14
 """Look-ups of a batch whose runs are found at once: they stay in the cache until they are combined."""
 
 SHORT = 1 << 12
-"""Up to so many fragments a single look-up combines one by one."""
+"""Maximum number of fragments that a single look-up combines one by one."""
 
 IN_ORDER = frozenset({"mode", "top_k", "count_distinct"})
 """Functions that take look-ups in the order of group and time only."""
@@ -95,10 +95,10 @@ def cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Spa
 class Lookups(StoredLookups):
     """Look-ups of one query over its stored fragments. Made by :meth:`Reader.query`.
 
-    ``stored``: the spans [begin, end) of time, microseconds, whose fragments are complete; ``groups``: the groups that
-    have any, as tuples of their values in the query's order (number i is that of :meth:`batch`). Instants are
-    microseconds UTC. The newest instant of a query that is not after a given one is the one that is answered; its
-    window must be stored as a whole (HDL-604). Not safe for several threads at once.
+    ``stored``: the spans [begin, end) of time, microseconds, whose fragments are complete; ``groups``: the groups
+    that have any, as tuples of their values in the query's order (number i is that of :meth:`batch`). Instants are
+    microseconds UTC. A look-up answers the newest instant of the query that is not after the given one; the whole
+    window must be stored (HDL-604). Not safe for several threads at once.
     """
 
     def __init__(self, query: ACQ, cells: Cells, stored: Sequence[Span]) -> None:
@@ -106,7 +106,7 @@ class Lookups(StoredLookups):
         self.cells = cells
         self._asked = WindowedQuery.of(query, cells.synopsis, 0, 0)
         self._view = FamilyView(cells)
-        self._in_order = any(found.output.function in IN_ORDER for found in self._asked.computed)
+        self._in_order = any(computed.output.function in IN_ORDER for computed in self._asked.computed)
         self._chunk = GroupChunk(self._view, 0, cells.groups)
         self._indexes: dict[Any, HavingIndex | None] = {}
         self._totals: dict[Any, RunningTotal | None] = {}
@@ -115,9 +115,9 @@ class Lookups(StoredLookups):
         """Look-ups of some groups alone. Raises HDL-605 for an unknown one, HDL-609 if the other groups decide which of
         them have answers."""
         self._check_every_group()
-        wanted = [self.number(group) for group in groups]
+        numbers = [self.number(group) for group in groups]
         chosen = np.zeros(self.cells.groups, dtype=bool)
-        chosen[wanted] = True
+        chosen[numbers] = True
         return Lookups(self.query, self.cells.take(np.flatnonzero(chosen[self.cells.group])).combined(), self.stored)
 
     def _check_every_group(self) -> None:
@@ -164,11 +164,11 @@ class Lookups(StoredLookups):
             having = self.query.having if having else ()
         query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
         try:
-            asked = WindowedQuery.of(query, self.cells.synopsis, 0, 0)
+            windowed = WindowedQuery.of(query, self.cells.synopsis, 0, 0)
         except ValueError as error:
             message = "the stored partials do not hold what HAVING compares"
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
-        return self._answered(asked, np.array([end]), group)
+        return self._answered(windowed, np.array([end]), group)
 
     def _answered(self, windowed: WindowedQuery, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
@@ -187,8 +187,8 @@ class Lookups(StoredLookups):
             answers = self._of_groups(windowed, groups, moments)
         stream = self.cells.synopsis.stream
         if query.top is not None:
-            return self._first(query, [found.top(stream) for found in answers], group)
-        batches = [found.answered(stream).rows() for found in answers]
+            return self._first(query, [batch.top(stream) for batch in answers], group)
+        batches = [batch.answered(stream).rows() for batch in answers]
         return typed_answers(query, pa.Table.from_batches(batches, ANSWERS))
 
     def _first(self, query: ACQ, parts: Sequence[TopRows], group: Group | None) -> pa.Table:
@@ -196,7 +196,7 @@ class Lookups(StoredLookups):
         top = TopAnswers([query])
         for part in parts:
             top.add(part)
-        rows = pa.concat_tables([ANSWERS.empty_table(), *(one.table for one in top.close())])
+        rows = pa.concat_tables([ANSWERS.empty_table(), *(top_rows.table for top_rows in top.close())])
         if group is not None:
             rows = rows.filter(pc.equal(rows["key"], self.cells.key_texts[self.number(group)]))
         return typed_answers(query, rows)
@@ -207,13 +207,13 @@ class Lookups(StoredLookups):
         low = np.tile(np.searchsorted(grid, starts_of(window, moments)), len(groups))
         high = np.tile(np.searchsorted(grid, moments - window.ago), len(groups))
         self._to_runs(numbers, low, high)
-        there = low < high
-        if not there.any():
+        nonempty = low < high
+        if not nonempty.any():
             return
-        runs = FragmentRuns(numbers, low, high).where(there)
-        found = AnswerBatch(windowed, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
-        if len(found.instants):
-            yield found
+        runs = FragmentRuns(numbers, low, high).where(nonempty)
+        batch = AnswerBatch(windowed, self._chunk, runs, np.tile(moments, len(groups))[nonempty]).qualifying()
+        if len(batch.instants):
+            yield batch
 
     # ------------------------------------------------------------------------------------------ HAVING
     def _candidates(self, query: ACQ, start: int, end: int) -> Longs | None:
@@ -239,8 +239,9 @@ class Lookups(StoredLookups):
     # ------------------------------------------------------------------------------------------- batches
     @cached_property
     def _table(self) -> tuple[int, Longs, Longs]:
-        """Start of the windows' table (the first instant), and the fragments [low, high) under each window; -1: it is
-        not stored as a whole."""
+        """Start of the windows' table (the first instant), and the fragments [low, high) under each window; -1 if
+        part of it is not stored.
+        """
         window, grid = self.query.window, self._view.grid
         if not self.stored or window.calendar is not None:
             return 0, np.empty(0, np.int64), np.empty(0, np.int64)
@@ -272,7 +273,9 @@ class Lookups(StoredLookups):
 
     @cached_property
     def _position(self) -> NDArray[Any] | None:
-        """Of each group the cells before each fragment (g, f + 1); None if that is arithmetic, or too much to keep."""
+        """Number of cells before each fragment, for each group (g, f + 1); None if that is arithmetic, or too much
+        to keep.
+        """
         cells, groups, fragments = len(self.cells), self.cells.groups, len(self._view.grid)
         size = groups * (fragments + 1)
         if cells == groups * fragments or size > max(MOST_POSITIONS, 4 * cells):
@@ -306,7 +309,7 @@ class Lookups(StoredLookups):
         order = np.lexsort((times, numbers)) if self._in_order else None
         if order is not None:
             times, numbers = times[order], numbers[order]
-        found = [
+        columns = [
             (np.empty(len(times), dtype=DTYPES[carrier_of(output.type)]), np.empty(len(times), dtype=bool))
             for output in self.query.outputs
         ]
@@ -318,27 +321,27 @@ class Lookups(StoredLookups):
             runs = FragmentRuns(numbers[part], low[: part.stop - begin], high[: part.stop - begin])
             self._slots(times[part], runs.low, runs.high)
             self._to_runs(*runs)
-            self._fill(runs, [(values[part], valid[part]) for values, valid in found])
+            self._fill(runs, [(values[part], valid[part]) for values, valid in columns])
         if order is not None:
-            for values, valid in found:
+            for values, valid in columns:
                 values[order], valid[order] = values.copy(), valid.copy()
-        named = zip(self.query.outputs, found, strict=True)
-        return {output.name: (values.reshape(shape), valid.reshape(shape)) for output, (values, valid) in named}
+        named_columns = zip(self.query.outputs, columns, strict=True)
+        return {output.name: (values.reshape(shape), valid.reshape(shape)) for output, (values, valid) in named_columns}
 
     def _fill(self, runs: FragmentRuns, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
         """The outputs under some runs of cells."""
         chosen: Longs | None = None
         answers: AnswerBatch | None = None
-        kept: NDArray[Any] | None = None
+        qualified: NDArray[Any] | None = None
 
         def answered() -> AnswerBatch:
             nonlocal chosen, answers
             if answers is None:
-                there = runs.low < runs.high
-                if there.all():
+                nonempty = runs.low < runs.high
+                if nonempty.all():
                     answers = AnswerBatch(self._asked, self._chunk, runs, runs.low)
                 else:
-                    chosen = np.flatnonzero(there)
+                    chosen = np.flatnonzero(nonempty)
                     part = runs.where(chosen)
                     answers = AnswerBatch(self._asked, self._chunk, part, part.low)
             return answers
@@ -352,10 +355,10 @@ class Lookups(StoredLookups):
 
         for condition, number in zip(self.query.having, self._asked.conditions, strict=True):
             holds = compares(condition, answered().lowered(number))
-            kept = holds if kept is None else kept & holds
+            qualified = holds if qualified is None else qualified & holds
         for output, number, (values, valid) in zip(self.query.outputs, self._asked.outputs, out, strict=True):
             total = self._total(output)
-            if total is not None and kept is None:
+            if total is not None and qualified is None:
                 (means_between if total.mean else sums_between)(total.totals, runs.low, runs.high, values, valid)
                 continue
             if len(answered().runs.low) == 0:
@@ -364,14 +367,14 @@ class Lookups(StoredLookups):
                 continue
             lowered = answered().lowered(number)
             spread(lowered.values, values)
-            spread(lowered.valid if kept is None else lowered.valid & kept, valid)
+            spread(lowered.valid if qualified is None else lowered.valid & qualified, valid)
 
     def _total(self, output: Output) -> RunningTotal | None:
         """Running totals that answer an output; None if it takes more."""
         key = output.function, output.argument
         if key not in self._totals:
-            made = TOTALS.get(output.function)
-            self._totals[key] = made(self.cells, output) if made is not None else None
+            make_total = TOTALS.get(output.function)
+            self._totals[key] = make_total(self.cells, output) if make_total is not None else None
         return self._totals[key]
 
     def _multiset(self, state: State) -> Any:
@@ -381,12 +384,12 @@ class Lookups(StoredLookups):
 
     # ------------------------------------------------------------------------------------- one at a time
     def single(self, instant: int, *group: Any) -> tuple[Any, ...] | None:
-        """One look-up: the outputs of a group at the newest instant that is not after the given one (microseconds), as
-        the rows of :meth:`at` have them; None if there is no answer: no event in the window, or not as HAVING wants.
+        """Return the outputs of a group at the newest instant that is not after the given one (microseconds), as in
+        the rows of :meth:`at`; None if there is no answer: no event in the window, or HAVING is not satisfied.
 
-        Without tables of Arrow: counts, sums, means, extremes and percentiles of integers and doubles take a few
-        microseconds, and runs of up to :data:`SHORT` fragments are combined one by one where there are no running
-        totals. Raises HDL-604 and HDL-605.
+        Uses no tables of Arrow: counts, sums, means, extremes and percentiles of integers and doubles take a few
+        microseconds. Without running totals, runs of up to :data:`SHORT` fragments are combined one by one. Raises
+        HDL-604 and HDL-605.
         """
         quick = self._quick
         number = quick.numbers.get(group)
@@ -446,19 +449,21 @@ class Lookups(StoredLookups):
         compare, bound = COMPARE[condition.comparison], literal.value
 
         def holds(low: int, high: int) -> bool:
-            found = value(low, high)
-            return found is not None and compare(found, bound)
+            compared = value(low, high)
+            return compared is not None and compare(compared, bound)
 
         return holds
 
     def _single(self, output: Output) -> LookupValue | None:
-        """What gives an output under one run of cells, at once; None if it takes the long way."""
-        made = SINGLE_VALUES.get(output.function)
-        return made(self, output) if made is not None else None
+        """Return the function that computes an output over one run of cells at once; None if there is none."""
+        make_value = SINGLE_VALUES.get(output.function)
+        return make_value(self, output) if make_value is not None else None
 
 
 class _Quick(NamedTuple):
-    """What :meth:`Lookups.single` reads, as Python reads it quickest. ``windows`` 0: all look-ups go the long way."""
+    """State that :meth:`Lookups.single` reads, in the form that Python reads fastest. ``windows`` 0: no look-up is
+    quick.
+    """
 
     numbers: dict[Group, int]
     base: int

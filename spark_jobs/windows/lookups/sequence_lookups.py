@@ -1,13 +1,13 @@
 """Answers on demand of event sequences: at any instant, or over any window of time, from stored events.
 
-The rows of a synopsis of event sequences hold the events themselves (:mod:`spark_jobs.windows.sequences.lifting`), so a
-window need not end at an edge of fragments. Events are loaded and put in order by key and time once; a look-up finds
-those of its window and its groups by two searches a key, and the executors of a run match the pattern over them
-(:mod:`optimizer.sequences.answering`), lowered as a run does (:mod:`spark_jobs.windows.sequences.answers`): an answer
-on demand is the one that would be published.
+The rows of a synopsis of event sequences hold the events themselves (:mod:`spark_jobs.windows.sequences.lifting`),
+so a window need not end at an edge of fragments. Events are loaded and put in order by key and time once. A look-up
+finds those of its window and its groups with two searches a key. Matching (:mod:`optimizer.sequences.answering`)
+and lowering (:mod:`spark_jobs.windows.sequences.answers`) are those of a run, so an answer on demand is the one
+that would be published.
 
-Many look-ups are answered a *block* of windows at a time: one pass over the events of the groups that are asked for,
-and then one step from instant and group to the answer.
+Many look-ups are answered a *block* of windows at a time: one pass over the events of the requested groups, and
+then one step from instant and group to the answer.
 """
 
 from __future__ import annotations
@@ -50,21 +50,23 @@ from spark_jobs.windows.sequences.answers import (
 from spark_jobs.windows.sequences.encoding import Decoded, sequenced_of
 
 BLOCK_WINDOWS = 256
-"""Windows that are answered together at least, so that they share a pass; four times as many as overlap, at least."""
+"""Minimum number of windows that are answered together, to share a pass; at least four times as many as overlap."""
 
 BLOCK_ANSWERS = 1 << 22
 """Groups times windows of a block, at most: the table by which look-ups find their answers."""
 
 KEPT_ANSWERS = 1 << 20
-"""Answers that are kept for the next look-ups of one group and instant, about; those that were kept first go first."""
+"""Approximate number of answers that are kept for the next look-ups of one group and instant; the oldest are
+dropped first.
+"""
 
 
 class SequenceLookups(StoredLookups):
     """Look-ups of one query over sequences of stored events; made by :meth:`Reader.query`.
 
-    What :class:`spark_jobs.windows.lookups.lookups.Lookups` says of groups, instants and errors goes for these, too.
-    They keep all events that were loaded, ``decoded``, in memory: 28 bytes each, and 48 for each attribute that is
-    aggregated. Not safe for several threads at once.
+    Groups, instants and errors are as in :class:`spark_jobs.windows.lookups.lookups.Lookups`. All loaded events
+    stay ``decoded`` in memory: 28 bytes each, and 48 for each attribute that is aggregated. Not safe for several
+    threads at once.
     """
 
     def __init__(self, query: ACQ, synopsis: Synopsis, decoded: Decoded, stored: Sequence[Span]) -> None:
@@ -125,16 +127,16 @@ class SequenceLookups(StoredLookups):
             having = self.query.having if having else ()
         query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
         try:
-            asked = sequence_query(query, self._sequenced)
+            sequences = sequence_query(query, self._sequenced)
         except ValueError as error:
             message = "the stored events do not hold what HAVING compares"
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
         self._spans.check(start, end)
         # a window begins at a multiple of its slide: at 0 of an axis that begins with it
-        found = self._found(query, asked, self._chosen(group), 0, 0, start + self.query.window.ago)
-        if found is not None:
-            found = replace(found, instants=found.instants + start)
-        return typed_answers(query, self._rows(query, found))
+        matched = self._found(query, sequences, self._chosen(group), 0, 0, start + self.query.window.ago)
+        if matched is not None:
+            matched = replace(matched, instants=matched.instants + start)
+        return typed_answers(query, self._rows(query, matched))
 
     def _table(self, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
@@ -146,25 +148,26 @@ class SequenceLookups(StoredLookups):
 
     def _rows(self, query: ACQ, matched: Rolled | None) -> pa.Table:
         """Answers as rows of :data:`ANSWERS`, ascending by group within each day."""
-        told = [] if matched is None else lowered(query, self.synopsis, matched)
-        return pa.Table.from_batches([answered.rows() for _, answered in told], ANSWERS)
+        day_answers = [] if matched is None else lowered(query, self.synopsis, matched)
+        return pa.Table.from_batches([answered.rows() for _, answered in day_answers], ANSWERS)
 
     # ---------------------------------------------------------------------------------------- matching
     def _at_moments(self, groups: Longs | None, moments: Longs) -> Rolled | None:
-        """What the windows of some instants of the query have, ascending; as :meth:`_found`."""
+        """Matches in the windows of some instants of the query, ascending; as :meth:`_found`."""
         if len(moments) == 0:
             return None
         window, first, last = self.query.window, int(moments[0]), int(moments[-1])
-        found = self._found(self.query, self._asked, groups, first - window.range, last - window.range)
-        if found is None or len(moments) == (last - first) // window.slide + 1:
-            return found
-        return found.at(moments)
+        matched = self._found(self.query, self._asked, groups, first - window.range, last - window.range)
+        if matched is None or len(moments) == (last - first) // window.slide + 1:
+            return matched
+        return matched.at(moments)
 
     def _found(
         self, query: ACQ, sequences: SequenceQuery, groups: Longs | None, first: int, last: int, origin: int = 0
     ) -> Rolled | None:
-        """What the windows have whose starts, of the time of ``_events`` less ``origin``, are in [first, last]; None:
-        there are no events. ``groups`` (k,): of these alone, and numbered in this order."""
+        """Matches in the windows whose starts, in the time of ``_events`` less ``origin``, are in [first, last];
+        None if there are no events. ``groups`` (k,): only these, numbered in this order.
+        """
         keys, of_key, texts = np.arange(len(self._of_key)), self._of_key, self._keys
         if groups is not None:
             several = [self._by_group[slice(*self._first[group : group + 2])] for group in groups.tolist()]
@@ -187,11 +190,11 @@ class SequenceLookups(StoredLookups):
         window, outputs = self.query.window, self.query.outputs
         moments = newest_instants(window, times)
         self._spans.check_windows(moments, window)
-        found: dict[str, tuple[NDArray[Any], NDArray[np.bool_]]] = {}
+        columns: dict[str, tuple[NDArray[Any], NDArray[np.bool_]]] = {}
         for output in outputs:
             dtype = DTYPES[carrier_of(output.type)]
             values = np.full(len(times), None, dtype) if dtype is object else np.zeros(len(times), dtype)
-            found[output.name] = values, np.zeros(len(times), dtype=bool)
+            columns[output.name] = values, np.zeros(len(times), dtype=bool)
         place = (moments - window.range) // window.slide
         block = place // self._block
         together = max(1, BLOCK_ANSWERS // self._block)
@@ -199,8 +202,8 @@ class SequenceLookups(StoredLookups):
         part = np.stack([block[order], numbers[order] // together])
         cuts = np.flatnonzero((part[:, 1:] != part[:, :-1]).any(axis=0)) + 1
         for rows in np.split(order, cuts) if len(order) else []:
-            self._answer_block(int(block[rows[0]]), numbers[rows], place[rows], rows, list(found.values()))
-        return {name: (values.reshape(shape), valid.reshape(shape)) for name, (values, valid) in found.items()}
+            self._answer_block(int(block[rows[0]]), numbers[rows], place[rows], rows, list(columns.values()))
+        return {name: (values.reshape(shape), valid.reshape(shape)) for name, (values, valid) in columns.items()}
 
     def _answer_block(
         self,
@@ -212,32 +215,32 @@ class SequenceLookups(StoredLookups):
     ) -> None:
         """The look-ups ``rows`` of one block: ``numbers`` of their groups and ``places`` of their windows."""
         window = self.query.window
-        asked, number = np.unique(numbers, return_inverse=True)
+        groups, number = np.unique(numbers, return_inverse=True)
         first, last = int(places.min()), int(places.max())
-        found = self._found(self.query, self._asked, asked, first * window.slide, last * window.slide)
-        if found is None:
+        matched = self._found(self.query, self._asked, groups, first * window.slide, last * window.slide)
+        if matched is None:
             return
-        group, instant, outputs, failed, _ = lowered_answers(self.query, self.synopsis, found)
+        group, instant, outputs, failed, _ = lowered_answers(self.query, self.synopsis, matched)
         if len(instant) == 0:
             return
         windows = last - first + 1
-        answer = np.full(len(asked) * windows, -1, dtype=np.int32)
+        answer = np.full(len(groups) * windows, -1, dtype=np.int32)
         at = (instant - window.range) // window.slide - first
         answer[group * windows + at] = np.arange(len(group))
         chosen = answer[number * windows + places - first]
-        there = chosen >= 0
-        rows, chosen = rows[there], chosen[there]
+        has_answer = chosen >= 0
+        rows, chosen = rows[has_answer], chosen[has_answer]
         for lowered_output, (values, valid) in zip(outputs, out, strict=True):
             known = lowered_output.valid if failed is None else lowered_output.valid & ~failed
             values[rows], valid[rows] = lowered_output.values[chosen], known[chosen]
 
     # ------------------------------------------------------------------------------------- one at a time
     def single(self, instant: int, *group: Any) -> tuple[Any, ...] | None:
-        """One look-up: the outputs of a group at the newest instant that is not after the given one (microseconds), as
-        the rows of :meth:`at` have them; None if there is no answer: no sequence in the window, or not as HAVING wants.
+        """Return the outputs of a group at the newest instant that is not after the given one (microseconds), as in
+        the rows of :meth:`at`; None if there is no answer: no sequence in the window, or HAVING is not satisfied.
 
-        The first of a block of windows matches all of that group and block; those that follow take a microsecond.
-        Raises HDL-604 and HDL-605.
+        The first look-up in a block of windows matches the whole block for its group; the next ones take a
+        microsecond. Raises HDL-604 and HDL-605.
         """
         window = self.query.window
         number = self._groups.numbers.get(group)
@@ -263,9 +266,9 @@ class SequenceLookups(StoredLookups):
         while self._known and self._kept > KEPT_ANSWERS:
             self._kept -= len(self._known.pop(next(iter(self._known)))) + 1
         self._kept += len(rows) + 1
-        found = dict(zip(pc.cast(rows["instant"], pa.int64()).to_pylist(), values, strict=True))
-        self._known[number, block] = found
-        return found
+        by_instant = dict(zip(pc.cast(rows["instant"], pa.int64()).to_pylist(), values, strict=True))
+        self._known[number, block] = by_instant
+        return by_instant
 
 
 @numba.njit(cache=True)
@@ -278,7 +281,7 @@ def _bounds(time, runs, keys, begin, end, low, high):
 
 
 def _of_keys(events: Events, runs: Longs, keys: Longs, span: Span | None) -> Events:
-    """The events of some keys (k,), numbered anew in this order; ``span``: with times in [begin, end) alone."""
+    """The events of some keys (k,), renumbered in this order; ``span``: only events with times in [begin, end)."""
     low, high = runs[keys], runs[keys + 1]
     if span is not None:
         low, high = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
@@ -289,7 +292,7 @@ def _of_keys(events: Events, runs: Longs, keys: Longs, span: Span | None) -> Eve
         return events
     before = np.cumsum(sizes) - sizes
     rows = np.arange(total) + np.repeat(low - before, sizes)
-    attributes = {name: _attribute(kept, rows) for name, kept in events.attributes.items()}
+    attributes = {name: _attribute(column, rows) for name, column in events.attributes.items()}
     key = np.repeat(np.arange(len(keys)), sizes)
     return Events(key, events.time[rows], events.type[rows], events.count[rows], attributes)
 

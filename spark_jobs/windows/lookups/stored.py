@@ -1,4 +1,4 @@
-"""What look-ups are answered from: the groups that are stored, and the spans of time."""
+"""Stored state that look-ups are answered from: the groups, and the spans of time."""
 
 from __future__ import annotations
 
@@ -70,21 +70,22 @@ class StoredSpans:
         """Raises HDL-604 unless [start, end) is stored."""
         if any(first <= start and end <= last for first, last in self.spans):
             return
-        told = f"{self.query}: {format_instant(start)} .. {format_instant(end)}"
+        description = f"{self.query}: {format_instant(start)} .. {format_instant(end)}"
         if not self.spans:
-            raise HeddleError("HDL-604", f"{told} is not stored: nothing is")
+            raise HeddleError("HDL-604", f"{description} is not stored: nothing is")
         shown = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in self.spans[:5])
         shown += ", ..." if len(self.spans) > 5 else ""
-        where = "has fragments that are not stored"
+        reason = "has fragments that are not stored"
         if start < self.spans[0][0]:
-            where = "begins before the first stored fragment"
+            reason = "begins before the first stored fragment"
         elif end > self.spans[-1][1]:
-            where = "ends after the last stored fragment"
-        raise HeddleError("HDL-604", f"{told} {where}", f"stored: {shown}")
+            reason = "ends after the last stored fragment"
+        raise HeddleError("HDL-604", f"{description} {reason}", f"stored: {shown}")
 
     def check_windows(self, moments: Longs, window: Window) -> None:
-        """Raises HDL-604 unless the windows of some instants are stored, for the first that is not. ``window``: the
-        query's, or one that is asked for."""
+        """Raise HDL-604 for the first of some instants whose window is not stored. ``window``: the query's, or one
+        from a request.
+        """
         starts, ends = starts_of(window, moments), moments - window.ago
         wrong = np.flatnonzero(~self.inside(moments, window))
         if len(wrong):
@@ -103,7 +104,7 @@ class StoredSpans:
             at = max(at, high) if low < high else at
 
     def inside(self, moments: Longs, window: Window) -> NDArray[np.bool_]:
-        """Of which instants (n,) the windows are stored."""
+        """Return whether the window of each instant (n,) is stored."""
         starts, ends = starts_of(window, moments), moments - window.ago
         inside = np.zeros(len(moments), dtype=bool)
         for first, last in self.spans:
@@ -136,7 +137,7 @@ class StoredLookups:
         return self._groups.number(group)
 
     def _requested(self, at: Any, groups: Any) -> tuple[Longs, Longs, tuple[int, ...]]:
-        """Of a batch of look-ups the instants and the numbers of groups, and the shape of its results."""
+        """Return the instants and the group numbers of a batch of look-ups, and the shape of its results."""
         times = np.asarray(at)
         if np.issubdtype(times.dtype, np.datetime64):
             times = times.astype("datetime64[us]")

@@ -33,7 +33,7 @@ class LiftedEvents:
     counts: Longs
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """What they have of some values (n,) of the batch."""
+        """Select from the values (n,) of the batch those of the lifted events."""
         return values[self.rows] if len(self.rows) else values
 
     def row_of(self, event: Any) -> Any:
@@ -99,8 +99,8 @@ class LiftedNumbers:
         """Sums of powers of integers and decimals."""
         for state in states:
             first, exponent = self.places["longs"][state], EXACT_POWERS[state.kind]
-            given = *values.halves, valid, self.longs, first, state.width
-            lift_exact_powers(self.events.cell, self.events.rows, *given, exponent)
+            arguments = *values.halves, valid, self.longs, first, state.width
+            lift_exact_powers(self.events.cell, self.events.rows, *arguments, exponent)
             carry(self.longs[:, first : first + state.width])
 
     def _lift_exact_pairs(
@@ -125,8 +125,8 @@ class LiftedNumbers:
         ordinals, columns = self.doubles.view(np.int64), [self.places["doubles"][state] for state in states]
         no_doubles = np.array([state.definition.no_double for state in states])
         ordinals[:, columns] = ordinals_of_doubles(no_doubles)
-        given = values.doubles.view(np.int64), values.valid, True, ordinals, _lifted_by(states), np.array(columns)
-        lift_numbers(self.events.cell, self.events.rows, *given)
+        arguments = values.doubles.view(np.int64), values.valid, True, ordinals, _lifted_by(states), np.array(columns)
+        lift_numbers(self.events.cell, self.events.rows, *arguments)
         for column in columns:
             self.doubles[:, column] = doubles_of_ordinals(ordinals[:, column])
 
@@ -143,14 +143,14 @@ def _lifted_by(states: Sequence[State]) -> Longs:
 
 
 def valid_in_both(first: Values, second: Values) -> NDArray[np.bool_]:
-    """Where neither of two arguments is null; empty: everywhere."""
+    """Return where neither of two arguments is null; empty: everywhere."""
     if not len(second.valid):
         return first.valid
     return second.valid & first.valid if len(first.valid) else second.valid
 
 
 def terms_of(batch: Batch, state: State) -> tuple[tuple[Terms, ...], int]:
-    """What an exact sum adds up: the terms, one or the two that are multiplied, and their power."""
+    """Return what an exact sum adds up: its terms (one, or the two that are multiplied) and their power."""
     assert state.argument is not None
     kind, values = state.kind.removeprefix("exact_"), batch.values(state.argument)
     if kind == "sum_logs":
@@ -219,11 +219,11 @@ def lift_multiset(batch: Batch, events: LiftedEvents, state: State) -> Multiset:
         elements, weights = registers_of(values.hashes[known_rows], precision_of(state.error))
         return united(state, cell, elements, weights, len(events.counts), None)
     longs = values.longs[known_rows]
-    made = united(state, cell, longs, np.ones(len(longs), dtype=np.int64), len(events.counts), None)
+    multiset = united(state, cell, longs, np.ones(len(longs), dtype=np.int64), len(events.counts), None)
     if state.tail != "texts":
-        return made
-    ranks, texts = values.kept(made.values, np.ones(len(made.values), dtype=bool), 0)
-    return Multiset(made.offsets, ranks, made.weights, texts)
+        return multiset
+    ranks, texts = values.kept(multiset.values, np.ones(len(multiset.values), dtype=bool), 0)
+    return Multiset(multiset.offsets, ranks, multiset.weights, texts)
 
 
 _THIN = {"quantiles": thin_quantiles, "frequent": thin_frequent}
@@ -231,10 +231,10 @@ _THIN = {"quantiles": thin_quantiles, "frequent": thin_frequent}
 
 def thinned(cells: Cells) -> Cells:
     """The cells with their sketches no larger than the permitted errors ask for."""
-    others = dict(cells.others)
+    other_states = dict(cells.others)
     for state, column in cells.others.items():
         if state.kind in _THIN:
             assert state.error is not None and isinstance(column, Multiset)
-            found = _THIN[state.kind](column.offsets, column.values, column.weights, state.error)
-            others[state] = Multiset(*found, column.texts)
-    return replace(cells, others=others)
+            arrays = _THIN[state.kind](column.offsets, column.values, column.weights, state.error)
+            other_states[state] = Multiset(*arrays, column.texts)
+    return replace(cells, others=other_states)

@@ -1,11 +1,12 @@
-"""Partial rows in memory: the cells of one synopsis as arrays, and how they are stored.
+"""Partial rows in memory: the cells of one synopsis as arrays, and their stored form.
 
-A *cell* is one (fragment, shard, group) with its states. Events are lifted into cells, cells are rolled up to coarser
-ones (longer fragments, fewer filters, fewer group columns), stored as rows of the partials table, and read back to be
-combined into answers: all of it on the arrays of :class:`Cells`. Texts become numbers as soon as they are read: groups
-are numbered, texts within states are ranks into a sorted list of texts, so that everything combines integers.
+A *cell* is one (fragment, shard, group) with its states. Events are lifted into cells, cells are rolled up to
+coarser ones (longer fragments, fewer filters, fewer group columns), stored as rows of the partials table, and read
+back to be combined into answers: all of it on the arrays of :class:`Cells`. Texts become numbers as soon as they
+are read: groups are numbered, texts within states are ranks into a sorted list of texts, so that everything
+combines integers.
 
-A state of a cell is stored in the three list columns of a row as :class:`optimizer.aggregates.states.State` says.
+:class:`optimizer.aggregates.states.State` defines how the three list columns of a row store the state of a cell.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ class Cells:
     """Cells of one synopsis.
 
     ``starts``, ``ends`` (n,): the fragments (microseconds, or row numbers); ``shards`` (n,): signatures; ``group``
-    (n,): number of the group, below ``groups``; ``key_columns``: for each column of ``synopsis.group_by`` the groups'
-    values (groups,) as texts, which :func:`spark_jobs.results.rows.typed` reads back. ``longs`` (n, w) and
-    ``doubles`` (n, v): the states of numbers, side by side as :func:`numbers_of` says; ``others``: the other states.
-    :attr:`states` has all of them. Rows are in any order, and a cell may occur more than once, unless
-    :meth:`combined` made them.
+    (n,): number of the group, below ``groups``; ``key_columns``: for each column of ``synopsis.group_by`` the
+    groups' values (groups,) as texts, which :func:`spark_jobs.results.rows.typed` reads back. ``longs`` (n, w) and
+    ``doubles`` (n, v): the states of numbers, side by side as in :func:`numbers_of`; ``others``: the other states.
+    :attr:`states` has all of them. Rows are in any order, and a cell may occur more than once, except after
+    :meth:`combined`.
     """
 
     synopsis: Synopsis
@@ -95,11 +96,11 @@ class Cells:
     @cached_property
     def states(self) -> States:
         """The columns of each state, in the synopsis's order."""
-        found: States = dict(self.others)
+        columns: States = dict(self.others)
         for carrier, matrix in (("longs", self.longs), ("doubles", self.doubles)):
             for state, first in numbers_of(self.synopsis.states)[carrier].items():
-                found[state] = Fixed(matrix[:, first : first + state.width])
-        return {state: found[state] for state in self.synopsis.states}
+                columns[state] = Fixed(matrix[:, first : first + state.width])
+        return {state: columns[state] for state in self.synopsis.states}
 
     @cached_property
     def keys(self) -> list[tuple[str | None, ...]]:
@@ -114,7 +115,7 @@ class Cells:
         return key_texts(self.key_columns, self.groups)
 
     def take(self, rows: Longs) -> Cells:
-        """Some rows, in the order given."""
+        """Select some rows, in the given order."""
         return replace(
             self,
             starts=self.starts[rows],
@@ -127,18 +128,19 @@ class Cells:
         )
 
     def combined(self) -> Cells:
-        """One row a cell, by group (in the order of :attr:`key_texts`), start and shard; groups without rows go.
+        """Return one row a cell, by group (in the order of :attr:`key_texts`), start and shard; groups without rows
+        are dropped.
 
         The same cells give the same bits in whatever order they arrive. O(n + g log g) for g groups.
         """
         return self._by_key()._regrouped()
 
     def to_store(self) -> Cells:
-        """As :meth:`combined`, but by bucket first."""
+        """Return the cells as :meth:`combined` does, but by bucket first."""
         return self._by_bucket()._regrouped()
 
     def _by_bucket(self) -> Cells:
-        """Groups numbered in the order of their buckets and :attr:`key_texts`, those without rows left out."""
+        """Number the groups in the order of their buckets and :attr:`key_texts`, without those that have no rows."""
         order = pc.sort_indices(
             pa.table([buckets(self), self.key_texts], names=["bucket", "key"]),
             [("bucket", "ascending"), ("key", "ascending")],
@@ -146,11 +148,11 @@ class Cells:
         return self._arranged(order.to_numpy())
 
     def _by_key(self) -> Cells:
-        """Groups numbered in the order of :attr:`key_texts`, those without rows left out."""
+        """Number the groups in the order of :attr:`key_texts`, without those that have no rows."""
         return self._arranged(pc.sort_indices(self.key_texts).to_numpy())
 
     def _arranged(self, order: NDArray[Any]) -> Cells:
-        """Groups numbered in an order, those without rows left out."""
+        """Number the groups in an order, without those that have no rows."""
         used = np.zeros(self.groups, dtype=bool)
         used[self.group] = True
         order = order.astype(np.int64)
@@ -190,11 +192,11 @@ class Cells:
         return tuple(column.take(pa.array(used)) for column in cells.key_columns), len(used)
 
     def merged(self) -> Cells:
-        """One row a cell, by start, group and shard."""
+        """Return one row a cell, by start, group and shard."""
         return self._regrouped(by_time=True)
 
     def _mapped(self, synopsis: Synopsis, span: tuple[int, int] | None) -> Cells:
-        """Every row under the names of a coarser synopsis; rows that it does not hold are left out."""
+        """Map every row to a coarser synopsis, without the rows that it does not contain."""
         low, high = LONG_MIN if span is None else span[0], LONG_MAX if span is None else span[1]
         if synopsis == self.synopsis and (self.starts >= low).all() and (self.starts < high).all():
             return self
@@ -232,11 +234,11 @@ class Cells:
                 for carrier, states in numbers_of(synopsis.states).items()
             }
             longs, doubles = longs[:, chosen["longs"]], doubles[:, chosen["doubles"]]
-        others = {state: cells.others[state] for state in synopsis.states if state in cells.others}
-        return Cells(synopsis, starts, ends, shards, group, groups, columns, longs, doubles, others)
+        other_states = {state: cells.others[state] for state in synopsis.states if state in cells.others}
+        return Cells(synopsis, starts, ends, shards, group, groups, columns, longs, doubles, other_states)
 
     def _regrouped(self, by_time: bool = False) -> Cells:
-        """One row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
+        """Return one row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
         row, cell = self._numbered(by_time)
         cells = len(row)
         if cells == len(self):
@@ -255,7 +257,9 @@ class Cells:
         )
 
     def _numbered(self, by_time: bool = False) -> tuple[Longs, Longs]:
-        """Some row (c,) of each cell, in the order of :meth:`_regrouped`, and the number (n,) of each row's cell."""
+        """Any one row (c,) of each cell, in the order of :meth:`_regrouped`, and the number (n,) of each row's
+        cell.
+        """
         starts, fragment = distinct_of(self.starts)
         shards, shard = distinct_of(self.shards)
         parts = [(self.group, self.groups), (fragment, len(starts)), (shard, len(shards))]
@@ -376,7 +380,7 @@ def _key_columns(keys: pa.StringArray, columns: int) -> tuple[pa.StringArray, ..
 
 
 def concatenated(cells: Sequence[Cells]) -> Cells:
-    """Cells of one synopsis one after the other (at least one), groups and texts numbered anew."""
+    """Concatenate cells of one synopsis (at least one), with groups and texts renumbered."""
     first = cells[0]
     if len(cells) == 1:
         return first
@@ -430,7 +434,7 @@ def buckets(cells: Cells) -> NDArray[np.int32]:
 
 
 def buckets_of(keys: pa.StringArray) -> NDArray[np.int32]:
-    """As :func:`spark_jobs.store.warehouse.data_files.bucket_of`, without an object a key."""
+    """Buckets as from :func:`spark_jobs.store.warehouse.data_files.bucket_of`, without an object a key."""
     if len(keys) == 0:
         return np.empty(0, dtype=np.int32)
     _, offsets, data = keys.buffers()
@@ -440,7 +444,7 @@ def buckets_of(keys: pa.StringArray) -> NDArray[np.int32]:
 
 
 _CHECKSUMS = np.array([zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)], dtype=np.uint32)
-"""What each byte makes of a CRC-32 whose other bits are 0."""
+"""Table of CRC-32: the checksum of each byte if the other bits of the CRC are 0."""
 
 
 @numba.njit(cache=True)

@@ -119,7 +119,7 @@ def ragged(first, counts):
 
 
 def unified(parts: Sequence[pa.StringArray | None], type: Type | None) -> tuple[list[Longs], pa.StringArray | None]:
-    """One sorted list of the texts of all parts, and for each part the new rank of its own; None if not texts."""
+    """One sorted list of the texts of all parts, and for each part the new ranks of its texts; None if not texts."""
     if parts[0] is None:
         return [], None
     assert type is not None

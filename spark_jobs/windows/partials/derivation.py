@@ -1,8 +1,8 @@
-"""Rows of one synopsis from those that are stored of another: rolled up, and the states that they lack left empty.
+"""Rows of one synopsis from the stored rows of another: rolled up, with empty states where that one has none.
 
-A cell may have any number of rows. So what stored rows give of it and what is lifted of its events stand in rows of
-their own, each with the identities of the states that the other has; whoever answers combines them. The tuples of a
-cell are counted by the rows that were rolled up: a lifted one beside them counts none.
+A cell may have any number of rows. So values from stored rows and values lifted from events are in separate rows,
+each with the identities of the states that the other has; the final stage combines them. The tuples of a cell are
+counted in the rows that were rolled up; its lifted rows count none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
                 assert no_value is not None
                 out[:, at : at + state.width] = no_value
         matrices[carrier] = out
-    others = {
+    other_states = {
         state: cells.others[state] if state in cells.others else _nothing(state, len(cells))
         for state in synopsis.states
         if class_of(state) is not Fixed
@@ -49,11 +49,11 @@ def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
     for bit, predicate in enumerate(cells.synopsis.predicates):
         shards |= ((cells.shards >> bit) & 1) << synopsis.predicates.index(predicate)
     place = cells.starts, cells.ends, shards, cells.group, cells.groups, cells.key_columns
-    return Cells(synopsis, *place, matrices["longs"], matrices["doubles"], others)
+    return Cells(synopsis, *place, matrices["longs"], matrices["doubles"], other_states)
 
 
 def _nothing(state: State, cells: int) -> Column:
-    """The column of a state of which so many cells hold nothing."""
+    """The column of a state for a number of ``cells`` that hold nothing."""
     empty, zeros = pa.array([], pa.string()), np.zeros(cells, dtype=np.int64)
     if class_of(state) is ExactSums:
         return ExactSums.nothing(cells)
@@ -68,7 +68,7 @@ def _nothing(state: State, cells: int) -> Column:
 
 
 class _Part(NamedTuple):
-    """What a stored synopsis gives of a request; ``is_counted``: another one counts the tuples."""
+    """Part of a request that a stored synopsis gives; ``is_counted``: another one counts the tuples."""
 
     request: FillRequest
     stored: Synopsis
@@ -92,9 +92,9 @@ class Derivation:
         self._numbers: dict[str, list[int]] = {}
         for request in requests:
             for stored, parts in zip(request.stored, request.given, strict=True):
-                for given, is_counted in parts:
+                for synopsis, is_counted in parts:
                     self._numbers.setdefault(stored.fingerprint, []).append(len(self._parts))
-                    self._parts.append(_Part(request, stored, given, is_counted))
+                    self._parts.append(_Part(request, stored, synopsis, is_counted))
         self._cells: dict[int, list[Cells]] = {}
         self._size = 0
 
@@ -116,7 +116,7 @@ class Derivation:
                 self.write(self.tables())
 
     def tables(self) -> Iterator[pa.Table]:
-        """What was rolled up since the last call, as rows."""
+        """Yield the rows that were rolled up since the last call."""
         waiting, self._cells, self._size = self._cells, {}, 0
         for number, cells in waiting.items():
             part = self._parts[number]

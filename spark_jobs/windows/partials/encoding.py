@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredLists:
-    """One carrier of stored rows: ``values`` of all lists, ``first`` (n,) position of each, and behind its fixed
-    columns the ``tail`` (n,), where the next state of variable length stands."""
+    """One carrier of stored rows: ``values`` of all lists, ``first`` (n,) position of each, and after its fixed
+    columns the ``tail`` (n,), the position of the next state of variable length.
+    """
 
     synopsis: Synopsis
     values: Any
@@ -94,17 +95,17 @@ def _read_pairs(state: State, lists: dict[str, StoredLists]) -> Pairs:
     assert state.type is not None and state.by_type is not None
     stored = lists["longs"]
     present = stored.column(state).astype(np.int8)
-    found: list[tuple[Longs, pa.StringArray | None]] = []
+    columns: list[tuple[Longs, pa.StringArray | None]] = []
     used = {"longs": 1, "texts": 0}
     for type in (state.by_type, state.type):
         if carrier_of(type) == "texts":
             ranks, texts = ranked(lists["texts"].texts(state, used["texts"]), type)
-            found.append((np.maximum(ranks, 0), texts))
+            columns.append((np.maximum(ranks, 0), texts))
             used["texts"] += 1
         else:
-            found.append((stored.column(state, used["longs"]), None))
+            columns.append((stored.column(state, used["longs"]), None))
             used["longs"] += 1
-    (order, order_texts), (value, value_texts) = found
+    (order, order_texts), (value, value_texts) = columns
     return Pairs(present, order, value, order_texts, value_texts)
 
 
@@ -172,7 +173,7 @@ class WrittenLists:
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(flat))
 
     def _texts(self, fixed: list[Any], tails: list[tuple[Longs, Any]]) -> pa.ListArray:
-        """As the others; the texts of all states stand one after the other and are taken in the rows' order."""
+        """Lists of texts: the texts of all states are concatenated and then taken in the order of the rows."""
         parts = [(np.ones(self.rows, dtype=np.int64), texts) for texts in fixed] + tails
         lengths = np.zeros(self.rows, dtype=np.int64)
         for counts, _ in parts:
@@ -282,7 +283,7 @@ def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, 
     sums = [state for state in synopsis.states if state.kind in DOUBLE_SUMS]
     longs, doubles = synopsis.width("longs") - len(sums), synopsis.width("doubles")
     width, first = longs + doubles + len(sums), 0
-    whole, real = np.empty((len(column), longs), dtype=np.int64), np.empty((len(column), doubles))
+    integers, real = np.empty((len(column), longs), dtype=np.int64), np.empty((len(column), doubles))
     heads = [np.empty((len(column), 1), dtype=np.int64) for _ in sums]
     tails: list[list[tuple[Longs, Longs]]] = [[] for _ in sums]
     for chunk in column.chunks:
@@ -296,7 +297,7 @@ def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, 
         part = slice(first, first + rows)
         if (lengths < 8 * width).any():
             raise ValueError(f"partial rows of {synopsis.fingerprint} do not have {width} numbers each")
-        _take_rows(words, starts, whole[part])
+        _take_rows(words, starts, integers[part])
         _take_rows(words, starts + longs, real.view(np.int64)[part])
         at = starts + width
         for place, (head, tail) in enumerate(zip(heads, tails, strict=True), longs + doubles):
@@ -311,9 +312,9 @@ def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, 
     exact = {state: ExactSums.unpacked(head[:, 0], tail) for state, head, tail in zip(sums, heads, tails, strict=True)}
     layout = synopsis.layout("doubles")
     exact |= {state: ExactSums.of_pairs(real[:, at], real[:, at + 1]) for state, at in layout if state.is_of_doubles}
-    others = [at for state, at in layout if not state.is_of_doubles]
-    real = real if len(others) == doubles else np.ascontiguousarray(real[:, others])
-    return whole, real, exact
+    plain_places = [at for state, at in layout if not state.is_of_doubles]
+    real = real if len(plain_places) == doubles else np.ascontiguousarray(real[:, plain_places])
+    return integers, real, exact
 
 
 class NumberStates(NamedTuple):
@@ -330,7 +331,7 @@ class NumberStates(NamedTuple):
         return self.longs.shape[1] + self.doubles.shape[1] + len(self.sums) + limbs
 
     def within(self, rows: slice) -> NumberStates:
-        """Those of a slice."""
+        """Select the states of a slice of rows."""
         return NumberStates(self.longs[rows], self.doubles[rows], [column.within(rows) for column in self.sums])
 
 
@@ -344,8 +345,9 @@ def written_numbers(states: NumberStates) -> pa.ChunkedArray:
 
 
 def placed_numbers(parts: Sequence[NumberStates], places: Longs) -> pa.BinaryArray:
-    """As :func:`written_numbers`, of all parts at once; ``places`` (n,): the row of the result that each of their rows
-    becomes. At most :data:`MOST_BYTES`."""
+    """Write all parts at once, as :func:`written_numbers`; ``places`` (n,): the row of the result for each of their
+    rows. At most :data:`MOST_BYTES`.
+    """
     cuts = np.cumsum([0, *(len(part.longs) for part in parts)])
     packed = [[column.packed() for column in part.sums] for part in parts]
     lengths = np.empty(len(places), dtype=np.int64)
@@ -368,7 +370,7 @@ def placed_numbers(parts: Sequence[NumberStates], places: Longs) -> pa.BinaryArr
 
 
 def is_all_numbers(columns: Mapping[State, Column]) -> bool:
-    """Whether the states that are not in the matrices of cells are exact sums of doubles, all of them."""
+    """Return whether all states outside the matrices of cells are exact sums of doubles."""
     return all(isinstance(column, ExactSums) for column in columns.values())
 
 

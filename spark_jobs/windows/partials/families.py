@@ -56,7 +56,7 @@ def _union(spans: Sequence[FillRequest]) -> Synopsis:
 
 
 def _gives(fine: Synopsis, coarse: Synopsis) -> bool:
-    """Whether the cells of one synopsis can be rolled up from those of another over the same events."""
+    """Return whether the cells of one synopsis can be rolled up from those of another over the same events."""
 
     def has(slide: int, shift: int) -> bool:
         return any(slide % other == 0 and shift % other == at for other, at in fine.edges)
@@ -81,14 +81,14 @@ _DIVISIONS: tuple[Callable[[FillRequest], Any], ...] = (
     lambda span: span.synopsis.predicates,
     lambda span: span.synopsis.edges,
 )
-"""What a family is divided by, the first in which its spans differ."""
+"""Properties that a family is divided by: the first in which its spans differ."""
 
 
 USUAL_LIMBS = 5
 """Limbs of an exact sum of doubles, as a rule at most."""
 
 FEW_IN_COMMON = 4
-"""Blocks with fewer than one of so many cells in common are as small apart."""
+"""Blocks that share fewer than one in this number of their cells are not merged: they are as small apart."""
 
 
 class TooFineToShare(Exception):
@@ -175,35 +175,35 @@ class LiftingGroup:
     def lift(self, batch: Batch, most: int | None = None, is_divisible: bool = True) -> Cells | None:
         """The atoms of a batch; None if it has none. Before the expensive part it raises TooFineToShare, if it would be
         cheaper to divide the family and it ``is_divisible``, and TooManyCells, if they had more bytes than ``most``."""
-        found = self._numbered(batch)
-        if found is None:
+        numbered_events = self._numbered(batch)
+        if numbered_events is None:
             return None
-        if is_divisible and len(self.parts) > 1 and self._is_crumbs(found, len(found.counts)):
+        if is_divisible and len(self.parts) > 1 and self._is_crumbs(numbered_events, len(numbered_events.counts)):
             raise TooFineToShare
-        if most is not None and self._bytes_of(batch, found) > most:
+        if most is not None and self._bytes_of(batch, numbered_events) > most:
             raise TooManyCells
-        lifted_events = LiftedEvents(found.rows, found.cell, found.counts)
+        lifted_events = LiftedEvents(numbered_events.rows, numbered_events.cell, numbered_events.counts)
         lifted = LiftedNumbers(self.synopsis.states, lifted_events)
         for argument, states in self.arguments.items():
             lifted.lift(batch.values(argument), states)
         for (x, y), states in self.both.items():
             lifted.lift_both(batch.values(x), batch.values(y), states)
-        others = {state: lift(batch, lifted_events, state) for state, lift in self.others.items()}
-        shards = len(found.signatures)
-        rest = found.codes // shards
-        used, group_of = numbered(rest % found.groups, found.groups)
-        at = found.first + rest // found.groups
+        other_states = {state: lift(batch, lifted_events, state) for state, lift in self.others.items()}
+        shards = len(numbered_events.signatures)
+        codes = numbered_events.codes // shards
+        used, group_of = numbered(codes % numbered_events.groups, numbered_events.groups)
+        at = numbered_events.first + codes // numbered_events.groups
         return Cells(
             self.synopsis,
-            found.starts[at],
-            found.ends[at],
-            found.signatures[found.codes % shards],
+            numbered_events.starts[at],
+            numbered_events.ends[at],
+            numbered_events.signatures[numbered_events.codes % shards],
             group_of,
             len(used),
-            tuple(column.take(pa.array(used)) for column in found.keys),
+            tuple(column.take(pa.array(used)) for column in numbered_events.keys),
             lifted.longs,
             lifted.doubles,
-            others,
+            other_states,
         )
 
     def _bytes_of(self, batch: Batch, events: _NumberedEvents) -> int:
@@ -223,8 +223,8 @@ class LiftingGroup:
         if not inside.all():
             chosen = inside.view(np.int8)
             everything = passing is None
-            given = batch.fragment, chosen, batch.space
-            passing = selected(*given) if everything else those_of(passing, *given)
+            arguments = batch.fragment, chosen, batch.space
+            passing = selected(*arguments) if everything else those_of(passing, *arguments)
         rows = np.empty(0, dtype=np.int32) if passing is None else passing
         events = batch.rows if passing is None else len(passing)
         if events == 0:
@@ -235,28 +235,31 @@ class LiftingGroup:
         return _NumberedEvents(rows, cell, codes, counts, starts, ends, first, keys, groups, signatures)
 
     def settled(self, sample: Batch, times: float) -> list[LiftingGroup]:
-        """The family, or the parts that are better lifted apart, as a sample says that stands for so many times its
-        events."""
+        """Return the family, or the parts that are cheaper to lift apart, judged by a sample of a batch with
+        ``times`` as many events.
+        """
         if len(self.parts) == 1:
             return [self]
-        found = self._numbered(sample)
-        if found is None:
+        numbered_events = self._numbered(sample)
+        if numbered_events is None:
             return [self]
         # where the second half of the sample has few cells of its own, more events have as few
-        half = int(np.count_nonzero(np.bincount(found.cell[: len(found.cell) // 2], minlength=1)))
-        cells = len(found.counts) + 2 * (len(found.counts) - half) * (times - 1)
-        if not self._is_crumbs(found, cells / times):
+        half = int(np.count_nonzero(np.bincount(numbered_events.cell[: len(numbered_events.cell) // 2], minlength=1)))
+        cells = len(numbered_events.counts) + 2 * (len(numbered_events.counts) - half) * (times - 1)
+        if not self._is_crumbs(numbered_events, cells / times):
             return [self]
         return [part for divided in self.divided() for part in divided.settled(sample, times)]
 
     def _is_crumbs(self, events: _NumberedEvents, cells: float) -> bool:
-        """Whether lifting each part of the family costs less than one pass and rolling up so many cells."""
+        """Return whether lifting each part of the family costs less than one pass and rolling up this number of
+        cells.
+        """
         signatures = events.signatures
         passing = np.bincount(events.codes % len(signatures), weights=events.counts, minlength=len(signatures))
         apart = 0.0
         for spans in self.parts:
-            wanted = {predicate for span in spans for predicate in span.synopsis.predicates}
-            mask = sum(1 << bit for bit, predicate in enumerate(self.synopsis.predicates) if predicate in wanted)
+            predicates = {predicate for span in spans for predicate in span.synopsis.predicates}
+            mask = sum(1 << bit for bit, predicate in enumerate(self.synopsis.predicates) if predicate in predicates)
             apart += passing[(signatures & mask) != 0].sum()
         return bool(len(self.spans) * cells * fill_request.ROLL_UP_COST > apart - events.counts.sum())
 
@@ -267,11 +270,11 @@ class LiftingGroup:
 
     def _in_common(self) -> int:
         """The most cells that occur in a block before theirs, too: events come more or less in the order of time."""
-        found, latest = 0, LONG_MIN
+        repeated_cells, latest = 0, LONG_MIN
         for block in self.blocks:
-            found += int(np.count_nonzero(block.starts <= latest))
+            repeated_cells += int(np.count_nonzero(block.starts <= latest))
             latest = max(latest, int(block.starts.max(initial=LONG_MIN)))
-        return found
+        return repeated_cells
 
     def beyond(self) -> list[FillRequest]:
         """The spans with more groups so far than they may have."""
@@ -287,11 +290,11 @@ class LiftingGroup:
 
     def _limited(self) -> dict[Any, list[FillRequest]]:
         """The spans whose groups are counted, by what those depend on."""
-        found: dict[Any, list[FillRequest]] = {}
+        limited: dict[Any, list[FillRequest]] = {}
         for span in self.spans:
             if span.most_groups is not None:
-                found.setdefault((span.synopsis.group_by, span.synopsis.predicates), []).append(span)
-        return found
+                limited.setdefault((span.synopsis.group_by, span.synopsis.predicates), []).append(span)
+        return limited
 
     def _groups(self, key: Any) -> tuple[tuple[pa.Array, ...], int]:
         parts = self.met.get(key, []) + [block.keys_of(*key) for block in self.blocks]
@@ -305,23 +308,24 @@ class LiftingGroup:
             return
         if len(self.spans) > 1:
             self.merge()
-        rest = []
+        other_spans = []
         for span in self.spans:
             if self._has_atoms(span):
                 yield stored_rows([block.rolled_up(span.synopsis) for block in self.blocks])
             else:
-                rest.append(span)
-        yield from (cells.encode() for cells in self._cells(rest, most) if len(cells))
+                other_spans.append(span)
+        yield from (cells.encode() for cells in self._cells(other_spans, most) if len(cells))
 
     def _has_atoms(self, span: FillRequest) -> bool:
-        """Whether a span's cells are the atoms, with all their states or some, and all numbers."""
+        """Return whether a span's cells are the atoms, with all or some of their states, all of which are numbers."""
         same = replace(span.synopsis, states=self.synopsis.states)
         is_all = (span.begin, span.end) == (self.begin, self.end) and _gives(same, self.synopsis)
         return is_all and span.into is None and all(class_of(state) in NUMBERS for state in span.synopsis.states)
 
     def cells(self, most: int) -> Iterator[Cells]:
-        """The cells of each span as they are to be stored; those that others can be rolled up from are kept within
-        ``most`` bytes, beside the blocks, from which all can."""
+        """Yield the cells of each span as they are to be stored. Cells that others can be rolled up from are kept
+        within ``most`` bytes, in addition to the blocks, from which all can.
+        """
         if not self.blocks:
             return
         if len(self.spans) > 1:
@@ -329,7 +333,7 @@ class LiftingGroup:
         yield from self._cells(self.spans, most)
 
     def _cells(self, spans: Sequence[FillRequest], most: int) -> Iterator[Cells]:
-        kept, done = 0, list[tuple[FillRequest, Cells]]()
+        kept_bytes, done = 0, list[tuple[FillRequest, Cells]]()
         for span in sorted(spans, key=_detail, reverse=True):
             parents = [
                 cells
@@ -337,21 +341,21 @@ class LiftingGroup:
                 if _gives(parent.synopsis, span.synopsis) and parent.begin <= span.begin and span.end <= parent.end
             ]
             parts = [min(parents, key=len)] if parents else self.blocks
-            mine = _rolled_up(parts, span).to_store()
-            kept += mine.size
-            if kept <= most:
-                done.append((span, mine))
-            stored = thinned(mine)
+            span_cells = _rolled_up(parts, span).to_store()
+            kept_bytes += span_cells.size
+            if kept_bytes <= most:
+                done.append((span, span_cells))
+            stored = thinned(span_cells)
             yield stored if span.into is None else completed(stored, span.into, span.is_counted)
 
 
 def _rolled_up(parts: Sequence[Cells], span: FillRequest) -> Cells:
     """The cells of a span in any order, from parts that have finer ones. Several parts are made small before they are
     joined."""
-    found = [part.rolled_up(span.synopsis, span.begin, span.end) for part in parts]
+    coarse = [part.rolled_up(span.synopsis, span.begin, span.end) for part in parts]
     if len(parts) > 1:
-        found = [fewer if fewer is part else fewer.merged() for fewer, part in zip(found, parts, strict=True)]
-    return concatenated(found)
+        coarse = [fewer if fewer is part else fewer.merged() for fewer, part in zip(coarse, parts, strict=True)]
+    return concatenated(coarse)
 
 
 def _is_beyond(span: FillRequest, groups: int) -> bool:

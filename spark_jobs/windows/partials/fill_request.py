@@ -1,4 +1,4 @@
-"""What a task is asked to fill: synopses and the time that they lack, and how much it may hold meanwhile."""
+"""Work of a task that fills synopses: the synopses with the time that they lack, and the limits on its memory."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import columns_of, source_columns
 
 GROUP_LIMIT = 2_000_000
-"""Most groups of what is held as a whole: the keys that rows are numbered by (the driver knows the counts of all of
-them), and the groups of windows of rows on one day. What has more fails alone (HDL-602)."""
+"""Maximum number of groups kept as a whole: the keys that rows are numbered by (the driver has the counts of all of
+them), and the groups of windows of rows on one day. A synopsis with more fails (HDL-602); the others do not.
+"""
 
 BATCH_ROWS = 1 << 18
-"""Smaller batches are put together first: what a batch costs beside its events is paid once for so many."""
+"""Number of rows below which batches are merged first, to share the fixed cost of a batch."""
 
 SLICE_ROWS = 1 << 20
 """Larger batches are cut."""
 
 SAMPLE_ROWS = 1 << 16
-"""So many events tell which synopses are better not lifted together."""
+"""Number of events from which it is decided which synopses are better not lifted together."""
 
 RUNS = 16
-"""A piece of partial rows with more runs than so many a synopsis is put in order first: a slice costs microseconds."""
+"""Number of runs a synopsis above which a piece of partial rows is sorted first: a slice costs microseconds."""
 
 ROLL_UP_COST = 3
-"""Rolling one cell up costs about as much as lifting so many events."""
+"""Cost of rolling up one cell, about this number of lifted events."""
 
 
 @dataclass(frozen=True)
 class FillRequest:
     """Fill a synopsis for the fragments that start in [begin, end) (microseconds; both are edges).
 
-    ``most_groups``: that one task may fill; None: however many there are. ``stored``: synopses all of whose rows are
-    there and give filters and states of it (:mod:`optimizer.synopses.derivation`), or event types; the others come from
-    events. ``into``: what it fills beside rows that give those; None: its own synopsis. ``is_counted``: those count its
-    tuples.
+    ``most_groups``: the maximum for one task; None: no limit. ``stored``: synopses whose rows all exist and that
+    give filters and states of it (:mod:`optimizer.synopses.derivation`), or event types; the others come from
+    events. ``into``: the synopsis to fill if stored rows give the rest; None: its own synopsis. ``is_counted``:
+    those rows count its tuples.
     """
 
     synopsis: Synopsis
@@ -57,18 +58,18 @@ class FillRequest:
 
     @property
     def given(self) -> list[list[SynopsisPart]]:
-        """What each of ``stored`` gives."""
+        """The parts that each of ``stored`` gives."""
         return shares_of(self.stored, self.synopsis)[0]
 
     @property
     def lifted(self) -> list[FillRequest]:
-        """What of it has to be lifted from events."""
+        """The parts that have to be lifted from events."""
         if not self.stored:
             return [self]
-        rest = shares_of(self.stored, self.synopsis)[1]
+        remaining = shares_of(self.stored, self.synopsis)[1]
         return [
             FillRequest(part.synopsis, self.begin, self.end, into=self.synopsis, is_counted=part.is_counted)
-            for part in rest
+            for part in remaining
         ]
 
 
@@ -78,8 +79,8 @@ def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
     slices: dict[str, list[pa.Table]] = {}
     first = 0
     for chunk in rows["fingerprint"].chunks:
-        found = chunk.dictionary_encode()
-        names, codes = found.dictionary.to_pylist(), found.indices.to_numpy()
+        encoded = chunk.dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         cuts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
         piece, first = rows.slice(first, len(chunk)), first + len(chunk)
         if len(cuts) > RUNS * len(names) + 2:
@@ -94,10 +95,10 @@ def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
 
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:
     """Source columns that filling a synopsis reads, without the time column."""
-    found = source_columns(synopsis.group_by, synopsis.derived) | set(synopsis.per or ())
-    found |= synopsis.sequenced.columns() if synopsis.sequenced else set()
+    columns = source_columns(synopsis.group_by, synopsis.derived) | set(synopsis.per or ())
+    columns |= synopsis.sequenced.columns() if synopsis.sequenced else set()
     for predicate in synopsis.predicates:
-        found |= set(columns_of(predicate))
+        columns |= set(columns_of(predicate))
     for state in synopsis.states:
-        found |= {*columns_of(state.argument), *columns_of(state.by)}
-    return found - {synopsis.time}
+        columns |= {*columns_of(state.argument), *columns_of(state.by)}
+    return columns - {synopsis.time}

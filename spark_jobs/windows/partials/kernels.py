@@ -29,7 +29,7 @@ def selected(numbers, chosen, space):
 
 @numba.njit(cache=True)
 def those_of(rows, numbers, chosen, space):
-    """Those of some rows whose number is one of the chosen; as :func:`selected`."""
+    """Select from some rows those whose number is one of the chosen; as :func:`selected`."""
     count = np.uint64(0)
     for k in range(len(rows)):
         space[count] = rows[k]
@@ -72,9 +72,10 @@ def count_densely(codes, most):
 
 
 class Coded(NamedTuple):
-    """Of what the codes of events are made: the ``base`` (f,) of an event's ``fragment`` (n,), to which its ``group``
-    (n,; empty: there is one) adds a multiple of ``shards``, and its ``signature`` (n,) its shard, ``shard_of`` (s,).
-    All codes are below ``most``."""
+    """Components of the codes of events: the ``base`` (f,) of an event's ``fragment`` (n,), to which its ``group``
+    (n,; empty: there is one) adds a multiple of ``shards``, and its ``signature`` (n,) its shard, ``shard_of``
+    (s,). All codes are below ``most``.
+    """
 
     fragment: Rows
     base: Longs
@@ -86,8 +87,9 @@ class Coded(NamedTuple):
 
 
 def numbered_cells(events: int, rows: Rows, coded: Coded) -> tuple[Rows, Longs, Longs]:
-    """The cell (k,) of each of so many events (all, if ``rows`` is empty); of each cell the code, ascending, and its
-    events."""
+    """Return the cell (k,) of each of the ``events`` (all, if ``rows`` is empty), the code of each cell, ascending,
+    and its number of events.
+    """
     *made_of, most = coded
     if most <= max(DENSE, 4 * events):
         cell = np.empty(events, dtype=np.int32)
@@ -258,8 +260,9 @@ def _add_limbs(out, cell, first, width, limbs, size, is_negative):
 
 @numba.njit(cache=True)
 def lift_exact_powers(cells, rows, low, high, valid, out, first, width, exponent):
-    """Add powers (1 to 4) of integers to the limbs of their cells: so many columns of ``out`` (c, columns) from the
-    first on, in place. The integers have 64 bits (``high`` is empty) or 128."""
+    """Add powers (1 to 4) of integers to the limbs of their cells, in place: to ``width`` columns of ``out`` (c,
+    columns) from ``first`` on. The integers have 64 bits (``high`` is empty) or 128.
+    """
     value, square, power = np.zeros(4, np.uint64), np.zeros(8, np.uint64), np.zeros(16, np.uint64)
     is_wide = len(high) > 0
     small = _SMALL if exponent <= 2 else _SMALL_CUBE if exponent == 3 else _SMALL_FOURTH

@@ -1,16 +1,17 @@
 """Partial aggregates: one pass over a stream fills every synopsis of every tree.
 
-Each task reads its splits itself (:mod:`spark_jobs.streams.sources`) and lifts the events with NumPy and Numba; only
-files of partial rows leave it. However many synopses a stream has, an event is lifted once: into *atoms*, the cells of
-the union of all their edges, predicates, group columns and states. At the end of the task the cells of each synopsis
-are rolled up from the smallest cells that can give them, atoms or those of another synopsis. That pays while there are
-far fewer atoms than events. Where measured counts say it does not (filters or group columns that cut the events to
-pieces), the synopses are divided into *families* that share less: by group columns, then by predicates, then by edges;
-at worst each is lifted alone, which costs what it would without the others.
+Each task reads its splits itself (:mod:`spark_jobs.streams.sources`) and lifts the events with NumPy and Numba;
+only files of partial rows leave it. However many synopses a stream has, an event is lifted once: into *atoms*, the
+cells of the union of all their edges, predicates, group columns and states. At the end of the task the cells of
+each synopsis are rolled up from the smallest cells that can give them, atoms or those of another synopsis. That
+pays while there are far fewer atoms than events. If measured counts show that it does not pay (filters or group
+columns that cut the events to pieces), the synopses are divided into *families* that share less: by group columns,
+then by predicates, then by edges. At worst each is lifted separately, at the cost that it would have without the
+others.
 
 References: Gray et al., "Data Cube" (1997), and Agarwal et al., "On the computation of multidimensional aggregates"
-(VLDB 1996), for the smallest parent; Zhang et al., "Multiple aggregations over data streams" (SIGMOD 2005), for atoms
-that nobody asked for (their phantoms).
+(VLDB 1996), for the smallest parent; Zhang et al., "Multiple aggregations over data streams" (SIGMOD 2005), for
+atoms that no query needs (their phantoms).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ Write = Callable[[Iterable[pa.Table]], None]
 class Lifting:
     """Lifts the events of one task for many spans of one stream.
 
-    ``write``: takes the cells (as rows of :data:`PARTIALS`) whenever they take more than ``memory`` allows; a fragment
-    and group may then have several rows, which whoever answers combines, as it does those of different tasks. None:
-    all cells stay in memory until :meth:`cells` is called. :attr:`failed`: what has more groups than it may, by
-    fingerprint; the others do not suffer. :attr:`inside`: events so far whose time some span covers; :attr:`untimed`:
-    events without a time, which are in no cell. Events are looked at when there are enough of them, and when
-    :meth:`cells` is called.
+    ``write``: takes the cells (as rows of :data:`PARTIALS`) whenever they take more than ``memory`` allows; a
+    fragment and group may then have several rows, which the final stage combines, as it does those of different
+    tasks. None: all cells stay in memory until :meth:`cells` is called. :attr:`failed`: synopses with too many
+    groups, by fingerprint; the others are not affected. :attr:`inside`: events so far whose time some span covers;
+    :attr:`untimed`: events without a time, which are in no cell. Events are processed when there are enough of
+    them, and when :meth:`cells` is called.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Lifting:
     ) -> None:
         self.stream, self.memory, self.write = stream, memory, write
         self.schema = stream.types
-        self.derived = dict(one for span in spans for one in span.synopsis.derived)
+        self.derived = dict(pair for span in spans for pair in span.synopsis.derived)
         self.inside = self.untimed = 0
         self.failed: dict[str, SynopsisFailure] = {}
         self.waiting: list[pa.RecordBatch] = []
@@ -81,7 +82,7 @@ class Lifting:
 
     @property
     def slice_rows(self) -> int:
-        """Events whose cells surely fit, if each has one of its own."""
+        """Number of events whose cells surely fit, even if each has its own cell."""
         cell = sum(family.cell_bytes + 16 * family.elements for family in self.families)
         return min(fill_request.SLICE_ROWS, max(1, self.memory.cells // (2 * max(cell, 1))))
 
@@ -91,7 +92,7 @@ class Lifting:
         return sum(block.size for family in self.families for block in family.blocks)
 
     def tables(self) -> Iterator[pa.Table]:
-        """What was lifted since the last call, as rows of :data:`PARTIALS`."""
+        """Yield the cells that were lifted since the last call, as rows of :data:`PARTIALS`."""
         self._finish()
         yield from self._taken()
 
@@ -115,7 +116,7 @@ class Lifting:
 
     @property
     def is_full(self) -> bool:
-        """Whether the cells take so much memory, also once they are put together, that they should go."""
+        """Return whether the cells, even after merging, take so much memory that they should be written."""
         if self.size < self.memory.cells:
             return False
         for family in self.families:
@@ -165,7 +166,7 @@ class Lifting:
         self._make_room()
 
     def _settle(self, batch: Batch) -> None:
-        """Divide the families as some of the first events say: to find out by all of them costs as much as lifting."""
+        """Divide the families, judged by some of the first events: judging by all of them costs as much as lifting."""
         if self._is_settled or batch.rows <= 2 * fill_request.SAMPLE_ROWS:
             return
         self._is_settled = True
@@ -196,7 +197,7 @@ class Lifting:
         return np.flatnonzero(inside)
 
     def _check_groups(self, final: bool = False) -> None:
-        kept: list[LiftingGroup] = []
+        families: list[LiftingGroup] = []
         for family in self.families:
             # counting is dear: not for every batch
             is_counted = family.is_limited and (final or family.unchecked > fill_request.GROUP_LIMIT // 8)
@@ -205,31 +206,31 @@ class Lifting:
                 names = ", ".join(name for name, _ in span.synopsis.group_by)
                 message = f"more than {span.most_groups:,} groups of {names} in one part of stream {self.stream.name}"
                 self.failed[span.synopsis.fingerprint] = SynopsisFailure(span.synopsis.fingerprint, "HDL-602", message)
-            rest = [span for span in family.spans if span not in failed]
-            if rest:
-                kept.append(family.narrowed(rest) if failed else family)
-        self.families = kept
+            spans = [span for span in family.spans if span not in failed]
+            if spans:
+                families.append(family.narrowed(spans) if failed else family)
+        self.families = families
 
 
 def _families(spans: Sequence[FillRequest]) -> list[LiftingGroup]:
-    """As few families as can be: of no more predicates than a signature has bits."""
-    found: list[list[FillRequest]] = []
+    """The smallest number of families with no more predicates each than a signature has bits."""
+    families: list[list[FillRequest]] = []
     for span in spans:
-        for family in found:
-            wanted = {predicate for member in [*family, span] for predicate in member.synopsis.predicates}
-            if len(wanted) <= MOST_PREDICATES:
+        for family in families:
+            predicates = {predicate for member in [*family, span] for predicate in member.synopsis.predicates}
+            if len(predicates) <= MOST_PREDICATES:
                 family.append(span)
                 break
         else:
-            found.append([span])
-    return [LiftingGroup(spans) for spans in found]
+            families.append([span])
+    return [LiftingGroup(spans) for spans in families]
 
 
 # ------------------------------------------------------------------------------------------ whole stages
 def partials_of(batches: Iterable[pa.RecordBatch], stream: Stream, spans: Sequence[FillRequest]) -> pa.Table:
-    """Partial rows of decoded batches: the whole stage without Spark and files (tests, small sources)."""
+    """Partial rows of decoded batches: the complete stage without Spark and files (tests, small sources)."""
     lifting = Lifting(stream, spans)
     for batch in batches:
         lifting.add(batch)
-    found = list(lifting.tables())
-    return pa.concat_tables(found) if found else PARTIALS.empty_table()
+    tables = list(lifting.tables())
+    return pa.concat_tables(tables) if tables else PARTIALS.empty_table()

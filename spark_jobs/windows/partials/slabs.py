@@ -15,10 +15,10 @@ from optimizer.workload.instants import DAY, FAR_APART
 from spark_jobs.windows.partials.fill_request import FillRequest
 
 MOST_SLABS = 4
-"""Slabs at most: each has cells of its own."""
+"""Maximum number of slabs; each has separate cells."""
 
 WORTH = 0.8
-"""What a cut has to leave of the work, at most, to be made."""
+"""Maximum share of the work that may remain for a cut to be made."""
 
 Slab = list[FillRequest]
 
@@ -66,9 +66,9 @@ def _best_cut(slab: Slab) -> list[tuple[int, int]]:
         return []
     begin, end = span_of_slab(slab)
     midnights = {instant - instant % DAY for request in slab for instant in (request.begin, request.end + DAY - 1)}
-    whole = _work(slab)
+    slab_work = _work(slab)
     costs = [(sum(map(_work, _cut(slab, at))), at) for at in sorted(midnights) if begin < at < end]
-    return [(whole - cost, at) for cost, at in sorted(costs)[:1] if cost <= WORTH * whole]
+    return [(slab_work - cost, at) for cost, at in sorted(costs)[:1] if cost <= WORTH * slab_work]
 
 
 def _cut(slab: Slab, at: int) -> list[Slab]:
@@ -80,5 +80,5 @@ def _cut(slab: Slab, at: int) -> list[Slab]:
 def _work(slab: Slab) -> int:
     begin, end = span_of_slab(slab)
     synopses = [request.synopsis for request in slab]
-    parts = {part for one in synopses for part in (*one.states, *one.predicates, *one.group_by)}
+    parts = {part for synopsis in synopses for part in (*synopsis.states, *synopsis.predicates, *synopsis.group_by)}
     return (end - begin) * len(parts)

@@ -63,10 +63,11 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """A state of one pair (least_by, first, ...): for each cell the winning one of ``order`` (n,) and ``value`` (n,).
+    """A state of one pair (least_by, first, ...): for each cell the winning one of ``order`` (n,) and ``value``
+    (n,).
 
-    ``present`` (n,) int8: 1 the value is not null; 0 it is null; -1 no tuple of the cell has an order (order and value
-    say nothing). Orders and values are integers: ordinals of doubles
+    ``present`` (n,) int8: 1 the value is not null; 0 it is null; -1 no tuple of the cell has an order (order and
+    value have no meaning). Orders and values are integers: ordinals of doubles
     (:func:`optimizer.aggregates.ordinals.ordinals_of_doubles`), or ranks into the sorted ``order_texts`` and
     ``value_texts``, which are None for other types.
     """
@@ -85,8 +86,8 @@ class Pairs:
 
     def take(self, rows: Longs) -> Pairs:
         """The cells of some rows."""
-        taken = self.present[rows], self.order[rows], self.value[rows]
-        return Pairs(*taken, self.order_texts, self.value_texts)
+        arrays = self.present[rows], self.order[rows], self.value[rows]
+        return Pairs(*arrays, self.order_texts, self.value_texts)
 
     @staticmethod
     def joined(state: State, parts: Sequence[Pairs]) -> Pairs:
@@ -117,12 +118,12 @@ def _joined_ranks(parts: Sequence[Longs], renumberings: list[Longs]) -> Longs:
 
 @dataclass(frozen=True, eq=False)
 class Multiset:
-    """A state of variable length: cell i has the distinct ``values[offsets[i]:offsets[i + 1]]``, ascending, with their
-    ``weights``.
+    """A state of variable length: cell i has the distinct ``values[offsets[i]:offsets[i + 1]]``, ascending, with
+    their ``weights``.
 
     Values are integers (decimals unscaled), ordinals of doubles
     (:func:`optimizer.aggregates.ordinals.ordinals_of_doubles`; 0.0 stands for -0.0), or ranks into the sorted
-    ``texts``. Of ``registers``: the register's number, weighted by its rank.
+    ``texts``. For ``registers``: the register's number, weighted by its rank.
     """
 
     offsets: Longs
@@ -162,13 +163,13 @@ def united(
     state: State, cell: Longs | Rows, values: Longs, weights: Longs, cells: int, texts: pa.StringArray | None
 ) -> Multiset:
     """The multisets of ``cells`` cells from elements (m,): their cell, value and weight, in any order."""
-    given = cell.astype(np.int64, copy=False), read_only(values), read_only(weights)
-    offsets, values, weights = unite(*given, cells, state.operation == "union_max")
+    elements = cell.astype(np.int64, copy=False), read_only(values), read_only(weights)
+    offsets, values, weights = unite(*elements, cells, state.operation == "union_max")
     return Multiset(offsets, values, weights, texts)
 
 
 def offsets_of(counts: Longs) -> Longs:
-    """Where each of some lists begins, and where the last ends (n + 1,), from their lengths (n,)."""
+    """Start of each of some lists, and end of the last (n + 1,), from their lengths (n,)."""
     out = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=out[1:])
     return out
@@ -204,10 +205,10 @@ NUMBERS: tuple[type, ...] = (Fixed, ExactSums)
 
 def numbers_of(states: Iterable[State]) -> dict[str, dict[State, int]]:
     """The first column of each state of numbers in the matrix of its carrier, in the order of the states."""
-    found: dict[str, dict[State, int]] = {"longs": {}, "doubles": {}}
-    widths = dict.fromkeys(found, 0)
+    columns: dict[str, dict[State, int]] = {"longs": {}, "doubles": {}}
+    widths = dict.fromkeys(columns, 0)
     for state in states:
         if class_of(state) is Fixed:
-            found[state.carrier][state] = widths[state.carrier]
+            columns[state.carrier][state] = widths[state.carrier]
             widths[state.carrier] += state.width
-    return found
+    return columns

@@ -1,4 +1,6 @@
-"""What of each synopsis is stored, and for which state of its source: the gaps, and what a run completed."""
+"""Stored coverage of each synopsis, and the state of its source that it was computed from: the gaps, and what a run
+completed.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,10 @@ def uncovered(
     current: DeltaTable | None = None,
     trust: bool = True,
 ) -> list[FillRequest]:
-    """What is not stored of the parts of a stream for its source as it is now, as of ``current``, else of now.
-    ``trust``: what is stored counts; if not, all is asked for, and in the place of whole stored pieces.
+    """Requests for the missing time of the parts of a stream, for its source as of ``current``, by default as of
+    now. ``trust``: stored rows count; if False, everything is requested, in place of whole stored pieces.
 
-    Where rows of other synopses of the recent plans give it, or some of its states, the request says so
+    If rows of other synopses of the recent plans give it, or some of its states, the request names them
     (:attr:`FillRequest.stored`); a synopsis then has several requests, one after the other in time.
     """
     if not parts:
@@ -87,8 +89,9 @@ def _stored_runs(
     splits: list[Split],
     tokens: Tokens,
 ) -> Runs:
-    """Of which synopses of a stream, those of the recent plans among them, something is stored where others have gaps,
-    for the source as it is now."""
+    """Stored spans, inside the time of the gaps, of the synopses of a stream and of its recent plans, for the
+    source as it is now.
+    """
     if not gaps:
         return []
     stream, within = gaps[0].synopsis.stream, (min(gap.begin for gap in gaps), max(gap.end for gap in gaps))
@@ -97,7 +100,7 @@ def _stored_runs(
     if covered.keys() - synopses.keys():
         recent = [pair for plan in recent_plans(warehouse) for pair in plan.synopses(stream)]
         formers = (former_of(synopsis, queries) for synopsis, queries in recent)
-        synopses |= {one.fingerprint: one for one in chain((one for one, _ in recent), formers)}
+        synopses |= {form.fingerprint: form for form in chain((synopsis for synopsis, _ in recent), formers)}
     runs: Runs = []
     for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
         known: list[tuple[int, int]] = []
@@ -114,30 +117,33 @@ def _stored_runs(
 
 
 def _derived(gap: FillRequest, stored: Runs, most: int) -> list[FillRequest]:
-    """A gap in at most so many requests, one after the other, those of the longest spans that most is given of."""
+    """Split a gap into at most ``most`` requests, one after the other, by the longest spans for which stored rows
+    give most.
+    """
     best: tuple[tuple[bool, int, int], Synopsis, int, int] | None = None
     for other, runs in stored if most > 1 else ():
-        given = given_by(other, gap.synopsis)
-        for run in runs if given is not None else ():
-            assert given is not None
+        part = given_by(other, gap.synopsis)
+        for run in runs if part is not None else ():
+            assert part is not None
             begin, end = _within(gap, run)
-            worth = amount_of(given) == amount_of(gap.synopsis), amount_of(given), end - begin
+            worth = amount_of(part) == amount_of(gap.synopsis), amount_of(part), end - begin
             if begin < end and (best is None or worth > best[0]):
                 best = worth, other, begin, end
     if best is None:
         return [gap]
     _, other, begin, end = best
-    found = [_completed_by_others(replace(gap, begin=begin, end=end, stored=(other,)), stored)]
+    requests = [_completed_by_others(replace(gap, begin=begin, end=end, stored=(other,)), stored)]
     if gap.begin < begin:
-        found = _derived(replace(gap, end=begin), stored, most // 2) + found
+        requests = _derived(replace(gap, end=begin), stored, most // 2) + requests
     if end < gap.end:
-        found += _derived(replace(gap, begin=end), stored, most // 2)
-    return found
+        requests += _derived(replace(gap, begin=end), stored, most // 2)
+    return requests
 
 
 def _within(gap: FillRequest, run: tuple[int, int]) -> tuple[int, int]:
-    """What of a gap lies in a run, from an edge to an edge of its synopsis: empty if the former is not before the
-    latter."""
+    """Intersect a gap and a run, from an edge to an edge of the gap's synopsis; empty if the first is not before
+    the second.
+    """
     fragments, first, last = gap.synopsis.fragments, max(run[0], gap.begin), min(run[1], gap.end)
     if first >= last:
         return first, first
@@ -149,7 +155,7 @@ def _completed_by_others(request: FillRequest, stored: Runs) -> FillRequest:
     """A request that is given something by other synopses, too, as long as those give what nobody has given."""
     span = request.begin, request.end
     covering = [other for other, runs in stored if any(_within(request, run) == span for run in runs)]
-    while (best := best_of(covering, (rest.synopsis for rest in request.lifted))) is not None:
+    while (best := best_of(covering, (lifted.synopsis for lifted in request.lifted))) is not None:
         request = replace(request, stored=(*request.stored, best))
     return request
 
@@ -182,13 +188,13 @@ def store_coverage(
     def replaced(stored: pa.Table) -> pa.Array:
         encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
         starts, codes = stored["fragment_start"].to_numpy(), encoded.indices.to_numpy()
-        gone = np.zeros(len(stored), dtype=bool)
+        is_replaced = np.zeros(len(stored), dtype=bool)
         for code, name in enumerate(encoded.dictionary.to_pylist()):
             if name in bounds:
                 # inside one of the spans, which do not overlap: behind an odd number of their bounds
-                mine = codes == code
-                gone[mine] = np.searchsorted(bounds[name], starts[mine], side="right") % 2 == 1
-        return pa.array(gone)
+                of_synopsis = codes == code
+                is_replaced[of_synopsis] = np.searchsorted(bounds[name], starts[of_synopsis], side="right") % 2 == 1
+        return pa.array(is_replaced)
 
     def untouched(file: dict[str, Any]) -> bool:
         return bool(file["max.fragment_start"] < first or file["min.fragment_start"] >= last)
@@ -200,28 +206,28 @@ def store_coverage(
 
 
 def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
-    """The files of partial rows without those of synopses that are not whole."""
-    found: list[DataFile] = []
+    """The files of partial rows without the rows of incomplete synopses."""
+    cleaned: list[DataFile] = []
     for file in files:
         rows = read_file(root / file.path)
-        kept = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(fingerprints), pa.string())))
-        if len(kept) == len(rows):
-            found.append(file)
+        remaining = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(fingerprints), pa.string())))
+        if len(remaining) == len(rows):
+            cleaned.append(file)
             continue
         (root / file.path).remove()
-        found += write_files(root, kept.append_column("day", pa.array([file.day] * len(kept), pa.string())))
-    return found
+        cleaned += write_files(root, remaining.append_column("day", pa.array([file.day] * len(remaining), pa.string())))
+    return cleaned
 
 
 def _completed(
     stream: Stream, splits: list[Split], spans: Sequence[FillRequest], occupied: Collection[str] | None = None
 ) -> pa.Table:
-    """Rows that say of each span, day by day, that it is complete, and for which content of the source under which
-    declaration.
+    """Rows that mark each span, day by day, as complete, with the content of the source and the declaration it is
+    for.
 
-    ``occupied``: the labels of the only days that have partial rows; all days between two of them are one row. A row of
-    several days stands in the partition of the first, and no partial row is ever inside it: who stores some replaces
-    it, too.
+    ``occupied``: the labels of the only days that have partial rows; all days between two of them are one row. A
+    row of several days is in the partition of the first, and no partial row is ever inside it: storing some
+    replaces it, too.
     """
     names = {span.synopsis: content_name(span.synopsis, splits) for span in spans}
     rows = [
@@ -245,7 +251,7 @@ def _completed(
 
 
 def content_name(synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None) -> ContentName:
-    """What the stored rows of a synopsis are named by."""
+    """The name of the stored rows of a synopsis."""
     return ContentName(splits, _columns_declared(synopsis), tokens)
 
 
@@ -255,25 +261,27 @@ def _columns_declared(synopsis: Synopsis) -> list[str] | None:
 
 
 def named_as_declared(warehouse: Warehouse, stream: Stream, synopsis: Synopsis) -> Named:
-    """How the columns of a synopsis are declared, by which names of its stored rows are told apart."""
+    """The declaration of the columns of a synopsis, which distinguishes its stored rows by name."""
     return Declaration(stream, partial(former_streams, warehouse, stream.name)).of(_columns_declared(synopsis))
 
 
 def _first_read(synopsis: Synopsis, begin: int) -> int:
-    """From when on events decide its rows of [begin, end): row numbers come from all that is before."""
+    """The time from which events decide its rows of [begin, end): row numbers depend on all earlier rows."""
     return EVER if synopsis.kind.reads_from_first else begin
 
 
 def _stored_for(
     synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None
 ) -> Callable[[str, int, int], bool]:
-    """Whether a piece [begin, end) that is stored under a name is of the source, and of its declaration, of now."""
+    """Return the test whether a piece [begin, end) stored under a name matches the source and its declaration as of
+    now.
+    """
     name = content_name(synopsis, splits, tokens)
     return lambda stored, begin, end: name.is_of(stored, _first_read(synopsis, begin), end)
 
 
 def is_current(synopsis: Synopsis, splits: list[Split], piece: tuple[int, int, str]) -> bool:
-    """Whether a complete piece (:func:`coverage`) was computed from the source as it is now."""
+    """Return whether a complete piece (:func:`coverage`) was computed from the source as it is now."""
     first, last, name = piece
     return _stored_for(synopsis, splits)(name, first, last)
 
@@ -295,8 +303,8 @@ def coverage(
     overlap a span, if one is given."""
     if fingerprints is not None and not fingerprints:
         return {}
-    wanted = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
-    chosen = ds.field("key").is_null() & wanted
+    condition = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
+    chosen = ds.field("key").is_null() & condition
     if within is not None:
         begin, end = within
         # a piece of several days may begin long before
@@ -304,15 +312,15 @@ def coverage(
         # files of other runs of these days are passed over, and of other days
         chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
     with reading(warehouse.path("partials")):
-        found = warehouse.dataset("partials", current, chosen).to_table(
+        piece_rows = warehouse.dataset("partials", current, chosen).to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
             filter=chosen,
         )
     pieces: dict[str, list[tuple[int, int, str]]] = {}
-    for row in found.to_pylist():
+    for row in piece_rows.to_pylist():
         piece = (row["fragment_start"], row["fragment_end"], row["texts"][0])
         pieces.setdefault(row["fingerprint"], []).append(piece)
-    return {fingerprint: sorted(found) for fingerprint, found in pieces.items()}
+    return {fingerprint: sorted(synopsis_pieces) for fingerprint, synopsis_pieces in pieces.items()}
 
 
 def missing_spans(
@@ -322,9 +330,10 @@ def missing_spans(
     trust: bool = True,
     tokens: Tokens | None = None,
 ) -> list[FillRequest]:
-    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces: as a rule one request,
-    several where more than :data:`optimizer.workload.instants.FAR_APART` between them is stored. ``trust``: what is
-    stored counts."""
+    """Requests for the missing time of [begin, end), for the source as it is now, widened to whole pieces: usually
+    one request, several if more than :data:`optimizer.workload.instants.FAR_APART` between them is stored.
+    ``trust``: stored rows count.
+    """
     is_stored = _stored_for(part.synopsis, splits, tokens)
     valid = [piece for piece in pieces if trust and is_stored(piece[2], piece[0], piece[1])]
     gaps, at = [], part.begin

@@ -1,4 +1,4 @@
-"""What a run has to work out of each synopsis."""
+"""Work of a run for each synopsis."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from optimizer.workload.values import ACQ
 class SynopsisWork:
     """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
 
-    ``until``: the last instant to answer; None: ``end``, which it is unless there are historical windows, whose
-    instants are no edges.
+    ``until``: the last instant to answer; None: ``end``, unless there are historical windows, whose instants are no
+    edges.
     """
 
     synopsis: Synopsis
@@ -40,11 +40,11 @@ class SynopsisWork:
 
 def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:
     """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
-    found: dict[str, SynopsisWork] = {}
+    by_fingerprint: dict[str, SynopsisWork] = {}
     for part in parts:
-        held = found.get(part.synopsis.fingerprint)
-        if held is not None:
-            begin, end = min(held.begin, part.begin), max(held.end, part.end)
-            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
-        found[part.synopsis.fingerprint] = part
-    return list(found.values())
+        merged_part = by_fingerprint.get(part.synopsis.fingerprint)
+        if merged_part is not None:
+            begin, end = min(merged_part.begin, part.begin), max(merged_part.end, part.end)
+            part = replace(merged_part, queries=merged_part.queries + part.queries, begin=begin, end=end)
+        by_fingerprint[part.synopsis.fingerprint] = part
+    return list(by_fingerprint.values())

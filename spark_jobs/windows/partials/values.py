@@ -1,4 +1,4 @@
-"""The values of a batch of events: evaluated once, whoever needs them."""
+"""The values of a batch of events, evaluated once for all users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Values:
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """Where it is not null; empty: everywhere."""
+        """Return where it is not null; empty: everywhere."""
         known = self.array.null_count == 0
         return np.empty(0, dtype=bool) if known else self.array.is_valid().to_numpy(zero_copy_only=False)
 
@@ -99,7 +99,7 @@ class Values:
 
     @cached_property
     def exact(self) -> Longs:
-        """As :attr:`longs`, but -0.0 stays what it is."""
+        """The values as in :attr:`longs`, but with -0.0 unchanged."""
         return ordinals_of_doubles(self.doubles, exact=True) if self.type.name == "double" else self.longs
 
     @cached_property
@@ -124,8 +124,9 @@ class Values:
         return hash64(self.longs)
 
     def kept(self, longs: Longs, present: NDArray[np.bool_], absent: int) -> tuple[Longs, pa.StringArray | None]:
-        """Some of :attr:`longs` (n,) as states keep them: where they are texts, the ranks among their own texts;
-        ``absent`` where there is none."""
+        """Some of :attr:`longs` (n,) as states keep them: for texts, their ranks among the texts that occur;
+        ``absent`` for missing values.
+        """
         if carrier_of(self.type) != "texts":
             return np.where(present, longs, absent), None
         used = np.unique(longs[present])
@@ -150,29 +151,29 @@ Value = TypeVar("Value")
 
 
 class _Recent(dict[Any, Any]):
-    """What was computed for the latest keys: shared by families that come one after the other, within bounds."""
+    """Results for the latest keys, shared by consecutive families, within bounds."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
 
     def of(self, key: Any, make: Callable[[], Value]) -> Value:
-        found: Value = self.pop(key) if key in self else make()
-        self[key] = found
+        cached: Value = self.pop(key) if key in self else make()
+        self[key] = cached
         if len(self) > self.most:
             del self[next(iter(self))]
-        return found
+        return cached
 
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "in", "like", "is_null")
-"""Functions that take any value of a column: what they say of those that do not occur in a batch does no harm."""
+"""Functions that take any value of a column: their results for values that do not occur in a batch do no harm."""
 
 PREDICATES_AT_ONCE = 12
 """Predicates by which events are numbered in one step, through a table."""
 
 
 FEW_EVENTS = 64
-"""From so many events for each combination of values on, combinations need not be looked for: most occur."""
+"""Number of events for each combination of values from which combinations are not searched for: most occur."""
 
 
 def _combinations(columns: Sequence[tuple[pa.Array, Rows]]) -> tuple[tuple[pa.Array, ...], Rows, int]:
@@ -190,9 +191,9 @@ def _combinations(columns: Sequence[tuple[pa.Array, Rows]]) -> tuple[tuple[pa.Ar
 class Batch:
     """One decoded batch with everything that several families share, computed once.
 
-    An event is looked at once for all families: it has the number of its fragment of all their edges (:attr:`fragment`)
-    and that of its signature of all their predicates (:attr:`signature`). What a family makes of them stands in a table
-    for each number, of which there are few.
+    An event is processed once for all families: it has the number of its fragment of all their edges
+    (:attr:`fragment`) and that of its signature of all their predicates (:attr:`signature`). A family maps these
+    numbers, of which there are few, with a table.
     """
 
     def __init__(
@@ -223,12 +224,12 @@ class Batch:
         return self.head(cut), self._part(slice(cut, self.rows))
 
     def head(self, rows: int) -> Batch:
-        """The first so many of its events."""
+        """The first ``rows`` of its events."""
         return self._part(slice(0, rows))
 
     def _part(self, rows: slice) -> Batch:
-        given = self.schema, self._edges, self._predicates, self._derived
-        return Batch(self._batch.slice(rows.start, rows.stop - rows.start), self.times[rows], *given)
+        shared = self.schema, self._edges, self._predicates, self._derived
+        return Batch(self._batch.slice(rows.start, rows.stop - rows.start), self.times[rows], *shared)
 
     def _evaluated(self, expression: Expression) -> pa.Array:
         """The values of an expression, which does not know dictionaries."""
@@ -279,8 +280,9 @@ class Batch:
         return _bits(self._evaluated(predicate), self.rows)
 
     def _repeated(self, predicate: Expression) -> tuple[str, pa.Array, pa.Array] | None:
-        """Of a predicate that compares a column with constants, name, distinct values and indices, if the column came
-        with a dictionary that is worth it."""
+        """Name, distinct values and indices of the column that a predicate compares with constants, if the column
+        has a dictionary that is worth it.
+        """
         if not isinstance(predicate, Call) or predicate.function not in COMPARISONS:
             return None
         names = {argument.name for argument in predicate.arguments if isinstance(argument, Column)}
@@ -307,9 +309,9 @@ class Batch:
                 distinct, _ = count_densely(codes, most)
                 number = codes
             else:
-                distinct, found = numbered(codes, most)
-                number = found.astype(np.int32)
-            holds = {predicate: held[distinct >> len(some)] for predicate, held in holds.items()}
+                distinct, numbers = numbered(codes, most)
+                number = numbers.astype(np.int32)
+            holds = {predicate: flags[distinct >> len(some)] for predicate, flags in holds.items()}
             holds |= {predicate: (distinct >> bit) & 1 != 0 for bit, predicate in enumerate(some)}
         self._masks.clear()
         return number, holds

@@ -1,4 +1,4 @@
-"""Writes files of partial rows, so many rows at once as memory allows."""
+"""Writes files of partial rows, with as many rows at once as memory allows."""
 
 from __future__ import annotations
 

@@ -29,10 +29,11 @@ from spark_jobs.windows.row_windows.numbering import state_numbers
 
 
 class _Windows(NamedTuple):
-    """The whole windows of one kind that have to be answered, by key: those of key k are [offsets[k], offsets[k + 1]).
+    """The complete windows to answer of one window definition, by key: those of key k are [offsets[k], offsets[k +
+    1]).
 
-    ``position`` (w,): number of the first row, ascending within a key; ``start``: the time of that row, ``instant``: a
-    microsecond after that of the last.
+    ``position`` (w,): number of the first row, ascending within a key; ``start``: the time of that row,
+    ``instant``: a microsecond after that of the last.
     """
 
     offsets: Longs
@@ -48,7 +49,7 @@ def _whole(starts, rows, least, greatest, offsets, range_, slide, begin, end):
     starts, rows, least, greatest: (n,) first number, rows, first and last time of fragments, ascending within a key;
     offsets: (k + 1,) of the keys in them.
     """
-    found = np.zeros(len(offsets), np.int64)
+    window_offsets = np.zeros(len(offsets), np.int64)
     count = 0
     for fill in range(2):
         if fill == 1:
@@ -59,23 +60,23 @@ def _whole(starts, rows, least, greatest, offsets, range_, slide, begin, end):
         for key in range(len(offsets) - 1):
             first = last = offsets[key]
             stop = offsets[key + 1]
-            held = 0
+            row_count = 0
             number = -(-starts[first] // slide) * slide
             while number + range_ <= starts[stop - 1] + rows[stop - 1]:
                 while first < stop and starts[first] < number:
-                    held -= rows[first] if first < last else 0
+                    row_count -= rows[first] if first < last else 0
                     first += 1
                 last = max(first, last)
                 while last < stop and starts[last] < number + range_:
-                    held += rows[last]
+                    row_count += rows[last]
                     last += 1
-                if held == range_ and begin < greatest[last - 1] + 1 <= end:
+                if row_count == range_ and begin < greatest[last - 1] + 1 <= end:
                     if fill == 1:
                         position[count], start[count], instant[count] = number, least[first], greatest[last - 1] + 1
                     count += 1
                 number += slide
-            found[key + 1] = count
-    return found, position, start, instant
+            window_offsets[key + 1] = count
+    return window_offsets, position, start, instant
 
 
 @numba.njit(cache=True)
@@ -118,12 +119,12 @@ def _by_row(cells: Cells) -> Cells:
     synopsis = cells.synopsis
     names = [name for name, _ in synopsis.group_by]
     first = cells.key_columns[names.index(POSITION)].cast(pa.int64()).to_numpy()
-    kept = [at for at, name in enumerate(names) if name != POSITION]
-    columns, number, groups = distinct_rows([cells.key_columns[at] for at in kept], cells.groups)
+    places = [at for at, name in enumerate(names) if name != POSITION]
+    columns, number, groups = distinct_rows([cells.key_columns[at] for at in places], cells.groups)
     starts = first[cells.group]
     return replace(
         cells,
-        synopsis=replace(synopsis, group_by=tuple(synopsis.group_by[at] for at in kept)),
+        synopsis=replace(synopsis, group_by=tuple(synopsis.group_by[at] for at in places)),
         starts=starts,
         ends=Fragments(synopsis.edges).ends(starts),
         group=number[cells.group].astype(np.int64),
@@ -133,7 +134,7 @@ def _by_row(cells: Cells) -> Cells:
 
 
 class _Numbering:
-    """The rows of each key that some cells stand for, whatever the filter, and so which windows are whole.
+    """The rows of each key that some cells represent, whatever the filter, and so which windows are complete.
 
     Raises HDL-518 unless they are consecutive.
     """
@@ -164,10 +165,10 @@ class _Numbering:
             raise HeddleError("HDL-518", message, "run again once the source is still: its days are then numbered anew")
 
     def windows(self, window: Window) -> _Windows:
-        """The whole windows with an instant in (begin, end]."""
+        """The complete windows with an instant in (begin, end]."""
         if window not in self._windows:
-            told = self.cells.starts, self.rows, self.least, self.greatest, self.offsets
-            self._windows[window] = _Windows(*_whole(*told, window.range, window.slide, self.begin, self.end))
+            columns = self.cells.starts, self.rows, self.least, self.greatest, self.offsets
+            self._windows[window] = _Windows(*_whole(*columns, window.range, window.slide, self.begin, self.end))
         return self._windows[window]
 
     def keys_of(self, cells: Cells) -> Longs:
@@ -192,22 +193,22 @@ def finals_of_rows(
 ) -> Iterator[AnswerRows]:
     """Answers of some queries of one synopsis that counts rows, for the instants in (begin, end].
 
-    ``partials``: rows of the synopsis, whole keys, of all days from that on that :meth:`Counts.history_start` says; in
-    any order. ``count``: as of :func:`spark_jobs.windows.finals.stage.finals_of`.
+    ``partials``: rows of the synopsis, whole keys, of all days from :meth:`Counts.history_start` on; in any order.
+    ``count``: as in :func:`spark_jobs.windows.finals.stage.finals_of`.
     """
     if len(partials) == 0:
         return
     cells = _by_row(Cells.decode(synopsis, partials))
     numbering = _Numbering(cells, begin, end)
     # which instants there are the rows say
-    asked = [WindowedQuery.of(query, cells.synopsis, 0, 0) for query in queries]
-    for view, family in views(cells, cells.synopsis, asked):
+    windowed = [WindowedQuery.of(query, cells.synopsis, 0, 0) for query in queries]
+    for view, family in views(cells, cells.synopsis, windowed):
         keys = numbering.keys_of(view.cells)
         for chunk in view.chunks():
-            for one in family:
+            for windowed_query in family:
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
-                windows = numbering.windows(one.query.window)
-                for answers in _answers(one, chunk, keys[chunk.first : chunk.first + chunk.groups], windows):
+                windows = numbering.windows(windowed_query.query.window)
+                for answers in _answers(windowed_query, chunk, keys[chunk.first : chunk.first + chunk.groups], windows):
                     count("fragments_combined", int((answers.runs.high - answers.runs.low).sum()))
                     at = answers.instants
                     yield answers.answered(synopsis.stream)._replace(
@@ -216,25 +217,26 @@ def finals_of_rows(
 
 
 def _answers(windowed: WindowedQuery, chunk: GroupChunk, keys: Longs, windows: _Windows) -> Iterator[AnswerBatch]:
-    """The answers to a query, some at a time; for their instants stand the numbers of their windows."""
+    """The answers to a query, some at a time; their instants are the numbers of their windows."""
     starts = chunk.view.cells.starts[chunk.rows]
-    told = starts, chunk.offsets, keys, windows.offsets, windows.position, windowed.query.window.range
+    arguments = starts, chunk.offsets, keys, windows.offsets, windows.position, windowed.query.window.range
     group = window = 0
     while group < chunk.groups:
         space = [np.empty(windowed.block, dtype=np.int64) for _ in range(4)]
-        count, group, window = _covered(*told, group, window, *space)
+        count, group, window = _covered(*arguments, group, window, *space)
         numbers, at, low, high = (column[:count] for column in space)
         if count:
-            found = AnswerBatch(windowed, chunk, FragmentRuns(numbers, low, high), at).qualifying()
-            if len(found.instants):
-                yield found
+            batch = AnswerBatch(windowed, chunk, FragmentRuns(numbers, low, high), at).qualifying()
+            if len(batch.instants):
+                yield batch
 
 
 def row_answers(
     part: SynopsisWork, begin: int, partials: pa.Table, top: TopAnswers, count: Count
 ) -> Iterator[tuple[str, AnswerRows]]:
-    """What answers windows of rows in a :func:`finals_task`; of the part the days [begin, end), both midnights, are
-    the fragments that are read."""
+    """Answer windows of rows in a :func:`finals_task`. The fragments to read are those of the part's days [begin,
+    end), both midnights.
+    """
     until = part.end if part.until is None else part.until
     for answers in finals_of_rows(partials, part.synopsis, part.queries, begin, until, count):
         yield from answers.by_day()

@@ -63,7 +63,7 @@ class RowLifting:
             days = f"the rows of stream {self.stream.name} on {day_label(begin)}"
             message = f"{days}, which are numbered at once, take more than {most:,} bytes"
             filled = [request.filled.fingerprint for request in requests]
-            self.failed |= {one: SynopsisFailure(one, TOO_LARGE, message) for one in filled}
+            self.failed |= {fingerprint: SynopsisFailure(fingerprint, TOO_LARGE, message) for fingerprint in filled}
             return
         self.inside += len(block)
         for counts in self.counts.values():
@@ -103,7 +103,7 @@ class RowLifting:
         column = pa.DictionaryArray.from_arrays(pa.array(fragment.astype(np.int32)), pa.array(starts))
         rows = block.rows.append_column(POSITION, column).combine_chunks()
         stream = replace(self.stream, schema=(*self.stream.schema, (POSITION, LONG)))
-        named = {_daily(request.filled).fingerprint: request.filled for request in requests}
+        filled = {_daily(request.filled).fingerprint: request.filled for request in requests}
         daily = [
             replace(request, synopsis=_daily(request.synopsis), into=request.into and _daily(request.into))
             for request in requests
@@ -115,7 +115,7 @@ class RowLifting:
                 lifting.add(batch)
             if lifting.is_full or first + step >= len(rows):
                 for cells in lifting.cells():
-                    yield replace(cells, synopsis=named[cells.synopsis.fingerprint])
+                    yield replace(cells, synopsis=filled[cells.synopsis.fingerprint])
 
 
 def _daily(synopsis: Synopsis) -> Synopsis:
@@ -124,7 +124,7 @@ def _daily(synopsis: Synopsis) -> Synopsis:
 
 
 def requests_within(requests: Iterable[FillRequest], begin: int, end: int) -> list[FillRequest]:
-    """What is requested of [begin, end)."""
+    """Restrict requests to [begin, end)."""
     return [
         replace(request, begin=max(begin, request.begin), end=min(end, request.end))
         for request in requests
@@ -152,8 +152,8 @@ def rows_task(
         writing = PartialsFiles(root, memory)
         for number in numbers:
             begin, end = blocks[number]
-            wanted = [split for split in splits if split.may_hold(begin, end)]
-            writing.write(cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end))
+            block_splits = [split for split in splits if split.may_hold(begin, end)]
+            writing.write(cells.encode() for cells in lifting.cells(_reading(stream, block_splits), begin, end))
             yield from writing.taken()
         count(EVENTS, lifting.inside)
         yield from lifting.failed.values()

@@ -1,18 +1,19 @@
 """Windows of rows: numbers the rows of a stream, day by day, and answers from partial aggregates by row number.
 
-The rows of a stream, its events that have a time, are numbered from 0: all of them, or those of each key apart
-(``Window.per``). They stand in the order of time, equal times in the order of all the stream's columns; rows that are
-equal in all of them may change places. Window k is over the rows [k*slide, k*slide + range). Its answer exists once its
-last row is there, whatever the filter, and has an instant like any other: the time of that row, plus a microsecond.
+The rows of a stream, its events that have a time, are numbered from 0: all together, or separately for each key
+(``Window.per``). They are in the order of time, equal times in the order of all the stream's columns; rows that are
+equal in all of them may change places. Window k is over the rows [k*slide, k*slide + range). Its answer exists once
+its last row exists, whatever the filter, and has an instant like any other: the time of that row, plus a
+microsecond.
 
-Three steps, each on what the one before stored, so that a run reads the days that changed and no others:
+Three steps, each on what the previous one stored, so that a run reads only the days that changed:
 
-1. how many rows of each key each day has: an ordinary synopsis (:func:`optimizer.synopses.synopsis.counts_of`), so
-each day's
-   first number is known without its rows (:class:`Counts`);
-2. each day alone: its rows in order, numbered, and lifted into cells of a fragment of *row numbers*, which is one more
-   group column (:class:`RowLifting`); a fragment that midnight cuts has cells on both days;
-3. answers (:func:`finals_of_rows`): the cells of all days put together; the unfiltered say which windows are whole.
+1. the number of rows of each key on each day: an ordinary synopsis (:func:`optimizer.synopses.synopsis.counts_of`),
+   so each day's first number is known without its rows (:class:`Counts`);
+2. each day separately: its rows in order, numbered, and lifted into cells of a fragment of *row numbers*, which is
+   one more group column (:class:`RowLifting`); a fragment that midnight cuts has cells on both days;
+3. answers (:func:`finals_of_rows`): the cells of all days combined; the unfiltered cells show which windows are
+   complete.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from spark_jobs.windows.partials.cells import Cells, fragments_of
 from spark_jobs.windows.partials.states import Fixed
 
 Per = tuple[str, ...]
-"""The columns whose values are numbered apart; none: the stream is numbered as a whole."""
+"""The columns whose values are numbered separately; none: the whole stream is numbered together."""
 
 Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
 """Reads some columns of a stream, and its time column: the same rows in the same order whenever it is called."""
@@ -53,10 +54,10 @@ BLOCK_ROWS = 4_000_000
 # ------------------------------------------------------------------------------------------- counting
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How many rows of each key each day has.
+    """Number of rows of each key on each day.
 
-    ``days``, ``key``, ``rows`` (n,): midnight at the start of the day (microseconds), number of the key, rows; by key,
-    then day. ``keys``: for each column of ``per`` the keys' values as texts (k,).
+    ``days``, ``key``, ``rows`` (n,): midnight at the start of the day (microseconds), number of the key, rows; by
+    key, then day. ``keys``: for each column of ``per`` the keys' values as texts (k,).
     """
 
     per: Per
@@ -68,7 +69,7 @@ class Counts:
 
     @staticmethod
     def of(synopsis: Synopsis, partials: pa.Table) -> Counts:
-        """From the stored rows of the synopsis that counts them, of all days."""
+        """Read the counts of all days from the stored rows of the synopsis that counts them."""
         cells = Cells.decode(synopsis, partials).combined()
         per = tuple(name for name, _ in synopsis.group_by)
         return Counts(per, cells.starts, cells.group, state_numbers(cells, ROWS), cells.key_columns, cells.groups)
@@ -76,29 +77,30 @@ class Counts:
     def between(self, begin: int, end: int) -> Longs:
         """Rows of each key (k,) on the days that start in [begin, end)."""
         inside = (self.days >= begin) & (self.days < end)
-        found = np.zeros(self.size, dtype=np.int64)
-        np.add.at(found, self.key[inside], self.rows[inside])
-        return found
+        counts = np.zeros(self.size, dtype=np.int64)
+        np.add.at(counts, self.key[inside], self.rows[inside])
+        return counts
 
     def before(self, day: int, columns: Sequence[pa.Array], size: int) -> Longs:
         """The first number (g,) on a day of each of g keys, which are given as columns of texts."""
         joined = [pa.concat_arrays(pair) for pair in zip(columns, self.keys, strict=True)]
         _, number, most = distinct_rows(joined, size + self.size)
-        found = np.zeros(max(most, 1), dtype=np.int64)
-        found[number[size:]] = self.between(LONG_MIN, day)
-        return found[number[:size]]
+        first_numbers = np.zeros(max(most, 1), dtype=np.int64)
+        first_numbers[number[size:]] = self.between(LONG_MIN, day)
+        return first_numbers[number[:size]]
 
     def blocks(self, begin: int, end: int, most: int = BLOCK_ROWS) -> list[tuple[int, int]]:
-        """[begin, end), both midnights, in pieces of whole days that have at most so many rows if several of their days
-        have some: cut only before such days, so that the pieces are no more than those."""
+        """Cut [begin, end), both midnights, into pieces of whole days with at most ``most`` rows, unless a single
+        day has more. Cuts are only before days that have rows, so there are no more pieces than such days.
+        """
         inside = (self.days >= begin) & (self.days < end)
         days, number = np.unique(self.days[inside], return_inverse=True)
-        held, starts = 0, [begin] if begin < end else []
+        row_count, starts = 0, [begin] if begin < end else []
         for day, more in zip(days.tolist(), np.bincount(number, self.rows[inside]).tolist(), strict=True):
-            if held and held + more > most:
+            if row_count and row_count + more > most:
                 starts.append(day)
-                held = 0
-            held += more
+                row_count = 0
+            row_count += more
         return list(pairwise([*starts, end])) if starts else []
 
     def history_start(self, windows: Iterable[Window], begin: int, end: int) -> int:
@@ -126,17 +128,17 @@ class Counts:
 def first_day(stream: Stream, splits: Iterable[Split]) -> int | None:
     """The midnight before the first row of a stream, None if it has no row with a time.
 
-    Splits that do not say which times they hold (CSV) are read.
+    Splits without statistics of their times (CSV) are read.
     """
-    found = []
+    times = []
     for split in splits:
         if split.begin is not None:
-            found.append(split.begin)
+            times.append(split.begin)
             continue
         for batch in read_split(stream, split, []):
             least = pc.min(batch.column(stream.time).cast(pa.int64())).as_py()
-            found += [] if least is None else [least]
-    return _midnight(min(found)) if found else None
+            times += [] if least is None else [least]
+    return _midnight(min(times)) if times else None
 
 
 def _midnight(instant: int) -> int:
@@ -181,7 +183,7 @@ def _tied(first):
 
 @numba.njit(cache=True)
 def _cut(rows, first, fragment):
-    """Those of some rows, each with its fragment, whose key and time others have that lie in another fragment."""
+    """Select the rows, each with its fragment, whose key and time also occur in another fragment."""
     known = np.full(len(first), -1, np.int64)
     cut = np.zeros(len(first), np.bool_)
     for i in range(len(rows)):
@@ -283,25 +285,25 @@ class RowBlock:
         return position
 
     def _to_compare(self, rows: Longs) -> list[Longs]:
-        """What to compare some rows by, of all the stream's columns: those that were not read yet are read now."""
+        """Columns to compare some rows by, of all the stream's columns; those that were not read yet are read now."""
         schema = dict(self.stream.schema)
         missing = [name for name in schema if name not in self.rows.schema.names]
         more = _picked(self.read(missing), missing, self.row[rows]) if missing else {}
-        found = []
+        columns = []
         for name, type in schema.items():
             if name != self.stream.time:
                 values = more[name] if name in more else self.rows[name].take(pa.array(rows)).combine_chunks()
-                found += _in_order(values, type)
-        return found
+                columns += _in_order(values, type)
+        return columns
 
 
 def _picked(batches: Iterable[pa.RecordBatch], columns: list[str], rows: Longs) -> dict[str, pa.Array]:
-    """Some columns of some of the rows (n,) that batches have one after the other."""
+    """Some columns of some of the rows (n,) of consecutive batches."""
     ascending = np.sort(rows)
     parts, seen = [], 0
     for batch in batches:
         low, high = np.searchsorted(ascending, [seen, seen + batch.num_rows])
         parts.append(batch.select(columns).take(pa.array(ascending[low:high] - seen)))
         seen += batch.num_rows
-    found = pa.Table.from_batches(parts).take(pa.array(np.searchsorted(ascending, rows)))
-    return {name: found[name].combine_chunks() for name in columns}
+    table = pa.Table.from_batches(parts).take(pa.array(np.searchsorted(ascending, rows)))
+    return {name: table[name].combine_chunks() for name in columns}

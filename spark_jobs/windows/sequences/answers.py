@@ -29,8 +29,9 @@ from spark_jobs.windows.sequences.encoding import Decoded, Longs, sequenced_of
 
 
 class _Column(NamedTuple):
-    """Something that is kept of an answer, and how those of several keys combine: ``add`` (limbs of 32 bits),
-    ``add_double`` (double-doubles), ``ieee`` (doubles), ``or``, ``min``, ``max``."""
+    """One component of answers, with the operation that combines those of several keys: ``add`` (limbs of 32 bits),
+    ``add_double`` (double-doubles), ``ieee`` (doubles), ``or``, ``min``, ``max``.
+    """
 
     operation: str
     values: NDArray[Any]
@@ -62,7 +63,8 @@ _REDUCE: dict[str, Callable[..., NDArray[Any]]] = {
 @dataclass(frozen=True)
 class Rolled:
     """Answers of one query, not lowered yet, ascending by (group, instant): ``keys`` of the groups (JSON lists of
-    texts, ascending), ``group`` and ``instants`` (a,), and what is kept by (number of the measure, what)."""
+    texts, ascending), ``group`` and ``instants`` (a,), and the components by (number of the measure, component).
+    """
 
     query: str
     keys: tuple[str, ...]
@@ -73,8 +75,8 @@ class Rolled:
     def at(self, wanted: Sequence[int] | Longs) -> Rolled:
         """The answers of some instants alone."""
         rows = np.flatnonzero(np.isin(self.instants, np.array(wanted, dtype=np.int64)))
-        kept = {name: column.of(rows) for name, column in self.columns.items()}
-        return Rolled(self.query, self.keys, self.group[rows], self.instants[rows], kept)
+        columns = {name: column.of(rows) for name, column in self.columns.items()}
+        return Rolled(self.query, self.keys, self.group[rows], self.instants[rows], columns)
 
 
 def _limbs(integers: Integers) -> NDArray[np.int64]:
@@ -95,40 +97,40 @@ def _integer_columns(number: int, what: str, integers: Integers) -> dict[tuple[i
 
 
 def _columns(query: ACQ, sequenced: Sequenced, answers: Answers) -> dict[tuple[int, str], _Column]:
-    kept = _integer_columns(-1, "count", answers.count)
+    columns = _integer_columns(-1, "count", answers.count)
     for number, (measure, value) in enumerate(zip(_measures(query, sequenced), answers.measures, strict=True)):
         if isinstance(value, Integers):
-            kept |= _integer_columns(number, measure.function, value)
+            columns |= _integer_columns(number, measure.function, value)
         elif measure.function == "sum":
             finite = np.isfinite(value.values)
             pairs = np.stack([np.where(finite, value.values, 0.0), np.zeros(len(finite))], axis=1)
-            kept[number, "sum"] = _Column("add_double", pairs)
-            kept[number, "strange"] = _Column("ieee", np.where(finite, 0.0, value.values))
+            columns[number, "sum"] = _Column("add_double", pairs)
+            columns[number, "strange"] = _Column("ieee", np.where(finite, 0.0, value.values))
         else:
             real = value.values.dtype == np.float64
             values = ordinals(value.values) if real else value.values
             absent = LONG_MAX if measure.function == "min" else LONG_MIN
-            kept[number, measure.function] = _Column(measure.function, np.where(value.known, values, absent))
-            kept[number, "known"] = _Column("or", value.known)
-    return kept
+            columns[number, measure.function] = _Column(measure.function, np.where(value.known, values, absent))
+            columns[number, "known"] = _Column("or", value.known)
+    return columns
 
 
 def _measures(query: ACQ, sequenced: Sequenced) -> tuple[Measure, ...]:
-    """What the executors have to keep beside the count."""
-    found: dict[Measure, None] = {}
+    """Measures that the executors have to keep in addition to the count."""
+    measures: dict[Measure, None] = {}
     for output in query.computed:
         for function in _FUNCTIONS[output.function]:
             measure = _measure(query, sequenced, output, function)
             if measure is not None:
-                found[measure] = None
-    return tuple(found)
+                measures[measure] = None
+    return tuple(measures)
 
 
 _FUNCTIONS = {"count": ("known",), "sum": ("sum", "known"), "avg": ("sum", "known"), "min": ("min",), "max": ("max",)}
 
 
 def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) -> Measure | None:
-    """A measure of an output; None: it counts whole sequences, or events that its pattern does not have."""
+    """The measure of an output; None if it counts whole sequences, or events that its pattern does not have."""
     if output.argument is None or output.event not in query.sequence.events:
         return None
     attribute = sequenced.arguments.index(output.argument)
@@ -150,32 +152,33 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin
         # of instants that are named: no window before the first, none behind the last
         span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
         alike.setdefault((query.window.ago, *span), []).append(query)
-    found: list[Rolled] = []
+    rolled_queries: list[Rolled] = []
     # queries of the same group columns have the same groups
     groups: dict[object, tuple[list[str], Longs]] = {}
     for (ago, first, last), members in alike.items():
         # a historical window is one over the past as if it were now
         events = replace(decoded.events, time=decoded.events.time + ago) if ago else decoded.events
-        asked = [sequence_query(query, sequenced) for query in members]
-        for query, answer in zip(members, answers(events, asked, ends=(first, last)), strict=True):
+        sequences = [sequence_query(query, sequenced) for query in members]
+        for query, answer in zip(members, answers(events, sequences, ends=(first, last)), strict=True):
             if query.group_by not in groups:
                 groups[query.group_by] = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
             keys, group = groups[query.group_by]
-            told = rolled(query, sequenced, keys, group, answer)
-            found.append(told if query.window.at is None else told.at(query.window.at))
-    return found
+            rolled_answers = rolled(query, sequenced, keys, group, answer)
+            rolled_queries.append(rolled_answers if query.window.at is None else rolled_answers.at(query.window.at))
+    return rolled_queries
 
 
 def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, answer: Answers) -> Rolled:
-    """What the executors found of a query, added up by group; ``group`` (k,): of each key of the events the number of
-    its group, whose ``keys`` ascend."""
+    """Add up the executors' answers of a query by group; ``group`` (k,): for each key of the events the number of
+    its group, whose ``keys`` ascend.
+    """
     instants = answer.start + query.window.range
     columns = _columns(query, sequenced, answer)
     return _rolled(query.name, keys, group[answer.key], instants, columns)
 
 
 def numbered_groups(texts: Sequence[str]) -> tuple[list[str], Longs]:
-    """The distinct texts, ascending, and of each text the number of its own."""
+    """The distinct texts, ascending, and for each text its number among them."""
     distinct = sorted(set(texts))
     place = {text: number for number, text in enumerate(distinct)}
     return distinct, np.array([place[text] for text in texts], dtype=np.int64)
@@ -200,12 +203,12 @@ def _rolled(
     group, instants = group[order], instants[order]
     heads = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (instants[1:] != instants[:-1])))
     heads = heads[: len(group)]
-    kept = {name: column.of(order).reduced(heads, len(group)) for name, column in columns.items()}
-    return Rolled(query, tuple(keys), group[heads], instants[heads], kept)
+    reduced = {name: column.of(order).reduced(heads, len(group)) for name, column in columns.items()}
+    return Rolled(query, tuple(keys), group[heads], instants[heads], reduced)
 
 
 def joined(parts: Sequence[Rolled]) -> Rolled:
-    """What several tasks found of one query."""
+    """Add up the answers of one query from several tasks."""
     keys, number = numbered_groups([key for part in parts for key in part.keys])
     cuts = np.cumsum([0, *(len(part.keys) for part in parts)])
     group = number[np.concatenate([cut + part.group for cut, part in zip(cuts, parts, strict=False)])]
@@ -219,9 +222,10 @@ def joined(parts: Sequence[Rolled]) -> Rolled:
 
 # ------------------------------------------------------------------------------------------- lowering
 class LoweredAnswers(NamedTuple):
-    """Some answers (a,) of a query, ascending by (group, instant), that satisfy HAVING or of which nobody knows:
-    ``group`` and ``instants`` (a,), each of the query's ``outputs``; ``failed`` (a,), if any: of which nobody knows;
-    ``errors``: what is wrong, by row."""
+    """Some answers (a,) of a query, ascending by (group, instant), that satisfy HAVING or for which this is
+    unknown: ``group`` and ``instants`` (a,), each of the query's ``outputs``; ``failed`` (a,), if any: those for
+    which it is unknown; ``errors``: error messages, by row.
+    """
 
     group: Longs
     instants: Longs

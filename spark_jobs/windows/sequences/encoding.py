@@ -23,22 +23,22 @@ Longs = NDArray[np.int64]
 
 
 def sequenced_of(synopsis: Synopsis) -> Sequenced:
-    """What a synopsis keeps of event sequences; it has to be one of those."""
+    """Return the event sequences that a synopsis keeps; it must be a synopsis of event sequences."""
     assert synopsis.sequenced is not None
     return synopsis.sequenced
 
 
 def _longs(events: Events, sequenced: Sequenced) -> list[Longs]:
     """The columns (n,) of an event that are stored as longs."""
-    found = [events.time, events.type.astype(np.int64), events.count]
+    columns = [events.time, events.type.astype(np.int64), events.count]
     for at in range(len(sequenced.attributes)):
-        kept = events.attributes[str(at)]
-        found += [kept.known, kept.least, kept.greatest]
-        if kept.special is None:
-            found += [kept.sum[0].view(np.int64), kept.sum[1]]
+        attribute = events.attributes[str(at)]
+        columns += [attribute.known, attribute.least, attribute.greatest]
+        if attribute.special is None:
+            columns += [attribute.sum[0].view(np.int64), attribute.sum[1]]
         else:
-            found.append(kept.special.astype(np.int64))
-    return found
+            columns.append(attribute.special.astype(np.int64))
+    return columns
 
 
 def encoded_rows(span: FillRequest, events: Events, keys: Sequence[str], bucket_keys: Sequence[str]) -> pa.Table:
@@ -83,7 +83,7 @@ def _lists(columns: Sequence[NDArray[Any]], cuts: Longs, type: pa.DataType) -> p
 
 
 def widths_of(type: Type) -> tuple[int, int]:
-    """How many longs, and how many doubles, an attribute of an event is stored as."""
+    """Number of longs, and number of doubles, that store an attribute of an event."""
     return (4, 2) if type == DOUBLE else (5, 0)
 
 
@@ -98,10 +98,10 @@ def decoded(synopsis: Synopsis, rows: pa.Table) -> Decoded:
     """The events of partial rows of a synopsis, in any order, in one piece."""
     sequenced = sequenced_of(synopsis)
     parts: list[Events] = []
-    named = rows["key"].unify_dictionaries().combine_chunks()
-    if isinstance(named, pa.ChunkedArray):
-        named = pa.concat_arrays(named.chunks) if named.num_chunks else pa.array([], pa.string())
-    texts, number = encoded(named)
+    keys = rows["key"].unify_dictionaries().combine_chunks()
+    if isinstance(keys, pa.ChunkedArray):
+        keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], pa.string())
+    texts, number = encoded(keys)
     # a file's dictionary has the keys of other synopses, too
     used, codes = distinct_of(number.astype(np.int64))
     texts = texts.take(pa.array(used))
@@ -124,15 +124,15 @@ def _events(sequenced: Sequenced, key: Longs, longs: pa.ListArray, doubles: pa.L
     columns = longs.flatten().to_numpy().reshape(-1, width).T
     reals = doubles.flatten().to_numpy().reshape(len(columns[0]), -1).T if not all(exact) else []
     attributes, at, real = {}, 3, 0
-    for place, whole in enumerate(exact):
+    for place, is_exact in enumerate(exact):
         known, least, greatest = (np.ascontiguousarray(columns[at + by]) for by in range(3))
-        if whole:
+        if is_exact:
             total = (np.ascontiguousarray(columns[at + 3]).view(np.uint64), np.ascontiguousarray(columns[at + 4]))
             attributes[str(place)] = Attribute(known, total, least, greatest)
         else:
             pair = (np.ascontiguousarray(reals[real]), np.ascontiguousarray(reals[real + 1]))
             attributes[str(place)] = Attribute(known, pair, least, greatest, columns[at + 3].astype(np.uint8))
             real += 2
-        at += 5 if whole else 4
+        at += 5 if is_exact else 4
     time, code, count = (np.ascontiguousarray(columns[by]) for by in range(3))
     return merged(np.repeat(key, sizes), time, code.astype(np.int32), count, attributes)

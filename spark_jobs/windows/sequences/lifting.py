@@ -1,15 +1,16 @@
 """Event sequences on Spark: from events to partial rows, and from those to answers.
 
 1. Partial rows (:class:`SequenceLifting`): of each key and day the events that some pattern can use, those of equal
-   time and type compacted into one. Compacting is commutative and associative, so tasks read splits in any order, late
-   events are lifted like all others, and no pattern is matched yet: windows of every range and slide, and every
-   pattern over these types, are answered from the same rows.
-2. Answers (:func:`sequence_task`): the rows of a key put together, in time; the executors of :mod:`optimizer.sequences`
-   match all patterns over them at once. Sequences of different keys are added up to the query's groups; where a query
-   has no groups its keys lie in all buckets, tasks return what they found (:class:`Rolled`) and the driver adds it up.
+   time and type compacted into one. Compacting is commutative and associative, so tasks read splits in any order,
+   late events are lifted like all others, and no pattern is matched yet: windows of every range and slide, and
+   every pattern over these types, are answered from the same rows.
+2. Answers (:func:`sequence_task`): the rows of a key are sorted by time; the executors of
+   :mod:`optimizer.sequences` match all patterns over them at once. Sequences of different keys are added up to the
+   query's groups. If a query has no groups, its keys are in all buckets: tasks return their answers
+   (:class:`Rolled`) and the driver adds them up.
 
-Source: Poppe et al., "Sharon: Shared Online Event Sequence Aggregation" (ICDE 2018), lifted from one window, filter and
-group-by to any.
+Source: Poppe et al., "Sharon: Shared Online Event Sequence Aggregation" (ICDE 2018), generalized from one window,
+filter and group-by to any.
 """
 
 from __future__ import annotations
@@ -70,22 +71,22 @@ class SequenceLifting:
         inside = np.zeros(len(times), dtype=bool)
         plain: dict[str, pa.Array] = {name: flat(batch.column(name)) for name in batch.schema.names}
         events = pa.RecordBatch.from_pydict(plain)
-        for one in self._filling:
-            inside |= one.add(events, times, self.schema)
+        for filling in self._filling:
+            inside |= filling.add(events, times, self.schema)
         self.inside += int(inside.sum())
-        if self.write is not None and sum(one.size for one in self._filling) > self.memory.cells:
+        if self.write is not None and sum(filling.size for filling in self._filling) > self.memory.cells:
             self.write(self.tables())
 
     def tables(self) -> Iterator[pa.Table]:
-        """What was lifted since the last call, as rows of :data:`PARTIALS`."""
-        for one in self._filling:
-            found = one.table()
-            if len(found):
-                yield found
+        """Yield the events that were lifted since the last call, as rows of :data:`PARTIALS`."""
+        for filling in self._filling:
+            table = filling.table()
+            if len(table):
+                yield table
 
 
 class _Filling:
-    """One synopsis that is being filled: its events so far, and the numbers of their keys."""
+    """One synopsis while it is filled: its events so far, and the numbers of their keys."""
 
     def __init__(self, span: FillRequest) -> None:
         self.span = span
@@ -103,14 +104,14 @@ class _Filling:
 
     def add(self, events: pa.RecordBatch, times: Longs, schema: Mapping[str, Type]) -> NDArray[np.bool_]:
         """Lift the events; which of them (n,) lie in the span."""
-        synopsis, kept = self.span.synopsis, self.sequenced
+        synopsis, sequenced = self.span.synopsis, self.sequenced
         inside: NDArray[np.bool_] = (times >= self.span.begin) & (times < self.span.end)
         chosen = inside
         (filter,) = synopsis.predicates
         if filter is not None:
             passes = pc.fill_null(evaluate(filter, events, schema), False)
             chosen = chosen & passes.to_numpy(zero_copy_only=False)
-        values, number = encoded(events.column(kept.on))
+        values, number = encoded(events.column(sequenced.on))
         codes = np.array([self.codes.get(type_, -1) for type_ in as_texts(values).to_pylist()] or [-1], dtype=np.int32)
         types = codes[number]
         rows = np.flatnonzero(chosen & (types >= 0))
@@ -119,7 +120,8 @@ class _Filling:
         events = events.take(pa.array(rows))
         types = types[rows]
         attributes = {
-            str(at): self._carried(attribute, events, types, schema) for at, attribute in enumerate(kept.attributes)
+            str(at): self._carried(attribute, events, types, schema)
+            for at, attribute in enumerate(sequenced.attributes)
         }
         self.parts.append(Events.of(self._numbered(events), times[rows], types, attributes))
         if len(self.parts) > 1 and sum(map(len, self.parts[1:])) > max(COMPACTED, len(self.parts[0])):
@@ -143,8 +145,8 @@ class _Filling:
     def _numbered(self, events: pa.RecordBatch) -> Longs:
         """The number (n,) of each event's key."""
         names = [name for name, _ in self.span.synopsis.group_by]
-        found, number, groups = distinct_rows([events.column(name) for name in names], events.num_rows)
-        columns = [as_texts(column) for column in found]
+        distinct_columns, number, groups = distinct_rows([events.column(name) for name in names], events.num_rows)
+        columns = [as_texts(column) for column in distinct_columns]
         by = [columns[names.index(name)] for name in self.span.synopsis.bucket_by]
         local = np.empty(groups, dtype=np.int64)
         texts = key_texts(columns, groups).to_pylist()
@@ -173,8 +175,8 @@ def _values(column: pa.Array, type: Type) -> tuple[NDArray[Any], NDArray[np.bool
     valid = None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
     if type.name == "decimal":
         words = np.frombuffer(column.cast(pa.decimal128(38, type.scale)).buffers()[1], dtype=np.int64)
-        whole = words.reshape(-1, 2)[column.offset : column.offset + len(column), 0]
-        return (whole if valid is None else np.where(valid, whole, 0)), valid
+        unscaled = words.reshape(-1, 2)[column.offset : column.offset + len(column), 0]
+        return (unscaled if valid is None else np.where(valid, unscaled, 0)), valid
     if type.name == "date":
         column = column.cast(pa.int32())
     column = column.cast(pa.float64() if type == DOUBLE else pa.int64())

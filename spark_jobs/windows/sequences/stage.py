@@ -29,10 +29,10 @@ def sequence_task(
     stamp: Mapping[str, pa.Scalar],
     memory: TaskMemory = TASK_MEMORY,
 ) -> SequenceTask:
-    """The task that answers the queries of event sequences for the buckets of keys whose numbers it is given.
+    """The task that answers the queries of event sequences for the buckets of keys whose numbers it receives.
 
-    As :func:`spark_jobs.windows.finals.stage.finals_task`. Queries without groups are not written: what was found of
-    them is returned, to be :func:`joined`.
+    As :func:`spark_jobs.windows.finals.stage.finals_task`. Answers of queries without groups are not written but
+    returned, to be :func:`joined`.
     """
 
     def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[DataFile | TooLarge | Rolled]:
@@ -46,19 +46,19 @@ def sequence_task(
             stored = by_fingerprint(each.rows) if len(each.rows) else {}
             each.forget()
             for part in each.parts:
-                mine = within(stored.pop(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
-                if len(mine) == 0:
+                rows = within(stored.pop(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
+                if len(rows) == 0:
                     continue
-                count("partial_rows_read", len(mine))
+                count("partial_rows_read", len(rows))
                 until = part.end if part.until is None else part.until
                 by_name = {query.name: query for query in part.queries}
-                for found in answered(part.synopsis, part.queries, decoded(part.synopsis, mine), begin, until):
-                    query = by_name[found.query]
+                for rolled_answers in answered(part.synopsis, part.queries, decoded(part.synopsis, rows), begin, until):
+                    query = by_name[rolled_answers.query]
                     if not query.group_by:
-                        scattered.setdefault(query.name, []).append(found)
+                        scattered.setdefault(query.name, []).append(rolled_answers)
                         continue
-                    for day, told in lowered(query, part.synopsis, found):
-                        files.add(day, told)
+                    for day, answers in lowered(query, part.synopsis, rolled_answers):
+                        files.add(day, answers)
         yield from files.close()
         for several in scattered.values():
             yield joined(several)
@@ -91,14 +91,14 @@ def within(rows: pa.Table, begin: int, end: int) -> pa.Table:
 def write_joined(
     parts: Sequence[SynopsisWork], rolled: Iterable[Rolled], root: str, stamp: Mapping[str, pa.Scalar]
 ) -> Iterator[DataFile]:
-    """Write the answers of queries without groups, once all tasks have told what they found."""
+    """Write the answers of queries without groups, after all tasks have returned theirs."""
     scattered: dict[str, list[Rolled]] = {}
-    for one in rolled:
-        scattered.setdefault(one.query, []).append(one)
+    for rolled_answers in rolled:
+        scattered.setdefault(rolled_answers.query, []).append(rolled_answers)
     files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
     for part in parts:
         for query in part.queries:
             if query.name in scattered:
-                for day, told in lowered(query, part.synopsis, joined(scattered[query.name])):
-                    files.add(day, told)
+                for day, answers in lowered(query, part.synopsis, joined(scattered[query.name])):
+                    files.add(day, answers)
     yield from files.close()
