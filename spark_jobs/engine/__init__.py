@@ -1,1 +1,1 @@
-"""What does the tasks of a run: Spark, Spark Connect, or processes of this machine."""
+"""Engines that run the tasks of a run: Spark, Spark Connect, or processes of this machine."""

@@ -1,4 +1,6 @@
-"""Which engine does the tasks of a run: decided once a run, by the setting, the master and how much there is to do."""
+"""Choice of the engine for the tasks of a run: made once per run, from the setting, the master and the amount
+of work.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,20 @@ class Decision(NamedTuple):
 
 
 class Engine:
-    """What the runs of one command or job compute with.
+    """The engine for the runs of one command or job.
 
-    ``requested``: one of :data:`spark_jobs.store.settings.ENGINES`; None is what the setting says, and where that says
-    nothing, ``default``. ``given``: workers that are used whatever there is to do, and not ended. ``starting`` is
-    called before Spark starts, ``started`` with its context or session, ``finished`` with what Spark did for a stage,
-    once it has ended. ``options``: of :func:`spark_jobs.engine.session.start_context`.
+    Parameters
+    ----------
+    requested, default
+        One of :data:`spark_jobs.store.settings.ENGINES`. None takes the setting, or ``default`` without a setting.
+    given
+        Workers that are used whatever the amount of work, and not ended.
+    starting, started
+        Called before Spark starts, and then with its context or session.
+    finished
+        Called with the :class:`spark_jobs.engine.workers.Job` of a stage, once it has ended.
+    options
+        Options of :func:`spark_jobs.engine.session.start_context`.
     """
 
     def __init__(
@@ -91,7 +101,7 @@ class Engine:
         return Decision("local" if name == "local" else "spark", elsewhere if name == "auto" else reason)
 
     def expected(self, amount: float) -> Decision:
-        """What :meth:`decide` would take. Raises as :meth:`fixed`."""
+        """The engine that :meth:`decide` would choose. Raises as :meth:`fixed`."""
         return self.fixed() or _by_amount(amount)
 
     def early(self, group: str) -> Workers | None:
@@ -107,7 +117,8 @@ class Engine:
         return self._early[1]
 
     def decide(self, amount: float, group: str) -> Workers:
-        """The workers of a run that reads so many events and rows. ``group``: what its jobs are known by, its id.
+        """Choose the workers of a run that reads ``amount`` events and rows. ``group``: the id of the run, by which
+        its jobs are known.
 
         Raises as :meth:`fixed` and :meth:`session`.
         """
@@ -131,31 +142,33 @@ class Engine:
 
     @property
     def workers(self) -> Workers:
-        """Those of the run that was decided last; this process until one was."""
+        """The workers of the run that was decided last; before any, this process."""
         if self._workers is None:
             self._workers = LocalWorkers()
         return self._workers
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the tasks of the run that was decided last run on other machines, while this one waits."""
+        """Return whether the tasks of the run that was decided last run on other machines, while this one waits."""
         name, _, master = self.workers.name.partition(" ")
         return not name.startswith("local") and not is_here(master)
 
     @property
     def jobs(self) -> list[Job]:
-        """What Spark did for the run that was decided last."""
+        """Spark's jobs for the run that was decided last."""
         return self._workers.jobs if self._workers is not None else []
 
     @property
     def is_cold(self) -> bool:
-        """Whether the session of the caller has done no job yet: its first one pays for the start of workers."""
+        """Return whether the session of the caller has done no job yet: its first job pays for the start of
+        workers.
+        """
         return self._given is not None and not self._given.is_warm
 
     # ----------------------------------------------------------------------------------------------- session
     @property
     def is_started(self) -> bool:
-        """Whether Spark was started."""
+        """Return whether Spark was started."""
         return self._context is not None or self._session is not None
 
     def session(self) -> SparkSession | None:
@@ -190,7 +203,7 @@ class Engine:
         self._started(self._context or self._session)
 
     def tasks_done(self) -> tuple[int, int]:
-        """Of the stages that Spark works on: how many tasks are done, and how many there are; none of Connect."""
+        """Numbers of finished tasks and of all tasks in the stages that Spark works on; none for Connect."""
         return self._workers.tasks_done() if self._workers is not None else (0, 0)
 
     def recycle(self) -> None:
@@ -222,7 +235,7 @@ class Engine:
 
 
 def worthwhile_processes(amount: float) -> int:
-    """How many processes of this machine do an amount of events and rows the soonest: all cores, or one."""
+    """Number of processes of this machine that finish an amount of events and rows the soonest: all cores, or one."""
     cores = len(os.sched_getaffinity(0))
     return cores if amount * (1 - 1 / cores) >= PROCESSES_FROM else 1
 
@@ -245,8 +258,8 @@ def memory_of_processes() -> int:
     """Bytes that this process and those that it started have in memory."""
     import psutil
 
-    total, here = 0, psutil.Process()
-    for process in [here, *here.children(recursive=True)]:
+    total, this_process = 0, psutil.Process()
+    for process in [this_process, *this_process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
             total += process.memory_info().rss
     return total

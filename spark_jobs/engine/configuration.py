@@ -20,7 +20,7 @@ from spark_jobs.store.settings import settings as heddle_settings
 LOGGING = "spark_jobs/log4j2.properties"
 
 KEPT_DAYS = 7
-"""How long the event log of an application is kept in the default folder."""
+"""Days for which the event log of an application stays in the default folder."""
 
 JOINED = {
     "spark.jars": ",",
@@ -94,9 +94,11 @@ def spark_settings(
         ours["spark.jars"] = ",".join(needed)
         ours["spark.executor.memoryOverhead"] = _overhead(configured, theirs)
     # a setting of Heddle's own is not replaced by a general one of Spark's
-    said = () if configured.driver_memory == DRIVER_MEMORY else ("spark.driver.memory",)
-    kept = {key: value for key, value in ours.items() if key in (*REQUIRED, *said) or key not in theirs}
-    return kept | {key: _joined(key, ours, theirs) for key in JOINED if key in ours}
+    explicit_keys = () if configured.driver_memory == DRIVER_MEMORY else ("spark.driver.memory",)
+    own_settings = {
+        key: value for key, value in ours.items() if key in (*REQUIRED, *explicit_keys) or key not in theirs
+    }
+    return own_settings | {key: _joined(key, ours, theirs) for key in JOINED if key in ours}
 
 
 def _joined(key: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
@@ -108,10 +110,13 @@ def _joined(key: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> str
 
 
 def user_settings() -> dict[str, str]:
-    """What the user has set for Spark on this machine: ``spark-defaults.conf`` of ``SPARK_CONF_DIR`` or ``SPARK_HOME``,
-    and over it ``--conf`` and ``--jars`` of ``PYSPARK_SUBMIT_ARGS``."""
+    """Settings of the user for Spark on this machine.
+
+    They come from ``spark-defaults.conf`` of ``SPARK_CONF_DIR`` or ``SPARK_HOME``. ``--conf`` and ``--jars`` of
+    ``PYSPARK_SUBMIT_ARGS`` override it.
+    """
     folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     try:
         text = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -120,19 +125,19 @@ def user_settings() -> dict[str, str]:
         # as in a properties file of Java: the key ends at a blank, `=` or `:`
         matched = re.fullmatch(r"\s*([^\s#!=:][^\s=:]*)\s*[=:\s]\s*(.*?)\s*", line)
         if matched is not None:
-            found[matched[1]] = matched[2]
+            properties[matched[1]] = matched[2]
     words = iter(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
     for word in words:
         option, is_joined, value = word.partition("=")
         if option in ("--conf", "-c", "--jars"):
             value = value if is_joined else next(words, "")
             key, _, text = ("spark.jars", "", value) if option == "--jars" else value.partition("=")
-            found[key] = text
-    return found
+            properties[key] = text
+    return properties
 
 
 def is_here(master: str) -> bool:
-    """Whether a master is the processes of this driver."""
+    """Return whether a master runs its tasks in processes of this driver."""
     return master == "local" or master.startswith("local[")
 
 
@@ -169,7 +174,7 @@ def _bytes(text: str) -> int:
 
 # -------------------------------------------------------------------------------------------------- event log
 def _history(configured: Settings) -> dict[str, str]:
-    """Where Spark writes down what it did, if it can."""
+    """Settings of Spark's event log; it is off if there is no folder for it."""
     folder = configured.event_log
     if folder is None:
         return {"spark.eventLog.enabled": "false"}
@@ -199,10 +204,10 @@ def _forget(folder: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- class archive
 def archive_of(class_path: Sequence[str]) -> Path:
-    """Where the archive is of the classes that a JVM loads with these paths before Spark's own.
+    """Path of the archive of the classes that a JVM loads with these paths before Spark's own.
 
-    An archive holds for one class path, with the files as they were, and one Java. A JVM that is given another starts
-    twice as slowly and says nothing. So the name of the file has all of that.
+    An archive is valid for one class path, with the files as they were, and one Java. A JVM with a wrong archive
+    starts twice as slowly and logs nothing. So the name of the file depends on all of these.
     """
     home = spark_home()
     of_java = Path(_java() or "java").resolve().parent.parent / "release"
@@ -224,7 +229,7 @@ def _quick_options(archive: Path) -> str:
 
 
 def is_archived() -> bool:
-    """Whether the JVM of a local driver loads its classes from an archive."""
+    """Return whether the JVM of a local driver loads its classes from an archive."""
     try:
         return "-XX:SharedArchiveFile=" in spark_settings()["spark.driver.extraJavaOptions"]
     except HeddleError:  # without Delta's jar it does not start
@@ -237,13 +242,13 @@ def _java() -> str | None:
 
 
 def has_java() -> bool:
-    """Whether there is a Java to start a JVM with."""
-    found = _java()
-    return found is not None and Path(found).exists()
+    """Return whether there is a Java to start a JVM with."""
+    java = _java()
+    return java is not None and Path(java).exists()
 
 
 def check_java() -> None:
-    """Raise HDL-536 if the Java that is found is known to be too old for Spark."""
+    """Raise HDL-536 if the Java on this machine is known to be too old for Spark."""
     release = Path(_java() or "java").resolve().parent.parent / "release"
     if not release.is_file():
         return
@@ -254,8 +259,10 @@ def check_java() -> None:
 
 
 def check_master(url: str) -> None:
-    """Raise HDL-537 if no master of a standalone cluster (``spark://host:port,host:port``) listens: Spark itself tries
-    for a minute, and says nothing."""
+    """Raise HDL-537 if no master of a standalone cluster (``spark://host:port,host:port``) listens.
+
+    Spark itself tries for a minute, and logs nothing.
+    """
     if not url.startswith("spark://"):
         return
     problems = []

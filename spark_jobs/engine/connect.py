@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_PORT = 15_002
-"""Of servers whose URL names none."""
+"""Port of servers whose URL names none."""
 
 
 class ConnectWorkers:
@@ -45,14 +45,16 @@ class ConnectWorkers:
 
     @property
     def width(self) -> int:
-        """The tasks that the cluster runs at once, as far as it says."""
+        """Number of tasks that the cluster runs at once, as far as it is known."""
         if not self._width:
-            ones = self._session.range(1 << 20).mapInArrow(_one_row, "n bigint")
-            self._width = max(1, int(ones.count()))
+            frame = self._session.range(1 << 20).mapInArrow(_one_row, "n bigint")
+            self._width = max(1, int(frame.count()))
         return self._width
 
     def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-        """As :meth:`spark_jobs.engine.workers.Workers.run`: ``mapInArrow`` over the numbers of the pieces."""
+        """Run a task with ``mapInArrow`` over the numbers of the pieces:
+        :meth:`spark_jobs.engine.workers.Workers.run`.
+        """
         from pyspark import cloudpickle
 
         if pieces == 0:
@@ -68,14 +70,14 @@ class ConnectWorkers:
             raise
         finally:
             self._session.removeTag(self._tag)
-        found = sorted(rows.to_pylist(), key=lambda row: (row["first"], row["place"]))
-        outcome = outcome_of([cloudpickle.loads(row["content"]) for row in found])
+        ordered_rows = sorted(rows.to_pylist(), key=lambda row: (row["first"], row["place"]))
+        outcome = outcome_of([cloudpickle.loads(row["content"]) for row in ordered_rows])
         seconds, events = round(time.perf_counter() - begun, 3), outcome.counts[EVENTS]
         self.jobs.append(Job(description, (), min(pieces, most), 0, seconds, events, outcome.cpu_seconds))
         return outcome
 
     def tasks_done(self) -> tuple[int, int]:
-        """Nothing is known of them."""
+        """Return zeros: the tasks of Spark Connect are not known."""
         return 0, 0
 
     def session(self) -> SparkSession:
@@ -120,20 +122,20 @@ def check_version(theirs: str, place: str) -> None:
 
 
 def remote_session(url: str, name: str, project: Path) -> SparkSession:
-    """A session of the Spark Connect server at a URL (``sc://host:port``), to which this project is sent.
+    """Open a session of the Spark Connect server at a URL (``sc://host:port``), and send it this project.
 
-    Raises HDL-529 if the URL is none, or nothing listens there within some seconds: the client itself would try again
-    for many minutes, and say nothing.
+    Raises HDL-529 if the URL is invalid, or nothing listens there within some seconds. The client itself would try
+    again for many minutes, and log nothing.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     keep_secret(dict(re.findall(r";(token)=([^;]+)", url)))
-    found = re.fullmatch(r"sc://([^/:;]+|\[[0-9A-Fa-f:]+\])(?::(\d{1,5}))?(?:/;.*|/)?", url)
+    match = re.fullmatch(r"sc://([^/:;]+|\[[0-9A-Fa-f:]+\])(?::(\d{1,5}))?(?:/;.*|/)?", url)
     hint = "HEDDLE_SPARK_REMOTE is a URL as sc://host:15002, or sc://host:443/;use_ssl=true;token=…"
-    if found is None:
+    if match is None:
         raise HeddleError("HDL-529", "HEDDLE_SPARK_REMOTE is no URL of Spark Connect", hint)
-    host, port = found[1].strip("[]"), int(found[2] or DEFAULT_PORT)
+    host, port = match[1].strip("[]"), int(match[2] or DEFAULT_PORT)
     try:
         socket.create_connection((host, port), PATIENCE).close()
     except (OSError, OverflowError) as error:
@@ -141,8 +143,8 @@ def remote_session(url: str, name: str, project: Path) -> SparkSession:
     try:
         session: Any = SparkSession.builder.remote(url).appName(name).getOrCreate()
     except PySparkException as error:
-        told = printable(redacted(str(error)), 300)
-        raise HeddleError("HDL-529", f"the server of Spark Connect at {host}:{port} refuses: {told}", hint) from error
+        reason = printable(redacted(str(error)), 300)
+        raise HeddleError("HDL-529", f"the server of Spark Connect at {host}:{port} refuses: {reason}", hint) from error
     try:
         check_version(session.version, f"{host}:{port}")
     except HeddleError:

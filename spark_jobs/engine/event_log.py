@@ -1,8 +1,8 @@
-"""What Spark wrote down of an application: its jobs, their stages and tasks, and its executors.
+"""Read Spark's event log of an application: its jobs, their stages and tasks, and its executors.
 
-An event log is a file of JSON lines, or a folder of such files. It is compressed frame by frame as it is written, so
-that of an application that still runs, or was killed, the last line is cut somewhere. Whatever cannot be read in a log
-is left out: another process wrote it, on another machine perhaps.
+An event log is a file of JSON lines, or a folder of such files. It is compressed frame by frame as it is written.
+So if the application still runs, or was killed, the last line is incomplete. Unreadable parts of a log are skipped:
+another process wrote it, perhaps on another machine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from optimizer.errors.redaction import redacted
 from spark_jobs.store.storage import Place
 
 MOST_BYTES = 256 << 20
-"""Of a log, unpacked, that are read: some ten thousand jobs."""
+"""Bytes to read of a log, unpacked: some ten thousand jobs."""
 
 MOST_LINE = 8 << 20
 """Bytes of one event; a longer one is skipped."""
 
 MOST_FILES = 1_000
-"""Of the log of one application."""
+"""Number of files to read of the log of one application."""
 
 CHUNK = 1 << 18
 MOST_REASON = 300
@@ -42,9 +42,12 @@ _KILLED = ("TaskKilled", "TaskCommitDenied")
 
 @dataclass
 class SeenStage:
-    """One stage of a job, all attempts of it. ``tasks``: that it has; ``done``, ``failed``, ``killed``: attempts of
-    them that ended so; ``reasons``: why they failed, with how often. ``run_seconds``: how long its tasks held a core,
-    in Python too; ``jvm_seconds``: CPU of the executors' JVMs."""
+    """One stage of a job, all attempts of it.
+
+    ``tasks``: number of its tasks. ``done``, ``failed``, ``killed``: attempts of them by outcome. ``reasons``:
+    reasons of failures, with their numbers. ``run_seconds``: time for which its tasks occupied a core, in Python
+    too. ``jvm_seconds``: CPU of the executors' JVMs.
+    """
 
     id: int
     tasks: int = 0
@@ -67,8 +70,11 @@ class SeenStage:
 
 @dataclass
 class SeenJob:
-    """One job of Spark. ``group``: the id of the run that it is of; ``submitted``: milliseconds since 1970;
-    ``seconds``: until it ended; ``reason``: why it failed."""
+    """One job of Spark.
+
+    ``group``: the id of its run. ``submitted``: milliseconds since 1970. ``seconds``: until it ended. ``reason``:
+    the reason if it failed.
+    """
 
     id: int
     group: str
@@ -93,19 +99,22 @@ class SeenJob:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Why attempts of tasks failed, with how often."""
-        found: dict[str, int] = {}
+        """Reasons of failed attempts of tasks, with their numbers."""
+        counts: dict[str, int] = {}
         for stage in self.stages.values():
             for reason, times in stage.reasons.items():
-                found[reason] = found.get(reason, 0) + times
-        return found
+                counts[reason] = counts.get(reason, 0) + times
+        return counts
 
 
 @dataclass
 class SeenApplication:
-    """An application, as far as its log is there. ``ended``: whether the log says so; ``is_whole``: whether all of the
-    log was read; ``executors``: how many ever came; ``lost``: those that went before the end, and why.
-    ``groups``: how many jobs each run has; ``jobs``: those that were asked for, by their ids."""
+    """An application, as far as its log exists.
+
+    ``ended``: whether the log has its end. ``is_whole``: whether all of the log was read. ``executors``: number of
+    all executors. ``lost``: executors that were lost before the end, with the reasons. ``groups``: number of jobs
+    of each run. ``jobs``: the requested jobs, by their ids.
+    """
 
     id: str
     ended: bool = False
@@ -121,14 +130,14 @@ class SeenApplication:
 
     @property
     def lost_executors(self) -> list[tuple[str, str]]:
-        """Of those that went before the end their ids, and why."""
+        """Ids of the executors that were lost before the end, with the reasons."""
         return sorted(self.lost.items())
 
 
 def read_event_log(folder: str, application: str, group: str | None = None) -> SeenApplication | None:
-    """What the event log of an application says; None if there is none in a folder, or it cannot be read.
+    """Read the event log of an application; None if a folder has none, or it cannot be read.
 
-    ``folder``: a path or URL; ``group``: the only job group of which tasks are counted, None: of all.
+    ``folder``: a path or URL. ``group``: the only job group whose tasks are counted; None: all.
     """
     seen = _Reader(application, group)
     try:
@@ -149,9 +158,9 @@ def _files(folder: str, application: str) -> list[Place]:
         return []
     place, known = Place.of(folder.removeprefix("file://")), re.escape(application.lower())
     single = re.compile(rf"{known}(?:_(\d{{1,9}}))?(?:\.zstd)?(?:\.inprogress)?")
-    found = [(int(match[1] or 0), file.name) for file in place.listed() if (match := single.fullmatch(file.name))]
-    if found:
-        return [place / max(found)[1]]
+    attempts = [(int(match[1] or 0), file.name) for file in place.listed() if (match := single.fullmatch(file.name))]
+    if attempts:
+        return [place / max(attempts)[1]]
     rolled = re.compile(rf"eventlog_v2_{known}(?:_(\d{{1,9}}))?")
     folders = [(int(match[1] or 0), name) for name in place.folders() if (match := rolled.fullmatch(name))]
     if not folders:
@@ -163,26 +172,26 @@ def _files(folder: str, application: str) -> list[Place]:
 
 
 def _lines(files: list[Place], application: SeenApplication) -> Iterator[bytes]:
-    """The lines of some files that are whole, up to :data:`MOST_BYTES`."""
+    """The complete lines of some files, up to :data:`MOST_BYTES`."""
     remaining = MOST_BYTES
     for file in files:
-        rest, is_too_long = b"", False
+        remainder, is_too_long = b"", False
         for chunk in _chunks(file):
             remaining -= len(chunk)
             if remaining < 0:
                 application.is_whole = False
                 return
-            *whole, rest = (rest + chunk).split(b"\n")
-            if whole and is_too_long:
-                whole, is_too_long = whole[1:], False
-            if len(rest) > MOST_LINE:
-                rest, is_too_long = b"", True
+            *lines, remainder = (remainder + chunk).split(b"\n")
+            if lines and is_too_long:
+                lines, is_too_long = lines[1:], False
+            if len(remainder) > MOST_LINE:
+                remainder, is_too_long = b"", True
                 application.is_whole = False
-            yield from whole
+            yield from lines
 
 
 def _chunks(file: Place) -> Iterator[bytes]:
-    """The bytes of a file, unpacked, as far as they are whole. Raises OSError if it cannot be opened."""
+    """The bytes of a file, unpacked, up to the first broken frame. Raises OSError if it cannot be opened."""
     done, size = 0, CHUNK
     while size:
         with file.open() as stored, _unpacked(stored, file.name) as content:
@@ -214,7 +223,7 @@ class _Reader:
         self._stages: dict[int, SeenStage] = {}
 
     def take(self, line: bytes) -> None:
-        """One line of the log; what is no event of a known form is left out."""
+        """Read one line of the log; unknown events are skipped."""
         head = _HEAD.match(line)
         if head is None:
             return
@@ -323,7 +332,7 @@ def _text(value: Any, most: int) -> str:
 
 
 def _reason(text: str) -> str:
-    """Why something failed, in a line: of an error of Python the line below its traceback."""
+    """Reason of a failure in a line; for an error of Python the line below its traceback."""
     lines = [line for line in text[-20_000:].splitlines() if line.strip()] if "Traceback" in text else []
     traces = [at for at, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     after = lines[traces[-1] + 1 :] if traces else text.strip().splitlines()

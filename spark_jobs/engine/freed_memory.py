@@ -49,6 +49,6 @@ def keep_freed_memory() -> bool:
 
 
 def give_back() -> None:
-    """Give the system what :func:`keep_freed_memory` kept: a process may live long after a run."""
+    """Return the memory that :func:`keep_freed_memory` kept to the system: a process may live long after a run."""
     if keep_freed_memory.cache_info().currsize and keep_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)

@@ -47,14 +47,14 @@ class Deferred(_Hook):
     """The modules are loaded with their first use."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """What the finders behind find, to be loaded later."""
+        """Find the module with the other finders, and defer its loading."""
         if not self._is_meant(name):
             return None
         behind = [finder for finder in sys.meta_path if not isinstance(finder, Deferred)]
-        found = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)
-        if found is not None and found.loader is not None:
-            found.loader = LazyLoader(found.loader)
-        return found
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
 
 
 class Uncollected:

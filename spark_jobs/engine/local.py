@@ -35,11 +35,13 @@ class LocalWorkers:
 
     @property
     def width(self) -> int:
-        """As many tasks as processes."""
+        """The number of processes."""
         return self.processes
 
     def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-        """As :meth:`spark_jobs.engine.workers.Workers.run`."""
+        """Run a task in this process or in processes of this machine:
+        :meth:`spark_jobs.engine.workers.Workers.run`.
+        """
         if pieces == 0:
             return StageOutcome([])
         self._point("before tasks")
@@ -60,11 +62,11 @@ class LocalWorkers:
         return outcome_of(yielded)
 
     def tasks_done(self) -> tuple[int, int]:
-        """Nothing is known of them."""
+        """Return zeros: the tasks of local processes are not known."""
         return 0, 0
 
     def session(self) -> None:
-        """None."""
+        """Return None: there is no session of Spark."""
 
     def close(self) -> None:
         """End the processes."""
@@ -79,16 +81,16 @@ class _Processes:
 
     def __init__(self, count: int) -> None:
         self._idle: SimpleQueue[Any] = SimpleQueue()
-        with ExitStack() as others:
+        with ExitStack() as stack:
             pairs = [socket.socketpair() for _ in range(count)]
             for _, other in pairs:
-                others.callback(other.close)
-            theirs = [other.fileno() for _, other in pairs]
+                stack.callback(other.close)
+            descriptors = [other.fileno() for _, other in pairs]
             paths = [str(PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "spark_jobs.pipeline.run.local_workers", *map(str, theirs)],
+                [sys.executable, "-m", "spark_jobs.pipeline.run.local_workers", *map(str, descriptors)],
                 stdin=subprocess.PIPE,
-                pass_fds=theirs,
+                pass_fds=descriptors,
                 env=KEEPING | os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
             )
         self._sockets = [own for own, _ in pairs]
@@ -96,7 +98,7 @@ class _Processes:
             self._idle.put(own.makefile("rwb"))
 
     def done(self, task: Callable[[Iterable[int]], Iterator[Any]], parts: list[range]) -> list[Any]:
-        """What a task yields for each share of the numbers, in order. Raises what it raises."""
+        """Run a task for each share of the numbers, and return its outcomes in order. Raises what it raises."""
         from pyspark import cloudpickle
 
         work = cloudpickle.dumps(task)

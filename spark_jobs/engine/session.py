@@ -70,12 +70,12 @@ def start_session(
 def start_context(
     name: str, master: str | None = None, quick: bool = True, settings: Mapping[str, str] | None = None
 ) -> SparkContext:
-    """The Spark application of this process, which runs tasks; :func:`sql_session` adds SQL, which takes a second.
+    """Start the Spark application of this process, for tasks. :func:`sql_session` adds SQL, which takes a second.
 
-    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. ``quick``: as in
-    :func:`spark_jobs.engine.configuration.spark_settings`, whose settings hold unless ``settings`` has others. What the
-    JVM prints while it starts is shown only if it does not start. A later crash of the process is reported in a line;
-    Spark itself logs nothing unless ``HEDDLE_DEBUG`` is set.
+    ``master``: default ``HEDDLE_SPARK_MASTER``, then the master of spark-submit, then ``local[*]``. ``quick``: as
+    in :func:`spark_jobs.engine.configuration.spark_settings`, whose settings hold unless ``settings`` has others.
+    Output of the JVM during its start is shown only if the start fails. A later crash of the process is reported in
+    a line. Spark itself logs nothing unless ``HEDDLE_DEBUG`` is set.
 
     Raises HDL-520 without Delta's jar, HDL-536 if the JVM does not start, HDL-537 if the master does not answer.
     """
@@ -89,32 +89,32 @@ def start_context(
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = master or heddle_settings().spark_master
-    with _quiet() as said, _own_interruption():
+    with _quiet() as last_line, _own_interruption():
         try:
             conf = SparkConf()
             if is_submitted:
                 # the JVM runs: it has what was submitted, and takes no more of what it starts with
                 SparkContext._ensure_initialized()
-                theirs = dict(SparkConf(_jvm=SparkContext._jvm).getAll())
-                chosen = chosen or theirs.get("spark.master")
+                user_properties = dict(SparkConf(_jvm=SparkContext._jvm).getAll())
+                chosen = chosen or user_properties.get("spark.master")
             else:
-                theirs = user_settings()
+                user_properties = user_settings()
                 chosen = chosen or "local[*]"
                 check_java()
                 check_master(chosen)
             is_local = is_here(chosen or "")
-            made = spark_settings(quick, is_local, theirs)
+            properties = spark_settings(quick, is_local, user_properties)
             if is_submitted:
-                made = {key: value for key, value in made.items() if key not in AT_START}
-            made |= {f"spark.executorEnv.{key}": value for key, value in KEEPING.items()}
+                properties = {key: value for key, value in properties.items() if key not in AT_START}
+            properties |= {f"spark.executorEnv.{key}": value for key, value in KEEPING.items()}
             is_sent = heddle_settings().spark_code == "archive" and not is_local
             if not is_sent:
-                made["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
+                properties["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
             if is_local:
-                made["spark.driver.host"] = "127.0.0.1"
+                properties["spark.driver.host"] = "127.0.0.1"
             if chosen is not None:
                 conf.setMaster(chosen)
-            for key, value in (made | dict(settings or {})).items():
+            for key, value in (properties | dict(settings or {})).items():
                 conf.set(key, value)
             context = SparkContext.getOrCreate(conf.setAppName(name))
             if is_sent:
@@ -124,7 +124,7 @@ def start_context(
         except PySparkRuntimeError as error:
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
-            raise HeddleError("HDL-536", f"Spark's JVM did not start: {said()}", JVM_HINT) from error
+            raise HeddleError("HDL-536", f"Spark's JVM did not start: {last_line()}", JVM_HINT) from error
         except Exception as error:
             raised = getattr(error, "java_exception", None)
             if raised is None:
@@ -151,7 +151,7 @@ def sql_session(context: SparkContext) -> SparkSession:
 
 @contextmanager
 def _own_interruption() -> Iterator[None]:
-    """Keep what Ctrl-C does: Spark would put a handler of its own in its place."""
+    """Keep the handler of Ctrl-C: Spark would replace it with its own."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if before is not None and current_thread() is main_thread():
@@ -164,20 +164,20 @@ def _quiet() -> Iterator[Callable[[], str]]:
     an expected one. Yields what returns its last line."""
 
     def last_line() -> str:
-        kept.seek(0)
-        lines = kept.read().decode(errors="replace").strip().splitlines()
+        captured.seek(0)
+        lines = captured.read().decode(errors="replace").strip().splitlines()
         return printable(redacted(lines[-1]), 300) if lines else "it said nothing"
 
-    with tempfile.TemporaryFile() as kept:
+    with tempfile.TemporaryFile() as captured:
         before = os.dup(2)
-        os.dup2(kept.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield last_line
         except HeddleError:
             raise
         except BaseException:
-            kept.seek(0)
-            os.write(before, kept.read())
+            captured.seek(0)
+            os.write(before, captured.read())
             raise
         finally:
             os.dup2(before, 2)
@@ -223,7 +223,7 @@ class CpuSeconds:
 
 
 def _has_children() -> bool:
-    """Whether a child of this process lives, or ended and was not waited for."""
+    """Return whether a child of this process lives, or ended and was not waited for."""
     if not hasattr(os, "waitid"):  # macOS
         return True
     try:
@@ -235,29 +235,29 @@ def _has_children() -> bool:
 
 def _processes() -> dict[tuple[int, float], _Used]:
     """This process, the JVM and the Python workers, by number and start."""
-    here, everyone = psutil.Process(), list[psutil.Process]()
+    this_process, everyone = psutil.Process(), list[psutil.Process]()
     if not (_has_children() or "PYSPARK_GATEWAY_PORT" in os.environ):
         # listing the children of a process reads all processes of the machine, which takes a sixth of a small run
         times = os.times()
         own, waited = times.user + times.system, times.children_user + times.children_system
-        return {(here.pid, here.create_time()): _Used(own, waited, None)}
+        return {(this_process.pid, this_process.create_time()): _Used(own, waited, None)}
     # what ends meanwhile, as the JVM of a job that is killed, is not counted
     with suppress(psutil.NoSuchProcess):
-        parent = here.parent()
+        parent = this_process.parent()
         # under spark-submit the JVM is the parent of this process, in local mode its child
-        top = parent if parent is not None and "java" in parent.name() else here
+        top = parent if parent is not None and "java" in parent.name() else this_process
         everyone = [top, *top.children(recursive=True)]
-    found: dict[tuple[int, float], _Used] = {}
+    usage: dict[tuple[int, float], _Used] = {}
     by_number: dict[int, tuple[int, float]] = {}
-    for process in everyone or [here]:  # parents first
+    for process in everyone or [this_process]:  # parents first
         try:
             times, key = process.cpu_times(), (process.pid, process.create_time())
             above = by_number.get(process.ppid())
         except psutil.NoSuchProcess:
             continue
         by_number[process.pid] = key
-        found[key] = _Used(times.user + times.system, times.children_user + times.children_system, above)
-    return found
+        usage[key] = _Used(times.user + times.system, times.children_user + times.children_system, above)
+    return usage
 
 
 def fetch_jars() -> Path:
@@ -305,9 +305,9 @@ def _archive_classes(draft: str) -> None:
 
     A user's own class path has no archive.
     """
-    made = spark_settings(theirs={})
-    options = f"{made['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={draft}"
-    session = start_session("archive", "local[1]", settings=made | {"spark.driver.extraJavaOptions": options})
+    properties = spark_settings(theirs={})
+    options = f"{properties['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={draft}"
+    session = start_session("archive", "local[1]", settings=properties | {"spark.driver.extraJavaOptions": options})
     with tempfile.TemporaryDirectory() as place:
         session.sparkContext.parallelize(range(2), 2).mapPartitions(list).collect()
         frame = session.range(1000).selectExpr("id", "cast(id % 3 AS string) AS day")

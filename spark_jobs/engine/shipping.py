@@ -10,10 +10,10 @@ import zipfile
 from pathlib import Path
 
 PACKAGES = ("optimizer", "spark_jobs")
-"""What tasks import of this project."""
+"""Packages of this project that tasks import."""
 
 KERNELS = ("optimizer/aggregates", "optimizer/combine", "optimizer/sequences", "spark_jobs")
-"""Where the compiled kernels are that tasks call."""
+"""Folders of the compiled kernels that tasks call."""
 
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The time of all files in the archive, so that equal code is an equal archive."""
@@ -74,19 +74,19 @@ def archive(folder: Path, project: Path) -> Path:
     """The packages that tasks import as a ZIP file in a folder, named by their code; imported from it, they unpack
     themselves into the user's cache. Kernels that were compiled here go with them: a worker with the same processor
     and Numba compiles none."""
-    found = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
-    contents = {f"code/{file.relative_to(project)}": file.read_bytes() for file in found}
+    files = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
+    contents = {f"code/{file.relative_to(project)}": file.read_bytes() for file in files}
     contents |= {f"{name}/__init__.py": _STUB.encode() for name in PACKAGES}
     contents["heddle_unpacked.py"] = _UNPACKED.encode()
     hashed = hashlib.sha256()
     for name, content in contents.items():
         hashed.update(f"{name}\0{len(content)}\0".encode() + content)
     place = folder / f"heddle-{hashed.hexdigest()[:16]}.zip"
-    with zipfile.ZipFile(place, "w") as made:
+    with zipfile.ZipFile(place, "w") as zip_file:
         for name, content in contents.items():
-            made.writestr(zipfile.ZipInfo(name, _FIRST_DAY), content, zipfile.ZIP_DEFLATED, compresslevel=1)
+            zip_file.writestr(zipfile.ZipInfo(name, _FIRST_DAY), content, zipfile.ZIP_DEFLATED, compresslevel=1)
         for name in KERNELS:
             for file in sorted((project / name).rglob("__pycache__/*.nb[ic]")):
-                told = zipfile.ZipInfo(f"code/{file.relative_to(project)}", _FIRST_DAY)
-                made.writestr(told, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=1)
+                member = zipfile.ZipInfo(f"code/{file.relative_to(project)}", _FIRST_DAY)
+                zip_file.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=1)
     return place

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _used: WeakSet[SparkContext] = WeakSet()
-"""Where a job of ours has run: the first one pays for starting the workers and loading classes."""
+"""Contexts in which a job of Heddle has run: the first job pays for starting the workers and loading classes."""
 
 
 def _of_executors(text: str) -> HeddleError | None:
@@ -68,11 +68,11 @@ class SparkWorkers:
 
     @property
     def is_warm(self) -> bool:
-        """Whether the processes of tasks have started."""
+        """Return whether the processes of tasks have started."""
         return self._context in _used
 
     def run(self, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-        """As :meth:`spark_jobs.engine.workers.Workers.run`."""
+        """Run a task as a job of Spark: :meth:`spark_jobs.engine.workers.Workers.run`."""
         if pieces == 0:
             return StageOutcome([])
         _used.add(self._context)
@@ -97,7 +97,7 @@ class SparkWorkers:
         return outcome
 
     def _job(self, description: str, before: Collection[int], begun: float, least: int, outcome: StageOutcome) -> Job:
-        """What Spark did since ``begun``, in jobs that are not among those ``before``."""
+        """Spark's work since ``begun``, in jobs that are not among those ``before``."""
         seconds, tracker = time.perf_counter() - begun, self._context.statusTracker()
         ids = tuple(sorted(set(tracker.getJobIdsForGroup(self._group)) - set(before)))
         jobs = [job for job in map(tracker.getJobInfo, ids) if job is not None]
@@ -107,10 +107,10 @@ class SparkWorkers:
         return Job(description, ids, tasks or least, failed, round(seconds, 3), events, spent)
 
     def tasks_done(self) -> tuple[int, int]:
-        """Of the stages that Spark works on: how many tasks are done, and how many there are."""
+        """Numbers of finished tasks and of all tasks in the stages that Spark works on."""
         tracker = self._context.statusTracker()
-        found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        known = [info for info in found if info is not None]
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [info for info in infos if info is not None]
         return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
 
     def session(self) -> SparkSession:

@@ -1,4 +1,4 @@
-"""What the jobs that are submitted to Spark have in common: what they compute with and log of it, and how they end."""
+"""Shared parts of the jobs that are submitted to Spark: their engine, its log, and how they end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def terminable() -> Iterator[None]:
 
 
 def run_job(job: Callable[[], int]) -> int:
-    """Run a job that was submitted to Spark to its exit code: 143 if it is told to end by SIGTERM, or because the
-    process that started it has ended."""
+    """Run a job that was submitted to Spark and return its exit code.
+
+    The code is 143 if SIGTERM ends it, or the end of the process that started it.
+    """
     with terminable():
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             Thread(target=_end_with_parent, args=(sys.stdin.fileno(),), daemon=True).start()
@@ -44,8 +46,11 @@ def run_job(job: Callable[[], int]) -> int:
 
 
 def _end_with_parent(stdin: int) -> None:
-    """Wait until spark-submit, which holds the other end of this process's standard input, is gone. What it does not
-    compute any more would fail, but what is computed would still be published."""
+    """Wait until spark-submit, which has the other end of this process's standard input, is gone, and end this
+    process.
+
+    Otherwise further computations would fail, but finished ones would still be published.
+    """
     while os.read(stdin, 4096):
         pass
     # to the main thread, which may wait for something: a signal to another one would not wake it
@@ -53,7 +58,7 @@ def _end_with_parent(stdin: int) -> None:
 
 
 def engine_of_job(name: str = "heddle", **options: Any) -> Engine:
-    """What a job computes with; it logs where Spark's pages are, and a line for each stage."""
+    """The engine of a job. It logs the address of Spark's pages, and a line for each stage."""
     from spark_jobs.engine.choice import Engine
 
     return Engine(name, lambda: log("starting Spark"), _started, default="spark", finished=_finished, **options)

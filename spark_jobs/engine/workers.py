@@ -1,4 +1,4 @@
-"""What does the tasks of a stage, whichever engine it is: Spark, Spark Connect, or this machine alone."""
+"""Workers for the tasks of a stage, with any engine: Spark, Spark Connect, or only this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Task = Callable[..., Iterator[Any]]
 
 
 EVENTS = "events"
-"""What tasks that read events count of them, for people."""
+"""Name of the count of events that tasks read, for people."""
 
 
 def uncounted(name: str, amount: int) -> None:
@@ -31,10 +31,11 @@ def uncounted(name: str, amount: int) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What Spark did for one stage of a run.
+    """Spark's work for one stage of a run.
 
-    ``description``: a line for people; ``ids``: of its jobs; ``tasks``, and how many attempts of them ``failed``;
-    ``seconds``: wall time; ``events`` that its tasks read; ``cpu_seconds``: of its tasks, in Python.
+    ``description``: a line for people. ``ids``: of its jobs. ``tasks``: their number, and ``failed``: the number of
+    failed attempts. ``seconds``: wall time. ``events``: number of events that its tasks read. ``cpu_seconds``: of
+    its tasks, in Python.
     """
 
     description: str
@@ -57,10 +58,10 @@ class Job:
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What the tasks of a stage yielded, in the order of their pieces, and what they counted.
+    """Outcomes of the tasks of a stage, in the order of their pieces, and their counts.
 
-    A task that is tried again counts once: counts come back with the outcomes of one attempt, and so do its
-    ``cpu_seconds``.
+    A task that is tried again counts once: its counts and its ``cpu_seconds`` come back with the outcomes of one
+    attempt.
     """
 
     results: list[Any]
@@ -76,8 +77,9 @@ FILES_A_TASK = 8
 
 
 def tasks_for(amount: float, width: int, files: int = 0) -> int:
-    """How many of ``width`` tasks at once are worth their start for an amount of events or rows, in a number of files,
-    each of which takes time to open."""
+    """Number of ``width`` tasks at once that are worth their start for an amount of events or rows, in a number of
+    files, each of which takes time to open.
+    """
     return min(width, max(1, int(amount // LEAST_A_TASK), files // FILES_A_TASK))
 
 
@@ -92,7 +94,7 @@ class Workers(Protocol):
 
     @property
     def is_warm(self) -> bool:
-        """Whether their processes have started, as far as is known here."""
+        """Return whether the processes of the workers have started, as far as is known here."""
 
     @property
     def width(self) -> int:
@@ -103,10 +105,10 @@ class Workers(Protocol):
         is for, for people. Raises what a task raises, in the engine's own wrapping."""
 
     def tasks_done(self) -> tuple[int, int]:
-        """Of what they work on: how many tasks are done, and how many there are, as far as is known here."""
+        """Numbers of finished tasks and of all tasks in progress, as far as is known here."""
 
     def session(self) -> SparkSession | None:
-        """What Spark alone can compute with; None where there is none and none can be started."""
+        """A session for work that only Spark can do; None if there is none and none can be started."""
 
     def close(self) -> None:
         """End what was started for them."""
@@ -135,15 +137,15 @@ def counting(task: Task) -> Callable[[Iterable[int]], Iterator[Any]]:
 
 
 def outcome_of(yielded: Sequence[Any]) -> StageOutcome:
-    """What tasks made by :func:`counting` yielded, in order."""
+    """Combine the outcomes that tasks made by :func:`counting` yielded, in order."""
     counts: Counter[str] = Counter()
     results, cpu_seconds = [], 0.0
-    for one in yielded:
-        if isinstance(one, _Counts):
-            counts.update(one.amounts)
-            cpu_seconds += one.cpu_seconds
+    for outcome in yielded:
+        if isinstance(outcome, _Counts):
+            counts.update(outcome.amounts)
+            cpu_seconds += outcome.cpu_seconds
         else:
-            results.append(one)
+            results.append(outcome)
     return StageOutcome(results, counts, round(cpu_seconds, 3))
 
 
@@ -160,7 +162,7 @@ Available = Callable[[], "Workers | None"]
 
 
 def unavailable() -> None:
-    """The :data:`Available` of whoever has no workers."""
+    """The :data:`Available` of a caller without workers."""
 
 
 def in_shares(

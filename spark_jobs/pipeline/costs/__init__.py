@@ -1,1 +1,1 @@
-"""What runs cost: measured, fitted, predicted."""
+"""Costs of runs: measurement, fit and prediction."""

@@ -1,20 +1,21 @@
-"""The measured cost model made true: costs fitted to what runs recorded, and what they predict.
+"""Fit costs to the work and CPU time that runs recorded, and predict the cost of further runs.
 
-A run counts its work (:data:`spark_jobs.pipeline.costs.measurements.FEATURES`) beside the CPU time of each of its
-stages. The time is taken as linear in the counts: each stage in those that it pays for, never with a negative cost,
-relative to what the run took (a tenth of a small run weighs as a tenth of a large one), and drawn towards the shipped
-costs where the records say little. What of it a sharing plan can change goes into
-:class:`optimizer.search.cost.Coefficients`; the rest, such as what every run takes however little it does, belongs to
-the prediction only.
+A run counts its work (:data:`spark_jobs.pipeline.costs.measurements.FEATURES`) and measures the CPU time of each of
+its stages. The model is linear: the time of a stage is the sum of the counts that it pays for, each times a cost
+that is never negative. Errors are relative to the time of the run, so a tenth of a small run weighs as much as a
+tenth of a large one. Where the records say little, the fit is drawn towards the shipped costs. The costs that a
+sharing plan can change go into :class:`optimizer.search.cost.Coefficients`. The others, such as the fixed costs of
+every run, belong to the prediction only.
 
-Two predictions stand beside what a run took. *Predicted*: from the plan's rates, the groups a fragment that were
-measured before and the windows of the run, as it was known before the run. *Explained*: from what the run counted. The
-first is wrong when rates and groups change, both are when the costs are not those of this machine.
+Each run records its CPU time with two predictions. *Predicted* uses the plan's rates, the groups per fragment that
+were measured before, and the windows of the run: all that was known before the run. *Explained* uses the counts of
+the run itself. The first is wrong when rates and groups change. Both are wrong when the costs are not those of this
+machine.
 
 References
 ----------
-Lawson & Hanson, Solving Least Squares Problems, 1974, chapter 23 (non-negative least squares); Hoerl & Kennard, "Ridge
-regression", Technometrics 1970.
+Lawson & Hanson, Solving Least Squares Problems, 1974, chapter 23 (non-negative least squares); Hoerl & Kennard,
+"Ridge regression", Technometrics 1970.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 FILE = "coefficients.json"
-"""Where a warehouse keeps the costs that were fitted to its runs."""
+"""File of a warehouse with the costs that were fitted to its runs."""
 
 STAGES: dict[str, tuple[str, ...]] = {
     "list": ("runs", "processes"),
@@ -50,10 +51,12 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 """The features that each stage of a run pays for.
 
-Two are counted but not paid for. Fragments combined: with tables over them, windows of 300 slides took as long as
-windows of 2; where every window has much the same range they grow with the rows passed, and a fit could not tell which
-of the two it was. Tuples of a tree: an event is lifted into atoms once, however many trees there are, and what a tree
-adds, that its synopses are rolled up and written, grows with its families and their rows.
+Two features are counted but not paid for:
+
+- Fragments combined. With tables over them, windows of 300 slides took as long as windows of 2. Where all windows
+  have much the same range, this count grows with the rows passed, and a fit could not separate the two.
+- Tuples of a tree. An event is lifted into atoms once, however many trees there are. A tree adds the rolling up and
+  writing of its synopses, which grow with its families and their rows.
 """
 
 SHIPPED: dict[str, float] = {
@@ -80,20 +83,21 @@ be a run, a process and a session, from ``python -m tests.benchmarks.prediction`
 ``make profile``."""
 
 ONCE = ("runs", "processes", "suites", "sessions", "spark_runs")
-"""What a run in a process of its own pays once if Spark does its work, whatever it is asked."""
+"""Features that a run in a process of its own pays for once, whatever its queries, if Spark does its work."""
 
 TIME_MAX = 1 << 60
 """Microseconds: an instant after all others, and its negative before them."""
 
 RIDGE = 1e-3
-"""Square of how far a fit goes, in relative error of one run, to take a cost as far from the shipped one as that is
-from zero: little beside ten runs, all that there is without any."""
+"""Square of the relative error of one run that the fit accepts to take a cost as far from the shipped one as that is
+from zero. It weighs little compared with ten runs, and is the only term without any.
+"""
 
 FAR = 2.0
-"""How many times as far off as half of the runs are a run may be and still weigh all that it should."""
+"""Multiple of the median error of the runs up to which a run keeps its full weight."""
 
 ROUNDS = 6
-"""Fits, each of which tells the next one which runs to believe."""
+"""Number of fits. Each fit sets the weights of the runs for the next one."""
 
 LEAST = 0.05
 """Seconds: runs that took less count as if they had taken this long, so that noise gets no weight."""
@@ -101,7 +105,7 @@ LEAST = 0.05
 
 @dataclass(frozen=True)
 class Observation:
-    """What a run counted and took: amounts by feature, CPU seconds by stage."""
+    """Work and time of a run: amounts by feature, CPU seconds by stage."""
 
     features: Mapping[str, float]
     cpu_seconds: Mapping[str, float]
@@ -128,7 +132,7 @@ class Fit:
 
     @property
     def coefficients(self) -> Coefficients:
-        """What of the costs a sharing plan changes, for the plan search. A partial row is written and read again."""
+        """The costs that a sharing plan changes, for the plan search. A partial row is written and read again."""
         rows = self.costs["partial_rows_written"] + self.costs["partial_rows_read"]
         return Coefficients(
             per_tuple=_decimal(self.costs["tree_tuples"]),
@@ -143,7 +147,7 @@ class Fit:
         )
 
     def seconds(self, features: Mapping[str, float], coefficients: Coefficients | None = None) -> float:
-        """CPU seconds of a run with these features; ``coefficients`` stand for what the fit says of the same."""
+        """Predict the CPU seconds of a run with these features. ``coefficients`` replace the same costs of the fit."""
         costs = dict(self.costs)
         if coefficients is not None:
             rows = costs["partial_rows_written"] + costs["partial_rows_read"]
@@ -203,7 +207,7 @@ def fit(
     # what was measured as nothing has to start from something to become more
     unit = {name: cost or SHIPPED[name] for name, cost in before.items()}
     unknowns = [(stage, feature) for stage, features in STAGES.items() for feature in features]
-    given = np.ones(len(observations)) if weights is None else np.array(weights, dtype=float)
+    base_weights = np.ones(len(observations)) if weights is None else np.array(weights, dtype=float)
     totals = [max(seen.total, LEAST) for seen in observations]
     amounts = np.array(
         [
@@ -212,7 +216,7 @@ def fit(
         ]
     ).reshape(len(observations), len(unknowns))
     parts = {stage: np.array([at == stage for at, _ in unknowns], dtype=float) for stage in STAGES}
-    taken = {
+    relative_seconds = {
         stage: np.array([seen.cpu_seconds.get(stage, 0.0) for seen in observations]) / np.array(totals)
         for stage in STAGES
     }
@@ -220,26 +224,27 @@ def fit(
         [[float(name == feature) for _, name in unknowns] for feature in dict.fromkeys(name for _, name in unknowns)]
     )
     towards = np.array([before[name] / unit[name] for name in dict.fromkeys(name for _, name in unknowns)])
-    used, found = given, np.zeros(len(unknowns))
+    used, solution = base_weights, np.zeros(len(unknowns))
     for _ in range(1 if weights is None else ROUNDS):
         square, side = ridge * drawn.T @ drawn, ridge * drawn.T @ towards
         for stage, part in parts.items():
-            mine = amounts * part
-            square += mine.T @ (used[:, None] * mine)
-            side += mine.T @ (used * taken[stage])
-        found = nonnegative(square, side)
+            stage_amounts = amounts * part
+            square += stage_amounts.T @ (used[:, None] * stage_amounts)
+            side += stage_amounts.T @ (used * relative_seconds[stage])
+        solution = nonnegative(square, side)
         if weights is not None and len(observations):
-            used = given * _trust(amounts @ found - sum(taken.values()), given)
+            used = base_weights * _trust(amounts @ solution - sum(relative_seconds.values()), base_weights)
     costs = dict.fromkeys(SHIPPED, 0.0)
-    for (_, feature), factor in zip(unknowns, found.tolist(), strict=True):
+    for (_, feature), factor in zip(unknowns, solution.tolist(), strict=True):
         costs[feature] += factor * unit[feature]
-    made = Fit(costs)
-    return Fit(costs, tuple(relative_error(made.seconds(seen.features), seen.total) for seen in observations))
+    fitted = Fit(costs)
+    return Fit(costs, tuple(relative_error(fitted.seconds(seen.features), seen.total) for seen in observations))
 
 
 def _trust(errors: NDArray[np.float64], given: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far runs are believed (n,) that are explained with such relative errors: 1 up to :data:`FAR` times what is
-    usual, from there on the less."""
+    """Weights (n,) of runs that are explained with these relative errors: 1 up to :data:`FAR` times the usual error,
+    less beyond it.
+    """
     size = np.abs(errors)
     order = np.argsort(size, kind="stable")
     passed = np.cumsum(given[order])
@@ -252,12 +257,12 @@ def nonnegative(square: NDArray[np.float64], side: NDArray[np.float64]) -> NDArr
     """The x >= 0 that minimises x'Ax/2 - b'x, of a symmetric matrix A (n, n) and b (n,): least squares of normal
     equations, by Lawson and Hanson's active sets (their algorithm NNLS). A may be singular."""
     count = len(side)
-    found, free = np.zeros(count), np.zeros(count, dtype=bool)
+    solution, free = np.zeros(count), np.zeros(count, dtype=bool)
     # of those that cannot be told apart each gets as much as the others
     regular = square + 1e-11 * max(float(np.diag(square).max(initial=0.0)), 1e-300) * np.eye(count)
     tiny = 1e-9 * max(float(np.abs(side).max(initial=0.0)), 1e-300)
     for _ in range(3 * count):
-        slope = np.where(free, -np.inf, side - square @ found)
+        slope = np.where(free, -np.inf, side - square @ solution)
         at = int(np.argmax(slope))
         if slope[at] <= tiny:
             break
@@ -268,23 +273,23 @@ def nonnegative(square: NDArray[np.float64], side: NDArray[np.float64]) -> NDArr
             wrong = free & (tried <= 0)
             if not wrong.any():
                 break
-            steps = found[wrong] / np.maximum(found[wrong] - tried[wrong], 1e-300)
-            found = found + float(steps.min()) * (tried - found)
-            free &= found > 1e-12 * max(float(found.max()), 1e-300)
-            found[~free] = 0.0
+            steps = solution[wrong] / np.maximum(solution[wrong] - tried[wrong], 1e-300)
+            solution = solution + float(steps.min()) * (tried - solution)
+            free &= solution > 1e-12 * max(float(solution.max()), 1e-300)
+            solution[~free] = 0.0
             if not free.any():
                 break
-        found = np.where(free, tried, 0.0) if free.any() else np.zeros(count)
-    return found
+        solution = np.where(free, tried, 0.0) if free.any() else np.zeros(count)
+    return solution
 
 
 def relative_error(predicted: float, measured: float) -> float:
-    """How far a prediction is off, as a part of what was measured."""
+    """Error of a prediction, as a part of the measured value."""
     return (predicted - measured) / max(measured, LEAST)
 
 
 def observations_of(warehouse: Warehouse) -> list[Observation]:
-    """The runs of a warehouse that recorded their features; those of older versions did not and are left out."""
+    """The runs of a warehouse that recorded their features. Runs of older versions recorded none and are skipped."""
     return [Observation(features, costs) for features, costs in recorded_costs(warehouse)]
 
 

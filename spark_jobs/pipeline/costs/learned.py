@@ -1,16 +1,16 @@
-"""What a run will take, as the newest runs of a warehouse teach it: costs that follow this machine, and an interval.
+"""Predict the cost of a run from the newest runs of a warehouse: costs that follow this machine, and an interval.
 
-Three steps, each from the newest :data:`REMEMBERED` runs and no others, so that reading does not grow with history:
+Three steps, each from the newest :data:`REMEMBERED` runs only, so that reading does not grow with history:
 
-1. *Costs*: :func:`spark_jobs.pipeline.costs.fit.fit`, drawn towards the costs that were there before any run (``heddle
-   calibrate`` stored them, or they are shipped). A run weighs half as much as one that is :data:`HALF` runs newer; one
-   of another machine :data:`FOREIGN` of that; one that took what none of the others explains (it ran beside other
-   load) the less, the further off it is.
-2. *Correction*: by what factor runs like this one (the same plan, :data:`ALIKE` times as much or as little work at
-   most) took more or less than those costs say: the median of the newest, drawn towards 1 while they are few.
-3. *Interval*: between which multiples of what was predicted *before* them the newest runs lay, those that took about
-   as much if they are enough, so that nine in ten hold; :data:`SHIPPED_FACTOR` either way before :data:`JUDGED` of
-   them were predicted here from :data:`ENOUGH` others.
+1. *Costs*: :func:`spark_jobs.pipeline.costs.fit.fit`, drawn towards the costs from before any run (stored by
+   ``heddle calibrate``, or shipped). A run weighs half as much as one that is :data:`HALF` runs newer. A run of
+   another machine weighs :data:`FOREIGN` of that. A run whose time none of the others explains (it ran during other
+   load) weighs less, the further off it is.
+2. *Correction*: the factor by which similar runs (same plan, at most :data:`ALIKE` times as much or as little work)
+   took more or less than these costs predict. It is the median of the newest, drawn towards 1 while they are few.
+3. *Interval*: the multiples of their own predictions between which the newest runs lay, so that nine in ten hold.
+   If enough runs took about as much, only those count. The interval is :data:`SHIPPED_FACTOR` either way until
+   :data:`JUDGED` of the runs were predicted here from :data:`ENOUGH` others.
 
 References
 ----------
@@ -36,11 +36,12 @@ HALF = 12
 """Runs after which one weighs half."""
 
 RIDGE = 1e-2
-"""As :data:`spark_jobs.pipeline.costs.fit.RIDGE`: few runs, and much alike, say less of each cost than probes made for
-it."""
+"""The same as :data:`spark_jobs.pipeline.costs.fit.RIDGE`, but larger: a few similar runs reveal less of each cost
+than probes made for it.
+"""
 
 FOREIGN = 0.02
-"""What a run of another machine weighs beside one of this."""
+"""Weight of a run of another machine, compared with one of this machine."""
 
 ALIKE = 2.0
 """Up to how many times as much work, by the costs, runs of one plan are alike."""
@@ -52,14 +53,15 @@ ENOUGH = 5
 """Runs of this machine from which on predictions are by its costs."""
 
 JUDGED = 9
-"""Predictions from so many that have to have been judged before an interval is what they were off by: of fewer nobody
-can say what nine in ten are below."""
+"""Number of judged predictions from which on the interval comes from their errors. Fewer cannot show a bound of nine
+in ten.
+"""
 
 SHIPPED_FACTOR = 2.0
 """Before that: between half and twice what is predicted."""
 
 COVERED = 0.9
-"""How many of the prices are to hold."""
+"""Share of the predicted intervals that are to hold."""
 
 NARROWEST = 0.05
 """No interval is narrower than so much either way: measuring the same twice does not agree more closely."""
@@ -67,8 +69,11 @@ NARROWEST = 0.05
 
 @dataclass(frozen=True)
 class Predicted:
-    """CPU seconds that a run is going to take, between ``least`` and ``most`` in nine of ten; learned from so many
-    ``runs`` of this machine; ``is_measured``: the interval is, too, and not the shipped one."""
+    """Predicted CPU seconds of a run, between ``least`` and ``most`` in nine of ten runs.
+
+    ``runs``: the number of runs of this machine that it is learned from. ``is_measured``: the interval is measured
+    too, not the shipped one.
+    """
 
     cpu_seconds: float
     least: float
@@ -77,7 +82,7 @@ class Predicted:
     is_measured: bool
 
     def to_json(self) -> dict[str, float | int | bool]:
-        """As commands have it, to a thousandth of a second."""
+        """The fields as JSON for commands, rounded to a thousandth of a second."""
         seconds = {name: round(getattr(self, name), 3) for name in ("cpu_seconds", "least", "most")}
         return seconds | {"measured_runs": self.runs, "is_measured": self.is_measured}
 
@@ -92,7 +97,7 @@ class Learned:
 
     @classmethod
     def of(cls, warehouse: Warehouse) -> Learned:
-        """What a warehouse teaches now. Raises HDL-516 for a file of costs that holds something else."""
+        """Read the costs and the newest runs of a warehouse. Raises HDL-516 for a file of costs with other content."""
         return cls(fit_of(warehouse), newest_costs(warehouse, REMEMBERED), machine())
 
     @cached_property
@@ -121,9 +126,9 @@ class Learned:
         ratios = []
         for run in self.own:
             if run.kind == kind and run.total > 0:
-                said = self.costs.seconds(run.expected)
-                if said > 0 and plain > 0 and 1 / ALIKE <= said / plain <= ALIKE:
-                    ratios.append(math.log(run.total / said))
+                predicted = self.costs.seconds(run.expected)
+                if predicted > 0 and plain > 0 and 1 / ALIKE <= predicted / plain <= ALIKE:
+                    ratios.append(math.log(run.total / predicted))
         ratios = ratios[:CORRECTED_BY]
         if not ratios:
             return 1.0
@@ -132,13 +137,15 @@ class Learned:
 
     @cached_property
     def judged(self) -> list[tuple[float, float]]:
-        """Of the runs of this machine that were predicted from :data:`ENOUGH` others, the newest first: what was
-        predicted, and how far that was off (logarithm of the ratio, either way)."""
-        whole = len(self.runs) >= REMEMBERED
-        found = self.own if whole else self.own[: max(len(self.own) - ENOUGH, 0)]
+        """Predictions of the runs of this machine that were predicted from :data:`ENOUGH` others, the newest first.
+
+        Each is the predicted value and its error (logarithm of the ratio, either way).
+        """
+        is_full = len(self.runs) >= REMEMBERED
+        runs = self.own if is_full else self.own[: max(len(self.own) - ENOUGH, 0)]
         return [
             (run.predicted, abs(math.log(run.total / run.predicted)))
-            for run in found
+            for run in runs
             if run.predicted is not None and run.predicted > 0 and run.total > 0
         ]
 
@@ -167,6 +174,7 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _bound(errors: Sequence[float]) -> float:
-    """What the next error is below in :data:`COVERED` of cases, if it is one like these (at least :data:`JUDGED`): the
-    k-th of n, where k/(n + 1) is that."""
+    """Bound of the next error in :data:`COVERED` of cases, if it is similar to these (at least :data:`JUDGED`): the
+    k-th of n, where k/(n + 1) is :data:`COVERED`.
+    """
     return sorted(errors)[math.ceil(COVERED * (len(errors) + 1)) - 1]

@@ -1,4 +1,4 @@
-"""What was measured of each stream: rates, groups per fragment and stage costs. Feeds the optimizer; no JVM."""
+"""Measurements of each stream: rates, groups per fragment and stage costs. They feed the optimizer; no JVM."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ FEATURES: dict[str, str] = {
     "fragments_combined": "partial rows under each answer, so each row r/s times a query",
     "answers": "answers written",
 }
-"""What a run counts of its own work to explain the CPU time that it took: name and meaning."""
+"""Counts of a run's own work that explain its CPU time: name and meaning."""
 
 
 COUNTS = "counts"
-"""Key of :class:`EventCounts` beside the costs of a run."""
+"""Key of :class:`EventCounts` among the costs of a run."""
 
 NO_STREAM = ""
 """The stream of a measurement of a run that read none."""
@@ -61,8 +61,9 @@ NO_STREAM = ""
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement of a stream: ``rows`` events with times in [begin, end) (microseconds), and how many groups
-    have a partial row in a fragment on average (None before any run)."""
+    """One measurement of a stream: ``rows`` events with times in [begin, end) (microseconds), and the average number
+    of groups with a partial row in a fragment (None before any run).
+    """
 
     stream: str
     begin: int
@@ -111,11 +112,11 @@ SAMPLED = 200
 
 
 def measure_source(stream: Stream, warehouse: Warehouse | None = None) -> Measured:
-    """Rows and span of event times of everything that a stream's source holds now.
+    """Measure the rows and the span of event times of everything that a stream's source contains now.
 
-    From file statistics where the format has them; a CSV source is read once. Of more than :data:`MANY` files
-    :data:`SAMPLED` are looked at, in even steps from the first to the last, and stand for all. Raises what reading
-    raises.
+    File statistics provide them where the format has some. A CSV source is read once. If there are more than
+    :data:`MANY` files, :data:`SAMPLED` of them, in even steps from the first to the last, represent all. Raises
+    what reading raises.
     """
     rows, begin, end = 0, None, None
     files = files_of(stream)
@@ -163,7 +164,7 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     split = _middle(stream)
     columns = sorted({name for query in queries for name, _ in query.group_by})
     filters = {query.filter for query in queries if query.filter is not None}
-    computed = dict(one for query in queries for one in query.derived)
+    computed = dict(derived for query in queries for derived in query.derived)
     grouped = {name for query in queries for name in source_columns(query.group_by, query.derived)}
     plain = {*grouped, *columns} - computed.keys()
     read = sorted({*plain, *(name for filter in filters for name in columns_of(filter))})
@@ -194,8 +195,11 @@ own."""
 
 
 def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = None) -> float | None:
-    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own), of those from an instant on
-    (None: of all); None without any. Of more than :data:`MEASURED_FILES` files some, evenly spread, stand for all."""
+    """Stored partial rows of a stream per stored fragment (each synopsis counts its own); None without any.
+
+    ``since``: count fragments from this instant on only (None: all). If there are more than :data:`MEASURED_FILES`
+    files, an evenly spread sample of them represents all.
+    """
     first, last = "" if since is None else day_label(since), chr(sys.maxunicode)
     files = [file for file in warehouse.files("partials", first, last) if _may_hold(file, stream, since)]
     rows, fragments = 0, list[pa.Table]()
@@ -209,7 +213,7 @@ def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = N
 
 
 def _may_hold(file: Mapping[str, Any], stream: str, since: int | None) -> bool:
-    """Whether a file's statistics allow for partial rows of a stream, from an instant on."""
+    """Return whether a file's statistics allow for partial rows of a stream, from an instant on."""
     least, most, last = (file.get(name) for name in ("min.stream", "max.stream", "max.fragment_start"))
     is_of_stream = least is None or most is None or least <= stream <= most
     return is_of_stream and (since is None or last is None or last >= since)
@@ -218,7 +222,7 @@ def _may_hold(file: Mapping[str, Any], stream: str, since: int | None) -> bool:
 def _fragments_of(
     warehouse: Warehouse, file: Mapping[str, Any], stream: str, since: int | None
 ) -> tuple[int, pa.Table]:
-    """How many partial rows a file has of a stream, and the fragments that they are of."""
+    """Number of partial rows of a stream in a file, and their fragments."""
     place = warehouse.place / "partials" / file["path"]
     texts = ["key", "stream", "fingerprint"]
     with reading(place):
@@ -230,8 +234,8 @@ def _fragments_of(
     if since is not None:
         chosen &= starts >= since
     numbered = pa.table({"fingerprint": synopses[chosen], "fragment_start": starts[chosen]})
-    found = numbered.group_by(numbered.schema.names).aggregate([])
-    return len(numbered), found.set_column(0, "fingerprint", columns["fingerprint"].dictionary.take(found[0]))
+    fragments = numbered.group_by(numbered.schema.names).aggregate([])
+    return len(numbered), fragments.set_column(0, "fingerprint", columns["fingerprint"].dictionary.take(fragments[0]))
 
 
 def log(warehouse: Warehouse, rows: Sequence[dict[str, Any]]) -> None:
@@ -251,8 +255,9 @@ def machine() -> str:
 
 
 def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str, float]]]:
-    """Of each run, oldest first, its features and the CPU seconds of its stages; those of earlier versions recorded no
-    features and are left out."""
+    """Features and CPU seconds by stage of each run, oldest first. Runs of earlier versions recorded no features and
+    are skipped.
+    """
     rows = warehouse.rows("stream_statistics", ["stage_cpu_seconds", "at"])
     costs = [json.loads(row["stage_cpu_seconds"] or "{}") for row in sorted(rows, key=lambda row: row["at"])]
     for of_run in costs:
@@ -275,9 +280,9 @@ class Recorded:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What of it is stored beside features and costs."""
-        told = {"kind": self.kind, "machine": self.machine, "predicted": self.predicted}
-        return {"expected": dict(self.expected)} | told
+        """The fields that are stored in addition to features and costs."""
+        fields = {"kind": self.kind, "machine": self.machine, "predicted": self.predicted}
+        return {"expected": dict(self.expected)} | fields
 
     @property
     def total(self) -> float:
@@ -285,16 +290,18 @@ class Recorded:
 
 
 def newest_costs(warehouse: Warehouse, most: int) -> list[Recorded]:
-    """The newest runs that said what was expected of them, at most so many, the newest first; versions before did not.
-    No more of the table is read than that takes."""
-    told = pc.match_substring(ds.field("stage_cpu_seconds"), '"about"')
-    found = []
-    for row in _newest(warehouse, ["stage_cpu_seconds"], told, most):
+    """The newest runs that recorded their expected features, at most ``most``, the newest first.
+
+    Runs of earlier versions recorded none. Reads no more of the table than necessary.
+    """
+    has_prediction = pc.match_substring(ds.field("stage_cpu_seconds"), '"about"')
+    records = []
+    for row in _newest(warehouse, ["stage_cpu_seconds"], has_prediction, most):
         costs = json.loads(row["stage_cpu_seconds"])
         features, about = costs.pop("features", {}), costs.pop("about")
         costs.pop(COUNTS, None)
-        found.append(Recorded(features, costs, **about))
-    return found
+        records.append(Recorded(features, costs, **about))
+    return records
 
 
 REMEMBERED = 1000
@@ -304,16 +311,16 @@ REMEMBERED = 1000
 def _newest(
     warehouse: Warehouse, columns: Sequence[str], where: ds.Expression | None = None, most: int = REMEMBERED
 ) -> list[dict[str, Any]]:
-    """The newest measurements, at most so many, the newest first."""
+    """The newest measurements, at most ``most``, the newest first."""
     chosen = ds.field("at").is_valid() if where is None else where
-    found = pa.table({})
+    measurements = pa.table({})
     for rows, bound in warehouse.newest_first("stream_statistics", "at", [*columns, "at"], chosen):
-        found = pa.concat_tables([found, rows]) if len(found) else rows
+        measurements = pa.concat_tables([measurements, rows]) if len(measurements) else rows
         # of equal moments those that came first
-        found = found.sort_by([("at", "descending")]).slice(0, most)
-        if len(found) == most and (bound is None or found["at"][-1].value >= bound):
+        measurements = measurements.sort_by([("at", "descending")]).slice(0, most)
+        if len(measurements) == most and (bound is None or measurements["at"][-1].value >= bound):
             break
-    return list(found.to_pylist())
+    return list(measurements.to_pylist())
 
 
 def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:

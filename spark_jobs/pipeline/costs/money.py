@@ -1,4 +1,4 @@
-"""What CPU seconds cost in money, a month: ``HEDDLE_CPU_HOUR_PRICE``."""
+"""Cost of CPU seconds in money per month: ``HEDDLE_CPU_HOUR_PRICE``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRICE = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})\s*([^\d\s.,][^\d\s
 
 @dataclass(frozen=True)
 class CpuPrice:
-    """What a CPU hour costs: an amount, and the currency's text as it was given, which may be empty."""
+    """Price of a CPU hour: an amount, and the text of the currency as configured, which may be empty."""
 
     amount: float
     currency: str = ""
@@ -27,15 +27,16 @@ class CpuPrice:
         """``0.05`` or ``0.05 EUR``; None: no text. Raises HDL-120 for anything else."""
         if not text.strip():
             return None
-        found = _PRICE.fullmatch(text)
-        if found is None:
+        match = _PRICE.fullmatch(text)
+        if match is None:
             hint = "an amount, with a currency behind it or not: `0.05 EUR`"
             raise HeddleError("HDL-120", f"HEDDLE_CPU_HOUR_PRICE is {text[:64]!r}", hint)
-        return cls(float(found[1]), found[2] or "")
+        return cls(float(match[1]), match[2] or "")
 
     def a_month(self, cpu_seconds: float, span: int) -> str:
-        """What so many CPU seconds, which a ``span`` of event time took (microseconds), cost a month at that pace;
-        "" where there is none."""
+        """Cost per month at the pace of ``cpu_seconds`` for a ``span`` of event time (microseconds); "" for an empty
+        span.
+        """
         if span <= 0:
             return ""
         cost = self.amount * cpu_seconds / 3600 * MONTH / span

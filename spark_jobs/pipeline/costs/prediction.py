@@ -1,4 +1,4 @@
-"""What a run will cost, from its work and the fitted costs."""
+"""Predict the cost of a run from its work and the fitted costs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Work:
-    """What a run sets out to do: ``parts`` to answer of windows that end after ``begin`` (microseconds), ``spans`` to
-    fill before that, from ``sources``."""
+    """Planned work of a run: ``parts`` to answer of windows that end after ``begin`` (microseconds), and ``spans`` to
+    fill before that, from ``sources``.
+    """
 
     begin: int
     parts: Sequence[SynopsisWork]
@@ -41,27 +42,30 @@ KNOWN = ("runs", "processes", "suites", "sessions", "spark_runs", "queries_recom
 
 
 def kind_of(plan: SharingPlan) -> str:
-    """What runs by the same plan have in common: its queries, tree by tree. Not the plan's fingerprint, which is of the
-    instants that one run answers, too."""
+    """Digest of what runs by the same plan have in common: its queries, tree by tree. The plan's fingerprint does not
+    serve: it also covers the instants that one run answers.
+    """
     return digest([[tree.stream, sorted(query.name for query in tree.queries)] for tree in plan.trees])[:16]
 
 
 def predict(
     warehouse: Warehouse, learned: Learned, plan: SharingPlan, work: Work, known: Mapping[str, float]
 ) -> tuple[dict[str, float], Predicted]:
-    """What is expected of a run by feature (``known``: those of :data:`KNOWN`), and what it is predicted to take."""
+    """Predict a run: its expected features (``known``: those of :data:`KNOWN`), and its cost."""
     foreseen = expected(plan, work, _groups(warehouse, plan)) | {name: known.get(name, 0) for name in KNOWN}
     return foreseen, learned.predict(foreseen, kind_of(plan))
 
 
 def judge(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> Recorded:
-    """Set what a run was predicted to take, between which bounds, and what its features explain, beside what it took;
-    what those after it learn from it."""
-    learned, taken = Learned.of(warehouse), sum(record.cpu_seconds.values())
+    """Record the predicted cost of a run, its bounds, and the cost that its features explain.
+
+    Returns the record from which later runs learn.
+    """
+    learned, cpu_seconds = Learned.of(warehouse), sum(record.cpu_seconds.values())
     foreseen, predicted = predict(warehouse, learned, plan, work, record.features)
     record.predicted_cpu_seconds = round(predicted.cpu_seconds, 3)
     record.predicted_between = round(predicted.least, 3), round(predicted.most, 3)
-    record.prediction_error = round(relative_error(record.predicted_cpu_seconds, taken), 4)
+    record.prediction_error = round(relative_error(record.predicted_cpu_seconds, cpu_seconds), 4)
     record.explained_cpu_seconds = round(learned.costs.seconds(record.features), 3)
     return Recorded(
         record.features, record.cpu_seconds, foreseen, kind_of(plan), machine(), record.predicted_cpu_seconds
@@ -73,40 +77,42 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
 
     Nothing is expected of times for which a stream's source holds nothing, where that is known.
     """
-    found: defaultdict[str, float] = defaultdict(float)
+    features: defaultdict[str, float] = defaultdict(float)
     for name, splits in work.sources.items():
-        held = _held(splits)
+        extent = _held(splits)
         spans = [span for span in work.spans if span.synopsis.stream == name]
-        lifted = [rest for span in spans for rest in span.lifted]
+        lifted = [request for span in spans for request in span.lifted]
         for slab in slabs_of(lifted) if lifted else ():
             first, last = span_of_slab(slab)
             events = events_about(plan, name, splits, first, last)
-            found["events"] += events
-            found["tree_tuples"] += events * len({span.synopsis.edges for span in slab})
-            found["family_tuples"] += events * len(slab)
+            features["events"] += events
+            features["tree_tuples"] += events * len({span.synopsis.edges for span in slab})
+            features["family_tuples"] += events * len(slab)
         for span in spans:
-            rows = groups[name] * _fragments(span.synopsis, span.begin, span.end, held)
-            found["partial_rows_written"] += rows * (len(span.stored) + len(span.lifted))
+            rows = groups[name] * _fragments(span.synopsis, span.begin, span.end, extent)
+            features["partial_rows_written"] += rows * (len(span.stored) + len(span.lifted))
             for stored in span.stored:
-                found["partial_rows_read"] += groups[name] * _fragments(stored, span.begin, span.end, held)
+                features["partial_rows_read"] += groups[name] * _fragments(stored, span.begin, span.end, extent)
         for part in work.parts:
             if part.synopsis.stream != name:
                 continue
-            rows = groups[name] * _fragments(part.synopsis, part.begin, part.end, held)
-            found["queries"] += len(part.queries)
-            found["partial_rows_read"] += rows
-            found["rows_passed"] += rows * len(part.queries)
+            rows = groups[name] * _fragments(part.synopsis, part.begin, part.end, extent)
+            features["queries"] += len(part.queries)
+            features["partial_rows_read"] += rows
+            features["rows_passed"] += rows * len(part.queries)
             for query in part.queries:
-                until = min(part.end, held[1] + query.window.reach - 1)
-                windows = instants_between(query.window, max(work.begin, held[0]), until)
-                found["answers"] += groups[name] * windows
-                found["fragments_combined"] += rows * windows * query.window.average / (part.end - part.begin)
-    return dict(found)
+                until = min(part.end, extent[1] + query.window.reach - 1)
+                windows = instants_between(query.window, max(work.begin, extent[0]), until)
+                features["answers"] += groups[name] * windows
+                features["fragments_combined"] += rows * windows * query.window.average / (part.end - part.begin)
+    return dict(features)
 
 
 def events_about(plan: SharingPlan, name: str, splits: Sequence[Split], first: int, last: int) -> float:
-    """About how many events a stream's splits hold in [first, last): where they do not say, so many as come at the
-    plan's rate, but no more than they have rows."""
+    """Approximate number of events that a stream's splits hold in [first, last).
+
+    Where splits do not state it, this is the number that the plan's rate gives, but no more than they have rows.
+    """
     if all(split.rows is not None and split.begin is not None and split.end is not None for split in splits):
         return events_between(splits, first, last)
     begin, end = _held(splits)
@@ -123,7 +129,9 @@ def _held(splits: Sequence[Split]) -> tuple[int, int]:
 
 
 def _fragments(synopsis: Synopsis, begin: int, end: int, extent: tuple[int, int]) -> float:
-    """How many fragments hold some of the times that a source has in [begin, end): counted over a day at most."""
+    """Number of fragments with some of the times that a source has in [begin, end), extrapolated from at most a
+    day.
+    """
     begin, end = max(begin, extent[0]), min(end, extent[1])
     if begin >= end:
         return 0.0

@@ -1,1 +1,1 @@
-"""From files to a stored plan."""
+"""Planning: from files to a stored plan."""

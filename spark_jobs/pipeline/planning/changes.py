@@ -25,16 +25,25 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
 def rolling_back(plan: SharingPlan, warehouse: Warehouse) -> RegistrationRequest:
-    """What becomes registered if an earlier plan comes into force again: its queries, less those that are paused, which
-    stay so, and no others. Raises HDL-113 if all of them are paused."""
-    held = registry.registered(registry.events(warehouse))
-    resting = registry.paused(held)
+    """Registration that brings an earlier plan into force again.
+
+    It registers the plan's queries and no others. Queries that are paused stay paused. Raises HDL-113 if all of
+    them are paused.
+    """
+    registered = registry.registered(registry.events(warehouse))
+    resting = registry.paused(registered)
     running = tuple(query for query in plan.workload.queries if query.name not in resting)
     if not running:
         raise HeddleError("HDL-113", "every usable query is paused", "`heddle resume` some")
     names = {query.name for query in running}
-    removed = tuple(name for name, one in held.items() if not one.removed and name not in names and name not in resting)
-    return RegistrationRequest(replace(plan.workload, queries=running), given=names, removed=removed, registered=held)
+    removed = tuple(
+        name
+        for name, registration in registered.items()
+        if not registration.removed and name not in names and name not in resting
+    )
+    return RegistrationRequest(
+        replace(plan.workload, queries=running), given=names, removed=removed, registered=registered
+    )
 
 
 def pause_or_resume(
@@ -65,13 +74,15 @@ def _change(
     version = plans.current_version(warehouse) or 0
     base = plans.load_plan(warehouse, version)
     history = registry.events(warehouse)
-    held = registry.registered(history)
+    registered = registry.registered(history)
     names = list(dict.fromkeys(names))
-    registry.check_registered(held, names)
+    registry.check_registered(registered, names)
     change = LifecycleRequest(event, tuple(names), version)
-    moved = [name for name in names if not change.is_done(held[name])]
+    moved = [name for name in names if not change.is_done(registered[name])]
     # by what is registered, not by the plan in force: a change that was cut off between the two is completed
-    running = [name for name, one in held.items() if not one.removed and not one.paused]
+    running = [
+        name for name, registration in registered.items() if not registration.removed and not registration.paused
+    ]
     after = [*running, *moved] if event == "resumed" else [name for name in running if name not in moved]
     if not after:
         raise HeddleError(
@@ -83,7 +94,7 @@ def _change(
     rates = {name: rate for plan in earlier for name, rate in plan.rates}
     order = [query.name for plan in (*reversed(earlier), base) for query in plan.workload.queries]
     place = {name: number for number, name in reversed(list(enumerate(order)))}
-    queries = [held[name].query for name in sorted(after, key=lambda name: place.get(name, len(order)))]
+    queries = [registered[name].query for name in sorted(after, key=lambda name: place.get(name, len(order)))]
     if unknown := [query for query in queries if query.stream not in streams]:
         hint = "give its file to `heddle run` again, or `heddle remove` it"
         raise HeddleError("HDL-524", f"no plan knows the stream {unknown[0].stream} of {unknown[0].name}", hint)
@@ -91,18 +102,18 @@ def _change(
     plan = replan(base, Workload(tuple(queries), tuple(streams.values())), {**rates, **dict(base.rates)})
     stored, changed = version, plan.fingerprint != base.fingerprint
     if not dry_run:
-        request = RegistrationRequest(plan.workload, registered=held)
+        request = RegistrationRequest(plan.workload, registered=registered)
         stored, changed = publication.publish_plan(
             warehouse, plan, f"heddle {_COMMANDS[event]}", reason, request, change
         )
     lines = diff(base, plan).lines()
     if event != "removed":
         # such a query stays registered
-        mine = {f"{sign} query {name}" for sign in "+-" for name in names}
-        lines = [f"{line} ({event})" if line in mine else line for line in lines]
+        query_lines = {f"{sign} query {name}" for sign in "+-" for name in names}
+        lines = [f"{line} ({event})" if line in query_lines else line for line in lines]
     else:
-        gone = [f"- query {name}" for name in moved]
-        lines = [*gone, *(line for line in lines if line not in gone)]
+        removals = [f"- query {name}" for name in moved]
+        lines = [*removals, *(line for line in lines if line not in removals)]
     return {
         "version": stored,
         "changed": changed,
@@ -116,7 +127,7 @@ def _change(
 def _unanswered(
     warehouse: Warehouse, history: Sequence[QueryEvent], names: Sequence[str]
 ) -> dict[str, list[tuple[str, str]]]:
-    """What was published since each of some paused queries was paused, in as few spans as there are."""
+    """Intervals that were published since each paused query was paused, merged into as few spans as possible."""
     paused_at = {event.query: event.at for event in history if event.event == "paused" and event.query in names}
     spans = {at: _spans_published(warehouse, at) for at in set(paused_at.values())}
     return {name: spans[paused_at[name]] for name in names if spans[paused_at[name]]}
@@ -125,12 +136,12 @@ def _unanswered(
 def _spans_published(warehouse: Warehouse, since: int) -> list[tuple[str, str]]:
     """The times that were published after a moment (microseconds), oldest first."""
     later = publish_log.PUBLISHED & (ds.field("at") > moment(since))
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for begin, end in sorted((row.begin, row.end) for row in publish_log.rows(warehouse, later, records=False)):
-        if found and begin <= found[-1][1]:
-            begin, end = found[-1][0], max(end, found.pop()[1])
-        found.append((begin, end))
-    return [(format_instant(begin), format_instant(end)) for begin, end in found]
+        if spans and begin <= spans[-1][1]:
+            begin, end = spans[-1][0], max(end, spans.pop()[1])
+        spans.append((begin, end))
+    return [(format_instant(begin), format_instant(end)) for begin, end in spans]
 
 
 _COMMANDS = {"paused": "pause", "resumed": "resume", "removed": "remove"}

@@ -1,9 +1,9 @@
-"""What the newest plan was made from, so that a plan is made again only if that is not so any more.
+"""Inputs of the newest plan, so that a plan is made again only if they change.
 
-A file of the warehouse, :data:`FILE`, has it twice. *As it was asked for*: a digest of the bytes of the files, the
-settings, the listings of the sources, the registered queries and this code. If it is the same, not even the queries are
-read again (:func:`unchanged_plan`). *As it was searched*: rates and cost model; if the queries mean the same and the
-rates are about the same, nothing is searched again (:func:`reusable_plan`).
+A file of the warehouse, :data:`FILE`, stores them in two forms. *As requested*: a digest of the bytes of the files,
+the settings, the listings of the sources, the registered queries and this code. If it is the same, not even the
+queries are parsed again (:func:`unchanged_plan`). *As searched*: rates and cost model. If the queries mean the same
+and the rates are about the same, the search is skipped (:func:`reusable_plan`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spark_jobs.streams.sources.formats import format_of
 FILE = "planned.json"
 
 LIBRARIES = ("sqlglot", "numpy", "scipy", "numba")
-"""Libraries that decide what a query means, or which plan is found."""
+"""Libraries that decide the meaning of a query, or the plan that a search finds."""
 
 
 def fingerprint(request: PlanningRequest) -> str | None:
@@ -63,9 +63,12 @@ def fingerprint(request: PlanningRequest) -> str | None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The content of :data:`FILE`. ``request``: what was asked for, ``sources``: the streams that its files declare,
-    each with a digest of its listing; both None if something in them was wrong or is not seen in a listing.
-    ``registered``: a digest of the stored tables that name the queries and plans; ``code``: that searched."""
+    """The content of :data:`FILE`.
+
+    ``request``: digest of the request. ``sources``: the streams that its files declare, each with a digest of its
+    listing. Both are None if something in them was wrong or a listing does not show all changes. ``registered``:
+    digest of the stored tables that name the queries and plans. ``code``: digest of the code that searched.
+    """
 
     version: int
     fingerprint: str
@@ -81,28 +84,30 @@ class _Kept:
 
     @classmethod
     def of(cls, warehouse: Warehouse) -> _Kept | None:
-        """As it is stored; None if it is not there or cannot be read."""
+        """Read the stored content; None if it is missing or cannot be read."""
         try:
-            found = json.loads((warehouse.place / FILE).read())
-            sources = found["sources"]
+            content = json.loads((warehouse.place / FILE).read())
+            sources = content["sources"]
             known = None if sources is None else tuple((from_json(stream), str(mark)) for stream, mark in sources)
-            return cls(**found | {"sources": known, "searched": Searched.from_json(found["searched"])})
+            return cls(**content | {"sources": known, "searched": Searched.from_json(content["searched"])})
         except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError):
             return None
 
 
 def unchanged_plan(warehouse: Warehouse, request: PlanningRequest) -> tuple[SharingPlan, int] | None:
-    """The newest plan and its version, if the same was asked for when it was made, of the same files of queries and of
-    sources, and nothing was registered since."""
-    kept = _Kept.of(warehouse)
-    if kept is None or kept.request is None or kept.sources is None or kept.request != fingerprint(request):
+    """The newest plan and its version, if nothing that it was made from has changed.
+
+    That is: the same request with the same files of queries and of sources, and no registration since.
+    """
+    basis = _Kept.of(warehouse)
+    if basis is None or basis.request is None or basis.sources is None or basis.request != fingerprint(request):
         return None
-    if request.cost_model == "measured" or kept.registered != _registered(warehouse):
+    if request.cost_model == "measured" or basis.registered != _registered(warehouse):
         return None
-    if any(_listing(stream) != mark for stream, mark in kept.sources):
+    if any(_listing(stream) != mark for stream, mark in basis.sources):
         return None
-    plan = plans.load_plan(warehouse, kept.version)
-    return (plan, kept.version) if plan.fingerprint == kept.fingerprint else None
+    plan = plans.load_plan(warehouse, basis.version)
+    return (plan, basis.version) if plan.fingerprint == basis.fingerprint else None
 
 
 @dataclass(frozen=True)
@@ -125,18 +130,18 @@ def reusable_plan(
 ) -> Reusable | None:
     """The newest plan for queries that mean the same, if a search would keep it
     (:func:`optimizer.plan.reuse.reused`)."""
-    kept = _Kept.of(warehouse) if warehouse is not None else None
-    if warehouse is None or kept is None or kept.code != code() or plans.current_version(warehouse) != kept.version:
+    basis = _Kept.of(warehouse) if warehouse is not None else None
+    if warehouse is None or basis is None or basis.code != code() or plans.current_version(warehouse) != basis.version:
         return None
-    plan = relocated_as(plans.load_plan(warehouse, kept.version), {stream.name: stream for stream in workload.streams})
-    found = reused(plan, kept.searched, workload, rates, algorithm, model, tolerance, densities)
-    return None if found is None else Reusable(found, kept.version, kept.searched)
+    plan = relocated_as(plans.load_plan(warehouse, basis.version), {stream.name: stream for stream in workload.streams})
+    reused_plan = reused(plan, basis.searched, workload, rates, algorithm, model, tolerance, densities)
+    return None if reused_plan is None else Reusable(reused_plan, basis.version, basis.searched)
 
 
 def sources_of(streams: Iterable[Stream]) -> tuple[tuple[Stream, str], ...] | None:
     """The streams, each with a digest of its listing; None if one has none."""
-    found = [(stream, _listing(stream)) for stream in streams]
-    return tuple((stream, mark) for stream, mark in found if mark) if all(mark for _, mark in found) else None
+    listings = [(stream, _listing(stream)) for stream in streams]
+    return tuple((stream, mark) for stream, mark in listings if mark) if all(mark for _, mark in listings) else None
 
 
 def note_plan(
@@ -148,8 +153,8 @@ def note_plan(
     sources: tuple[tuple[Stream, str], ...] | None = None,
 ) -> None:
     """Note under the lease what a plan that was just stored, or that holds, was made from."""
-    kept = _Kept(version, plan.fingerprint, _registered(warehouse), request, sources, searched, code())
-    content = json.dumps(kept.to_json(), sort_keys=True).encode()
+    basis = _Kept(version, plan.fingerprint, _registered(warehouse), request, sources, searched, code())
+    content = json.dumps(basis.to_json(), sort_keys=True).encode()
     file = warehouse.place / FILE
     try:
         is_kept = file.read() == content
@@ -166,7 +171,7 @@ def _registered(warehouse: Warehouse) -> str:
 
 
 def _listing(stream: Stream) -> str:
-    """A digest of what a listing of a source says of each of its files; empty if it does not tell all changes."""
+    """Digest of the listing of a source; empty if a listing does not reveal all changes of its files."""
     if stream.source.origin is not None or not format_of(stream).is_listing_complete:
         return ""
     try:
@@ -188,13 +193,13 @@ def _settings() -> list[tuple[str, str]]:
 @cache
 def code() -> str:
     """A digest of the files of this code and of the libraries that decide with it, by size and time."""
-    found: list[object] = [sys.version]
+    marks: list[object] = [sys.version]
     for folder in ("optimizer", "spark_jobs"):
         for root, _, names in os.walk(PROJECT / folder):
-            found += [_mark(Path(root, name)) for name in sorted(names) if name.endswith((".py", ".json"))]
+            marks += [_mark(Path(root, name)) for name in sorted(names) if name.endswith((".py", ".json"))]
     specs = (find_spec(name) for name in LIBRARIES)
-    found += [_mark(Path(spec.origin)) for spec in specs if spec is not None and spec.origin is not None]
-    return digest(sorted(map(str, found)))
+    marks += [_mark(Path(spec.origin)) for spec in specs if spec is not None and spec.origin is not None]
+    return digest(sorted(map(str, marks)))
 
 
 def _mark(path: Path) -> Sequence[object]:

@@ -1,4 +1,4 @@
-"""Where the streams of a project lie now, for commands that have a stored plan only."""
+"""Current locations of the streams of a project, for commands that have only a stored plan."""
 
 from __future__ import annotations
 

@@ -28,16 +28,30 @@ def publish_plan(
     expected: int | None = None,
     noted: Callable[[int], None] = lambda version: None,
 ) -> tuple[int, bool]:
-    """Store a plan as the next version and register its queries; keep the current one if it says the same, wherever its
-    streams lie.
+    """Store a plan as the next version and register its queries. If the current plan is the same, wherever its streams
+    lie, it is kept.
 
-    ``request``: what it puts and removes, and what was registered when it was thought out (None: it has the whole
-    workload; what it lacks is removed unless it is paused). ``change``: what the plan pauses, resumes or removes.
-    ``expected``: the version that is to be in force until then (0: none). ``noted`` is given the version while nobody
-    else can change anything.
-    Returns the version and whether it is new. Raises HDL-522, and stores nothing, if somebody has registered, replaced,
-    paused, resumed or removed queries since that the plan leaves alone; HDL-551 if another version than the expected
-    one is in force that says something else.
+    Parameters
+    ----------
+    warehouse, plan
+        The warehouse, and the plan to store.
+    created_by, reason
+        Stored with the plan.
+    request
+        The queries to put and to remove, and those that were registered when it was made. None: the plan has the
+        whole workload, and registered queries that it lacks are removed unless they are paused.
+    change
+        The queries that the plan pauses, resumes or removes.
+    expected
+        The version that has to be in force until then (0: none).
+    noted
+        Called with the version while nobody else can change anything.
+
+    Returns the version and whether it is new.
+
+    Raises HDL-522, and stores nothing, if another process has since registered, replaced, paused, resumed or
+    removed queries that the plan does not change. Raises HDL-551 if the version in force is not the expected one
+    and has a different plan.
     """
     with warehouse.lease() as token:
         since, events_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
@@ -51,24 +65,27 @@ def publish_plan(
         version = newest if newest is not None and same else (newest or 0) + 1
         # a clock that was turned back does not turn history round
         now = max([time.time_ns() // 1000, *(event.at + 1 for event in events[-1:])])
-        held, news = registry.registered(events), list[QueryEvent]()
-        differ = request.overtaken(held) if request is not None else set()
+        registered, news = registry.registered(events), list[QueryEvent]()
+        differ = request.overtaken(registered) if request is not None else set()
         if change is not None:
-            moved = [held[name] for name in change.names if not change.is_done(held[name])]
-            news = [QueryEvent.of(one.query, change.event, now, version, reason, one.file) for one in moved]
-            held = registry.registered([*events, *news])
-        resting = {name for name, one in held.items() if one.paused}
+            moved = [registered[name] for name in change.names if not change.is_done(registered[name])]
+            news = [
+                QueryEvent.of(registration.query, change.event, now, version, reason, registration.file)
+                for registration in moved
+            ]
+            registered = registry.registered([*events, *news])
+        resting = {name for name, registration in registered.items() if registration.paused}
         differ |= resting.intersection(query.name for query in plan.workload.queries)
         differ |= {query.name for query in (request.paused if request else ())} - resting
         if differ or (change is not None and change.plan_version != newest):
-            which = f": {', '.join(sorted(differ)[:12])}" if differ else ""
+            names = f": {', '.join(sorted(differ)[:12])}" if differ else ""
             raise HeddleError(
-                "HDL-522", f"queries were registered, changed or planned meanwhile{which}", "run it again"
+                "HDL-522", f"queries were registered, changed or planned meanwhile{names}", "run it again"
             )
         # noted once, however often this is cut off and tried again: what is registered already is no change
-        put = (*plan.workload.queries, *(request.paused if request else ()))
-        named = (request.removed, request.files) if request else ()
-        changes = registry.changes(held, put, *named)
+        queries = (*plan.workload.queries, *(request.paused if request else ()))
+        removals_and_files = (request.removed, request.files) if request else ()
+        changes = registry.changes(registered, queries, *removals_and_files)
         news += [QueryEvent.of(query, event, now, version, reason, file) for query, event, file in changes]
         rows = [replace(event, file=registry.portable_file(warehouse, event.file)).to_row() for event in news]
         warehouse.append("workload_queries", rows, token, since=events_since)

@@ -22,7 +22,7 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class MissingQuery:
-    """A registered query that its file does not have. ``renamed_to``: a query of the files that asks the same."""
+    """A registered query that is missing from its file. ``renamed_to``: a query of the files with the same meaning."""
 
     name: str
     file: str
@@ -36,19 +36,19 @@ class MissingQuery:
 def missing_queries(
     live: Mapping[str, Registered], given: Sequence[str] | None = None, queries: Iterable[ACQ] = ()
 ) -> list[MissingQuery]:
-    """The registered queries that their files no longer have, by name.
+    """The registered queries that are missing from their files, by name.
 
     Parameters
     ----------
     live
-        What is registered and not removed, by name.
+        Queries that are registered and not removed, by name.
     given
-        Absolute paths of the files and folders that a command names: only queries of these are looked at. None: all.
+        Absolute paths of the files and folders that a command names: only queries of these are checked. None: all.
     queries
-        Queries of the given files, among which one that asks the same as a missing query looks like its new name.
+        Queries of the given files. One with the same meaning as a missing query counts as its new name.
     """
     by_meaning = {replace(query, name="").fingerprint: query.name for query in queries}
-    found = []
+    missing = []
     for name, registered in sorted(live.items()):
         file = registered.file
         if file is None or (given is not None and (file := _given_file(file, given)) is None):
@@ -58,17 +58,17 @@ def missing_queries(
         names = _names_in(file, _version(file))
         if names is not None and name not in names:
             renamed = by_meaning.get(replace(registered.query, name="").fingerprint, "")
-            found.append(MissingQuery(name, file, renamed if renamed != name else ""))
-    return found
+            missing.append(MissingQuery(name, file, renamed if renamed != name else ""))
+    return missing
 
 
 def missing_warnings(missing: Sequence[MissingQuery], removed: bool = False) -> list[Diagnostic]:
     """The warning (HDL-148) about missing queries, if there are any; ``removed``: they are about to go."""
     if not missing:
         return []
-    named = ", ".join(map(str, missing[:SHOWN])) + (f", … {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    shown = ", ".join(map(str, missing[:SHOWN])) + (f", … {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
     verb = "query is" if len(missing) == 1 else "queries are"
-    message = f"{len(missing)} registered {verb} no longer in the file that registered {_them(missing)}: {named}"
+    message = f"{len(missing)} registered {verb} no longer in the file that registered {_them(missing)}: {shown}"
     hint = f"they go on; `heddle remove {missing[0].name}`, or `heddle run … --prune` for all of them"
     if removed:
         hint = "they are removed; their answers stay under the old names"
@@ -112,7 +112,9 @@ def _version(file: str) -> tuple[int, int] | None:
 
 @cache
 def _names_in(file: str, version: tuple[int, int] | None) -> frozenset[str] | None:
-    """The names of the queries in a file; None if it is there and cannot be read, or does not say where they end."""
+    """Names of the queries in a file; None if the file cannot be read, or if the ends of its queries are unclear.
+    Empty if it does not exist.
+    """
     # the parser's library is not for those who only read what is planned
     from optimizer.language.parser import query_names, read_text
 

@@ -28,7 +28,7 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class PlanOutcome:
-    """What a refresh of the plan did, or in a dry run would do.
+    """Outcome of a refresh of the plan, or of its dry run.
 
     Attributes
     ----------
@@ -37,15 +37,15 @@ class PlanOutcome:
     changed
         Whether that version is new. In a dry run also whether queries would come, go or change.
     dry_run
-        Whether nothing was to be written.
+        Whether the refresh writes nothing.
     plan
         The plan of the workload.
     diff
         Lines for people, with the answers whose partials are recomputed.
     paused
-        Names of queries that are left out until they are resumed.
+        Names of queries that are not planned until they are resumed.
     diagnostics
-        What is wrong with files, queries and streams; in a dry run also HDL-526.
+        Findings about files, queries and streams; in a dry run also HDL-526.
     """
 
     version: int | None
@@ -57,7 +57,7 @@ class PlanOutcome:
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data; ``plan`` is as ``heddle plan --json`` prints it."""
+        """The outcome as JSON data; ``plan`` is as ``heddle plan --json`` prints it."""
         return {
             "version": self.version,
             "changed": self.changed,
@@ -85,7 +85,8 @@ def refresh_plan(
     expected_plan: str | None = None,
     allow_removals: bool = False,
 ) -> PlanOutcome:
-    """Plan the workload's files, which are all of it, at the measured rates, and store the plan if it changed.
+    """Plan the workload's files, which are the whole workload, at the measured rates, and store the plan if it
+    changed.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def refresh_plan(
     rates
         Tuples per second by stream, in place of those that are measured.
     tolerance
-        The plan in force is kept, with new queries woven in, while it costs at most ``1 + tolerance`` times the plan
+        The plan in force is kept, extended by new queries, while it costs at most ``1 + tolerance`` times the plan
         from scratch.
     dry_run
         Whether to write nothing at all.
@@ -112,9 +113,9 @@ def refresh_plan(
     Raises
     ------
     HeddleError
-        HDL-112 for an unknown search or cost model, a wrong rate or tolerance; HDL-113 if no query is usable or all are
-        paused; HDL-526 if the files seem to be lacking; HDL-551 for another version than expected; HDL-560 for another
-        plan than expected.
+        HDL-112 for an unknown search or cost model, a wrong rate or tolerance; HDL-113 if no query is usable or all
+        are paused; HDL-526 if the files seem to be lacking; HDL-551 for another version than expected; HDL-560 for
+        another plan than expected.
     """
     if algorithm not in ALGORITHMS or cost_model not in COST_MODELS:
         known = f"known: {', '.join(ALGORITHMS)}; {', '.join(COST_MODELS)}"
@@ -159,17 +160,24 @@ def refresh_plan(
 def too_many(request: RegistrationRequest) -> HeddleError | None:
     """HDL-526 if the files of the workload seem to be lacking: more than a tenth of the registered queries would go,
     and at least three, or all that came from one file."""
-    live, gone = request.live, set(request.removed)
+    live, removed = request.live, set(request.removed)
     # a file that has other queries by now is there
-    there = {*request.files.values(), *(one.file for name, one in live.items() if name not in gone)}
-    whole = sorted({str(live[name].file) for name in gone if live[name].file not in (None, *there)})
-    if not whole and (len(gone) < 3 or 10 * len(gone) <= len(live)):
+    present_files = {
+        *request.files.values(),
+        *(registration.file for name, registration in live.items() if name not in removed),
+    }
+    emptied_files = sorted({str(live[name].file) for name in removed if live[name].file not in (None, *present_files)})
+    if not emptied_files and (len(removed) < 3 or 10 * len(removed) <= len(live)):
         return None
-    files = f", among them all of {', '.join(whole[:3])}{' …' if len(whole) > 3 else ''}" if whole else ""
-    named = ", ".join(request.removed[:12]) + (" …" if len(gone) > 12 else "")
+    files = (
+        f", among them all of {', '.join(emptied_files[:3])}{' …' if len(emptied_files) > 3 else ''}"
+        if emptied_files
+        else ""
+    )
+    names = ", ".join(request.removed[:12]) + (" …" if len(removed) > 12 else "")
     return HeddleError(
         "HDL-526",
-        f"{len(gone)} of {len(live)} registered queries would be removed{files}: {named}",
+        f"{len(removed)} of {len(live)} registered queries would be removed{files}: {names}",
         "see that the folder of the workload is there; if they are to go, set allow_removals, or `heddle remove` them",
     )
 

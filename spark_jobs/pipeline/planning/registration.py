@@ -1,4 +1,4 @@
-"""What is registered, with queries added, replaced and removed: the one merging of files and registry."""
+"""The registered queries with some added, replaced and removed: the only place that merges files and registry."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class LifecycleRequest:
     plan_version: int
 
     def is_done(self, query: registry.Registered) -> bool:
-        """Whether a query is already as it is to be."""
+        """Return whether a query already has the requested state."""
         return query.removed if self.event == "removed" else query.paused == (self.event == "paused")
 
 
 @dataclass(frozen=True)
 class RegistrationRequest:
-    """What somebody asks to be registered, as thought out on what was (``registered``).
+    """Request to register queries, based on those that were registered then (``registered``).
 
     Attributes
     ----------
     workload
-        The queries to be planned, and streams that may be read.
+        The queries to plan, and streams that may be read.
     paused
-        Paused queries that are asked for; they are in no plan, but may be replaced.
+        Requested queries that are paused. They are in no plan, but may be replaced.
     given
-        Names of the queries that were given, usable ones: they are added, or replace those of their names.
+        Names of the usable queries that were given. They are added, or replace those of the same names.
     removed
-        Names of the queries that are to go.
+        Names of the queries to remove.
     files
-        Which file each of those given comes from, as far as that is known.
+        The file that each given query comes from, as far as it is known.
     stays
-        Why some registered queries stay as they are although they were not asked to: name and reason.
+        Reasons for registered queries that stay unchanged although nobody asked for that, by name.
     registered
-        What was registered then.
+        The queries that were registered then.
     diagnostics
-        What else is wrong with the queries given.
+        Other findings about the given queries.
     """
 
     workload: Workload
@@ -72,20 +72,26 @@ class RegistrationRequest:
 
     @property
     def live(self) -> dict[str, registry.Registered]:
-        """What was registered, by name."""
-        return {name: one for name, one in self.registered.items() if not one.removed}
+        """The registered queries that are not removed, by name."""
+        return {name: registration for name, registration in self.registered.items() if not registration.removed}
 
     def overtaken(self, now: Mapping[str, registry.Registered]) -> set[str]:
         """The queries that this leaves alone, or takes away, and that somebody else has changed since."""
-        was, are = ({name: one.standing for name, one in queries.items()} for queries in (self.registered, now))
+        was, are = (
+            {name: registration.standing for name, registration in queries.items()}
+            for queries in (self.registered, now)
+        )
         return {name for name in {*was, *are} if was.get(name) != are.get(name)} - set(self.given)
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """What changes of what is registered, as plain text: what goes, what changes, what comes, what stays."""
-        live, put = self.live, [one for one in (*self.workload.queries, *self.paused) if one.name in self.given]
-        found = [f"- query {name}" for name in self.removed]
-        for query in put:
+        """Changes of the registered queries as plain text: removed, changed, added and unchanged ones."""
+        live, queries = (
+            self.live,
+            [query for query in (*self.workload.queries, *self.paused) if query.name in self.given],
+        )
+        diff_lines = [f"- query {name}" for name in self.removed]
+        for query in queries:
             if query.name in live:
                 was, file = live[query.name], self.files.get(query.name)
                 same = was.last.fingerprint == query.fingerprint
@@ -94,24 +100,25 @@ class RegistrationRequest:
                 what += ["asset"] if same and was.last.asset != query.asset else []
                 what += ["table"] if same and was.table != query.table else []
                 what += ["file"] if was.file is not None and file not in (None, was.file) else []
-                found += [f"~ query {query.name} ({', '.join(what)})"] if what else []
-        found += [f"+ query {query.name}" for query in put if query.name not in live]
-        return (*found, *(f"  query {name} stays as it is registered: {why}" for name, why in self.stays.items()))
+                diff_lines += [f"~ query {query.name} ({', '.join(what)})"] if what else []
+        diff_lines += [f"+ query {query.name}" for query in queries if query.name not in live]
+        return (*diff_lines, *(f"  query {name} stays as it is registered: {why}" for name, why in self.stays.items()))
 
 
 def registering(
     inputs: Inputs, warehouse: Warehouse | None, exactly: bool = False, prune: bool = False
 ) -> RegistrationRequest:
-    """What is registered, with the queries of some files added or put in place of those of the same names.
+    """Add the queries of some files to the registered ones, or replace those of the same names.
 
-    ``exactly``: the files are the whole workload, what they lack is to be removed. ``prune``: queries that came from
-    the given files or folders and are no longer there are to be removed; otherwise a warning names them (HDL-148). A
-    mistake in a file removes nothing: what is wrong, or cannot be known for one that is, stays as it is registered.
-    Raises HDL-149 if more than half would be pruned, HDL-113 if no query is left to be planned, HDL-524 if nothing
-    knows the stream of a registered query, HDL-528 if a stream is declared so that a registered query no longer fits.
+    ``exactly``: the files are the whole workload, and queries that they lack are removed. ``prune``: queries that
+    came from the given files or folders and are no longer there are removed. Otherwise a warning names them
+    (HDL-148). A mistake in a file removes nothing: a query that is wrong, or that may be affected by the mistake,
+    stays as it is registered. Raises HDL-149 if more than half would be pruned, HDL-113 if no query remains to be
+    planned, HDL-524 if nothing declares the stream of a registered query, HDL-528 if a registered query no longer
+    fits the new declaration of its stream.
     """
     registered = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
-    live = {name: one for name, one in registered.items() if not one.removed}
+    live = {name: registration for name, registration in registered.items() if not registration.removed}
     stays, usable = _wrong(inputs, live), {query.name for query in inputs.workload.queries}
     missing = [name for name in live if name not in usable]
     streams = {stream.name: stream for stream in inputs.workload.streams}
@@ -122,83 +129,87 @@ def registering(
     unfiled = missing_queries({name: live[name] for name in missing}, inputs.given, inputs.workload.queries)
     if prune and not exactly:
         check_prunable(unfiled, len(live))
-        removed = tuple(one.name for one in unfiled)
+        removed = tuple(query.name for query in unfiled)
     # of an owner who has as many as are permitted nothing new is taken
-    kept = {name: live[name].query for name in missing if name not in removed}
+    retained = {name: live[name].query for name in missing if name not in removed}
     # the parser's library is not for those who only read what is planned
     from optimizer.language.parser import beyond_quota, table_taken
 
     quota = settings().owner_quota
-    owned = Counter(one.last.owner for name, one in live.items() if name not in removed)
-    given: dict[str, ACQ] = {}
-    going = [one for one in unfiled if one.name in removed and one.renamed_to]
+    owned = Counter(registration.last.owner for name, registration in live.items() if name not in removed)
+    accepted: dict[str, ACQ] = {}
+    going = [query for query in unfiled if query.name in removed and query.renamed_to]
     diagnostics = [
-        *missing_warnings([one for one in unfiled if one.name not in removed]),
+        *missing_warnings([query for query in unfiled if query.name not in removed]),
         *missing_warnings(going, removed=True),
     ]
     for query in inputs.workload.queries:
         owner = live[query.name].last.owner if query.name in live else None
         if owner == query.owner or owned[query.owner] < quota:
             owned.update({query.owner: int(owner != query.owner)})
-            given[query.name] = query
+            accepted[query.name] = query
             continue
         diagnostics.append(beyond_quota(query, quota, inputs.files.get(query.name, "")))
         if query.name in live:
-            kept[query.name], stays[query.name] = live[query.name].query, "the quota of its new owner is used up"
-    for query, by in _without_table(given, kept, live):
+            retained[query.name], stays[query.name] = live[query.name].query, "the quota of its new owner is used up"
+    for query, by in _without_table(accepted, retained, live):
         diagnostics.append(table_taken(query, by, inputs.files.get(query.name, "")))
         if query.name in live:
             stays[query.name] = "another query has the table that it asks for"
     newest = plans.current_version(warehouse) if warehouse is not None else None
     plan = plans.load_plan(warehouse, newest) if warehouse is not None and newest is not None else None
-    earlier = last_with(warehouse, list(kept)) if warehouse is not None else []
-    known = _streams(kept, earlier, streams)
+    earlier = last_with(warehouse, list(retained)) if warehouse is not None else []
+    known = _streams(retained, earlier, streams)
     # a plan with its streams, and its queries, in another order is another plan
     order = [stream.name for stream in plan.workload.streams] if plan is not None else []
     workload_streams = tuple(known[name] for name in dict.fromkeys((*order, *known)) if name in known)
     resting = registry.paused(live)
-    wanted = kept | given
-    placed = [query.name for query in plan.workload.queries if query.name in wanted] if plan is not None else []
-    queries = [wanted[name] for name in dict.fromkeys((*placed, *wanted)) if name not in resting]
+    queries_by_name = retained | accepted
+    placed = (
+        [query.name for query in plan.workload.queries if query.name in queries_by_name] if plan is not None else []
+    )
+    queries = [queries_by_name[name] for name in dict.fromkeys((*placed, *queries_by_name)) if name not in resting]
     if not queries:
         raise HeddleError("HDL-113", "every usable query is paused", "`heddle resume` some")
     if lost := [query for query in queries if query.stream not in known]:
         hint = "declare it in the file of streams, or `heddle remove` the query"
         raise HeddleError("HDL-524", f"nothing knows the stream {lost[0].stream} of {lost[0].name}", hint)
-    paused = tuple(wanted[name] for name in resting if name in wanted)
-    files = {name: inputs.files[name] for name in given if name in inputs.files}
+    paused = tuple(queries_by_name[name] for name in resting if name in queries_by_name)
+    files = {name: inputs.files[name] for name in accepted if name in inputs.files}
     workload = Workload(tuple(queries), workload_streams)
-    said = {name: why for name, why in stays.items() if name in live}
-    return RegistrationRequest(workload, paused, given, removed, files, said, registered, tuple(diagnostics))
+    reasons = {name: why for name, why in stays.items() if name in live}
+    return RegistrationRequest(workload, paused, accepted, removed, files, reasons, registered, tuple(diagnostics))
 
 
 def _without_table(
     given: dict[str, ACQ], kept: dict[str, ACQ], live: Mapping[str, registry.Registered]
 ) -> list[tuple[ACQ, ACQ]]:
-    """The given queries whose table one of those kept has; they are kept as they are registered, or left out."""
-    found: list[tuple[ACQ, ACQ]] = []
+    """The given queries whose table belongs to a query in ``kept``. They are removed from ``given``, and stay as they
+    are registered, if at all.
+    """
+    conflicts: list[tuple[ACQ, ACQ]] = []
     while True:
         tables = {query.table.name.lower(): query for query in kept.values() if query.table is not None}
         asking = ((query, query.table) for query in given.values() if query.table is not None)
-        taken = [(query, tables[table.name.lower()]) for query, table in asking if table.name.lower() in tables]
-        if not taken:
-            return found
+        new_conflicts = [(query, tables[table.name.lower()]) for query, table in asking if table.name.lower() in tables]
+        if not new_conflicts:
+            return conflicts
         # what is kept instead may have the table of another
-        for query, _ in taken:
+        for query, _ in new_conflicts:
             del given[query.name]
             kept |= {query.name: live[query.name].query} if query.name in live else {}
-        found += taken
+        conflicts += new_conflicts
 
 
 def _wrong(inputs: Inputs, live: Mapping[str, registry.Registered]) -> dict[str, str]:
     """The registered queries that the files name and have wrong."""
     usable = {query.name for query in inputs.workload.queries}
-    named = inputs.wrong
+    wrong_names = inputs.wrong
     # as a finding has them: a secret may be part of a name
     return {
         name: "what the files say of it has an error"
-        for name in (live if named else ())
-        if name not in usable and Diagnostic("", "", query=name).query in named
+        for name in (live if wrong_names else ())
+        if name not in usable and Diagnostic("", "", query=name).query in wrong_names
     }
 
 
@@ -213,19 +224,19 @@ def _unknown(
     doubtful: set[str | None] = set()
     for path in inputs.read:
         shown, stem = Diagnostic("", "", file=path).file, re.sub(r"[^A-Za-z0-9_.-]", "_", Path(path).stem)[:100]
-        for found in inputs.errors:
-            if found.file != shown:
+        for finding in inputs.errors:
+            if finding.file != shown:
                 continue
-            if found.code == "HDL-111":
+            if finding.code == "HDL-111":
                 return dict.fromkeys(missing, "a file cannot be read")
             # those without a name are called by their number in the file
-            if found.code in _WHERE_IT_ENDS or re.fullmatch(rf"_?{re.escape(stem)}_\d+", found.query):
+            if finding.code in _WHERE_IT_ENDS or re.fullmatch(rf"_?{re.escape(stem)}_\d+", finding.query):
                 doubtful |= {os.path.abspath(path), None}  # noqa: PTH100
     stays = {}
-    for name, one in missing.items():
-        if inputs.streams_wrong and one.query.stream not in streams:
+    for name, registration in missing.items():
+        if inputs.streams_wrong and registration.query.stream not in streams:
             stays[name] = "its stream cannot be read"
-        elif one.file in doubtful:
+        elif registration.file in doubtful:
             stays[name] = "its file has an error"
     return stays
 
@@ -255,19 +266,23 @@ def _streams(
 
 def check_fit(wrong: Mapping[str, str]) -> None:
     """Raises HDL-528 if registered queries no longer fit their streams; ``wrong``: why, by name."""
-    told = [f"{name}: {why}" for name, why in wrong.items() if why]
-    if told:
-        more = f"; and {len(told) - 6} more" if len(told) > 6 else ""
+    reasons = [f"{name}: {why}" for name, why in wrong.items() if why]
+    if reasons:
+        more = f"; and {len(reasons) - 6} more" if len(reasons) > 6 else ""
         raise HeddleError(
             "HDL-528",
-            f"registered queries no longer fit their streams: {'; '.join(told[:6])}{more}",
+            f"registered queries no longer fit their streams: {'; '.join(reasons[:6])}{more}",
             "give the files of these queries too, mended, or `heddle remove` them; nothing was changed",
         )
 
 
 def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
-    """Why a query of a stream as it was (None: not known) cannot be asked of it as it is; empty if it can."""
-    read = {one.argument.name: one.argument_type for one in query.computed if isinstance(one.argument, Column)}
+    """Reason why a query of the stream ``was`` (None: not known) does not fit the stream ``now``; empty if it fits."""
+    read = {
+        aggregate.argument.name: aggregate.argument_type
+        for aggregate in query.computed
+        if isinstance(aggregate.argument, Column)
+    }
     types = was.types if was is not None else read | dict(query.group_by)
     for name in query.columns():
         before, after = types.get(name), now.type_of(name)
@@ -283,7 +298,7 @@ def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
 
 
 def changes(request: RegistrationRequest, old: SharingPlan | None, plan: SharingPlan) -> list[str]:
-    """What a plan changes, as plain text: queries first, registered ones and those of the plan in force, then trees."""
+    """Changes of a plan as plain text: first queries, registered ones and those of the plan in force, then trees."""
     old = None if old is None else relocated_as(old, {stream.name: stream for stream in plan.workload.streams})
     names = {line.partition(" (")[0] for line in request.lines}
     return [*request.lines, *(line for line in diff(old, plan).lines() if line.partition(" (")[0] not in names)]

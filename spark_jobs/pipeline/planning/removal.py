@@ -17,9 +17,12 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Removal:
-    """What was removed, or would be: the change of the plan as
-    :func:`spark_jobs.pipeline.planning.changes.remove_queries` gives it, the published answers that go, whether
-    somebody ``agreed`` to that, whether it ``is_done``, and what kept tables of queries from following."""
+    """Queries that were removed, or would be.
+
+    It has the change of the plan as :func:`spark_jobs.pipeline.planning.changes.remove_queries` returns it, the
+    published answers to delete, whether the user ``agreed`` to that, whether it ``is_done``, and problems that
+    stopped tables of queries from following.
+    """
 
     change: Mapping[str, Any]
     answers: tuple[Deleted, ...]
@@ -28,8 +31,12 @@ class Removal:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle remove --json`` prints it."""
-        return {**self.change, "answers": [deleted_json(gone) for gone in self.answers], "dry_run": not self.is_done}
+        """The removal as ``heddle remove --json`` prints it."""
+        return {
+            **self.change,
+            "answers": [deleted_json(deleted) for deleted in self.answers],
+            "dry_run": not self.is_done,
+        }
 
 
 def deleted_json(gone: Deleted) -> dict[str, Any]:
@@ -46,16 +53,19 @@ def remove(
     dry_run: bool,
     agree: Callable[[Sequence[Deleted]], bool],
 ) -> Removal:
-    """Unregister queries; ``with_answers``: delete their published answers too, also of queries removed before.
+    """Unregister queries. ``with_answers``: delete their published answers too, also of queries removed before.
 
-    ``agree``: asked for the answers that go, there may be none; nothing is removed unless it agrees. Raises HDL-521 for
-    a name that is neither registered nor has answers to delete, and what :func:`remove_queries` raises.
+    ``agree`` is called with the answers to delete, of which there may be none. Nothing is removed unless it agrees.
+    Raises HDL-521 for a name that is neither registered nor has answers to delete, and what :func:`remove_queries`
+    raises.
     """
     names = list(dict.fromkeys(names))
     known = registry.registered(registry.events(warehouse))
     live = [name for name in names if name in known and not known[name].removed]
     answers = _deleted(warehouse, names, True) if with_answers else ()
-    registry.check_registered(known, [name for name in names if name not in {*live, *(gone.query for gone in answers)}])
+    registry.check_registered(
+        known, [name for name in names if name not in {*live, *(deleted.query for deleted in answers)}]
+    )
     change: dict[str, Any] = {"queries": [], "diff": []}
     if live:
         # what cannot be removed is said before anything is asked
@@ -72,4 +82,4 @@ def remove(
 
 def _deleted(warehouse: Warehouse, names: Sequence[str], dry_run: bool) -> tuple[Deleted, ...]:
     """The published answers of some queries, deleted unless it is a dry run; none of those that have none."""
-    return tuple(gone for gone in delete_answers(warehouse, names, dry_run) if gone.answers)
+    return tuple(deleted for deleted in delete_answers(warehouse, names, dry_run) if deleted.answers)

@@ -1,7 +1,7 @@
-"""From workload files to a stored sharing plan, without a JVM: what ``refresh_sharing_plan`` runs.
+"""From workload files to a stored sharing plan, without a JVM: the job of ``refresh_sharing_plan``.
 
 A plan version is a set of immutable rows of ``sharing_plans``. A refresh that changes neither the queries nor the
-trees keeps the version that is there, so rates that wander a little do not churn plans.
+trees keeps the current version, so small changes of rates do not cause new plans.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LONGEST_RATE = 100
 Event = Literal["paused", "resumed", "removed"]
 
 TOLERANCE = 0.05
-"""How much dearer than a plan from scratch the plan in force may become before it is replaced."""
+"""Part by which the plan in force may cost more than a plan from scratch before it is replaced."""
 
 
 @dataclass(frozen=True)
 class PlanningRequest:
-    """What is to be planned, and how.
+    """Request to plan some files.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class PlanningRequest:
     prune
         Whether registered queries are removed that came from these files and are no longer there.
     reuse
-        Whether the plan in force is not searched again if its queries mean the same and rates are about the same.
+        Whether to skip the search if the queries of the plan in force mean the same and rates are about the same.
     """
 
     files: tuple[StrPath, ...]
@@ -79,12 +79,12 @@ class PlanningRequest:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The workload of some files, with everything that was found wrong with it (the rest is usable).
+    """The workload of some files, with all findings about it (the rest is usable).
 
-    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given; ``given``:
-    the files and folders that were named, absolute;
-    ``streams_wrong``: whether some stream cannot be used; ``wrong``: the names, as findings have them, of queries with
-    an error, also of those that are told of together.
+    ``files``: the absolute path of the file that each query came from. ``read``: all of these files, as named by
+    the user. ``given``: absolute paths of the files and folders that were named. ``streams_wrong``: whether some
+    stream cannot be used. ``wrong``: names, as in findings, of queries with an error, also of those that share a
+    finding.
     """
 
     workload: Workload
@@ -97,31 +97,33 @@ class Inputs:
 
     @property
     def errors(self) -> list[Diagnostic]:
-        return [found for found in self.diagnostics if found.severity == "error"]
+        return [diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error"]
 
 
 def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Warehouse | None = None) -> Inputs:
-    """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
+    """Read streams and queries. Bad streams and queries are reported; the others are returned.
 
-    ``warehouse``: where queries may be registered. What is registered with the same text keeps its meaning.
+    ``files``: as for :func:`workload_files`. ``warehouse``: where queries may be registered. A query that is
+    registered with the same text keeps its meaning.
 
-    ``files``: as for :func:`workload_files`. Where streams may lie, how many queries an owner may have, and whose
-    those are that name no owner, say the ``source_roots``, the ``owner_quota`` and the ``owner`` of
-    :class:`spark_jobs.store.settings.Settings`.
+    Three settings of :class:`spark_jobs.store.settings.Settings` apply: ``source_roots`` (where streams may lie),
+    ``owner_quota`` (the number of queries of an owner) and ``owner`` (the owner of queries that name none).
     Raises HDL-111 if a file is missing.
     """
     quota, owner = settings().owner_quota, settings().owner
     # the parser's library is not for those who only plan, or read what is planned
     from optimizer.language.parser import load_workload
 
-    given = tuple(os.path.abspath(_without_pattern(path)) for path in files)  # noqa: PTH100 - of links the name
+    absolute_paths = tuple(os.path.abspath(_without_pattern(path)) for path in files)  # noqa: PTH100 - of links the name
     files = workload_files(files)
     if not Path(streams_file).is_file():
         raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))
     streams, known, diagnostics = known_streams(streams_file)
-    streams_wrong = any(told.severity == "error" for told in diagnostics)
-    named = (re.match(r"stream (\w+): ", one.message) for one in diagnostics if one.severity == "error")
-    unreadable = {*streams, *(one[1] for one in named if one)} - set(known)
+    streams_wrong = any(diagnostic.severity == "error" for diagnostic in diagnostics)
+    matches = (
+        re.match(r"stream (\w+): ", diagnostic.message) for diagnostic in diagnostics if diagnostic.severity == "error"
+    )
+    unreadable = {*streams, *(match[1] for match in matches if match)} - set(known)
     origin: dict[str, str] = {}
     wrong: set[str] = set()
     having_tables = settings().tables_of_owners
@@ -129,18 +131,18 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Ware
     @cache
     def registered_texts() -> dict[str, str]:
         known = registry.live(warehouse) if warehouse is not None else {}
-        return {name: one.last.text for name, one in known.items()}
+        return {name: registration.last.text for name, registration in known.items()}
 
     def registered_text(name: str) -> str:
         return registered_texts().get(name, "")
 
-    workload, found = load_workload(
+    workload, findings = load_workload(
         files, known, None, quota, origin, unreadable, wrong, having_tables, owner, registered_text
     )
     filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
     whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
     read = tuple(map(shown_path, files))
-    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong), given)
+    return Inputs(workload, (*diagnostics, *findings), whence, read, streams_wrong, frozenset(wrong), absolute_paths)
 
 
 def _without_pattern(path: StrPath) -> Path:
@@ -182,21 +184,21 @@ def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostMo
     """A sample of each stream whose queries over windows of time have different filters or group-bys, which may share
     partial aggregates, or of which the ``measured`` model does not know how many groups a fragment has. Streams that
     cannot be read have none (and are reported where their rate is measured)."""
-    found: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     known = dict(model.groups_per_fragment)
     for name in dict.fromkeys(query.stream for query in workload.queries):
         queries = [query for query in workload.queries_of(name) if query.kind.shares_synopses]
         is_unknown = model.name == "measured" and name not in known
         if queries and (is_unknown or len(families_of(queries)) > 1):
             try:
-                found[name] = profile(workload.stream(name), queries, rates[name])
+                profiles[name] = profile(workload.stream(name), queries, rates[name])
             except HeddleError:
                 continue
-    return found
+    return profiles
 
 
 def densities_of(workload: Workload, profiles: Mapping[str, Profile]) -> dict[str, Fraction]:
-    """What the samples say of which queries share synopses, by stream and number."""
+    """Densities from the samples that decide which queries share synopses, by stream and number."""
     return {
         f"{name} {number}": Fraction(density).limit_denominator(10**9)
         for name, profile in profiles.items()
@@ -214,7 +216,11 @@ def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse |
     """
     if name != "measured":
         return named_model(name)
-    groups = {found.stream: found.groups_per_fragment for found in measurements if found.groups_per_fragment}
+    groups = {
+        measurement.stream: measurement.groups_per_fragment
+        for measurement in measurements
+        if measurement.groups_per_fragment
+    }
     if warehouse is None:
         return measured(groups_per_fragment=groups)
     return measured(fit_of(warehouse).coefficients, last_groups(warehouse) | groups)

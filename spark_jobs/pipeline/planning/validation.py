@@ -16,13 +16,13 @@ from spark_jobs.streams.sources.inspection import Inspection, inspect
 
 @dataclass(frozen=True)
 class Validation:
-    """What files hold, with everything that is wrong with them and their data, and a look at each stream."""
+    """The content of files, with all findings about them and their data, and an inspection of each stream."""
 
     inputs: Inputs
     streams: tuple[Inspection, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle validate --json`` prints it."""
+        """The validation as ``heddle validate --json`` prints it."""
         columns = ("name", "stream", "owner", "fingerprint")
         return {
             "queries": [{name: getattr(query, name) for name in columns} for query in self.inputs.workload.queries],

@@ -1,4 +1,4 @@
-"""Stored plan versions beside each other: what one changes of another, and going back to an earlier one."""
+"""Compare stored versions of a plan, and go back to an earlier one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class VersionDiff:
-    """What the version ``new_version`` of the plan changes of ``old_version``."""
+    """Differences between the versions ``old_version`` and ``new_version`` of the plan."""
 
     old_version: int
     new_version: int
@@ -28,7 +28,7 @@ class VersionDiff:
         return diff(self.old, self.new)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle diff --json`` prints it."""
+        """The difference as ``heddle diff --json`` prints it."""
         versions = {"old": self.old_version, "new": self.new_version}
         return self.change.to_json() | {
             "versions": versions,
@@ -63,7 +63,7 @@ class Rollback:
     lines: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle rollback --json`` prints it."""
+        """The rollback as ``heddle rollback --json`` prints it."""
         versions = {"from": self.newest, "to": self.to, "version": self.version}
         return self.change.to_json() | versions | {"dry_run": self.dry_run, "changes": list(self.lines)}
 

@@ -1,6 +1,6 @@
-"""What a plan would become if queries came or went or rates changed. Nothing is stored, and no JVM is started.
+"""The plan after a change of queries or rates, as a preview. Nothing is stored, and no JVM is started.
 
-It is planned as a refresh would, by a sample of each stream whose source can be read.
+It is planned as in a refresh, with a sample of each stream whose source can be read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class RateChange:
     @classmethod
     def parse(cls, text: str) -> RateChange:
         """``STREAM=N``, ``STREAMxN`` or ``STREAM×N``. Raises HDL-112."""
-        found = _RATE.fullmatch(text)
+        match = _RATE.fullmatch(text)
         try:
-            if found is not None:
-                return cls(found[1], parse_rate(found[3]), found[2] != "=")
+            if match is not None:
+                return cls(match[1], parse_rate(match[3]), match[2] != "=")
         except HeddleError:
             pass
         raise HeddleError(
@@ -46,9 +46,9 @@ class RateChange:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A plan as it is, and as it would be; all costs per second under one cost model.
+    """A plan as it is, and after a change; all costs per second under one cost model.
 
-    ``kept``: cost after the change without planning again: today's trees less the queries that went, and each new
+    ``kept``: cost after the change without planning again: today's trees without the removed queries, and each new
     query in a tree of its own.
     """
 
@@ -68,40 +68,42 @@ def what_if(
     algorithm: str | None = None,
     model: CostModel | None = None,
 ) -> WhatIf:
-    """Plan again after a change, beside the plan as it is.
+    """Plan again after a change, and compare with the plan as it is.
 
     Parameters
     ----------
     add, remove
-        Queries to add (one that has the name of another replaces it), names of queries to leave out.
+        Queries to add (one with the name of another replaces it), names of queries to remove.
     changes
-        Of rates; the last one of a stream wins.
+        Changes of rates; the last one of a stream wins.
     streams, rates
-        Where the streams of ``add`` are declared, and the rates of those that the plan does not read.
+        Declarations of the streams of ``add``, and the rates of those that the plan does not read.
     algorithm, model
-        Other than the plan's. The plan as it is, too, is priced by ``model``.
+        Replacements for the plan's own. ``model`` also prices the plan as it is.
 
     Raises
     ------
     HeddleError
-        HDL-507 for a query to remove that is not there, HDL-407 for a rate of an unknown stream, HDL-450 for a stream
-        without a rate.
+        HDL-507 for a query to remove that does not exist, HDL-407 for a rate of an unknown stream, HDL-450 for a
+        stream without a rate.
     """
-    held = {query.name: query for query in base.workload.queries}
-    if unknown := [name for name in remove if name not in held]:
-        raise HeddleError("HDL-507", f"there is no query {unknown[0]} in the plan", meant(unknown[0], held))
-    wanted = {name: query for name, query in held.items() if name not in remove} | {query.name: query for query in add}
+    queries = {query.name: query for query in base.workload.queries}
+    if unknown := [name for name in remove if name not in queries]:
+        raise HeddleError("HDL-507", f"there is no query {unknown[0]} in the plan", meant(unknown[0], queries))
+    changed_queries = {name: query for name, query in queries.items() if name not in remove} | {
+        query.name: query for query in add
+    }
     declared = {stream.name: stream for stream in (*(streams.streams if streams else ()), *base.workload.streams)}
-    found = {**(rates or {}), **dict(base.rates)}
+    new_rates = {**(rates or {}), **dict(base.rates)}
     for change in changes:
-        if change.stream not in found:
+        if change.stream not in new_rates:
             raise HeddleError("HDL-407", f"a rate is given for {change.stream}, which the plan does not read")
-        found[change.stream] = change.number * (found[change.stream] if change.is_factor else 1)
-    workload = Workload(tuple(wanted.values()), tuple(declared.values()))
-    after = replan(base, workload, found, algorithm, model, keeps_trees=False)
+        new_rates[change.stream] = change.number * (new_rates[change.stream] if change.is_factor else 1)
+    workload = Workload(tuple(changed_queries.values()), tuple(declared.values()))
+    after = replan(base, workload, new_rates, algorithm, model, keeps_trees=False)
     # with the groups a fragment that a sample has shown
     before = base if after.model == base.model else _repriced(base, after.model)
-    return WhatIf(before, _kept(base, wanted, found, after.model), after, diff(before, after))
+    return WhatIf(before, _kept(base, changed_queries, new_rates, after.model), after, diff(before, after))
 
 
 def _repriced(plan: SharingPlan, model: CostModel) -> SharingPlan:

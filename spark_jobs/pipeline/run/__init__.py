@@ -1,1 +1,1 @@
-"""One run, stage by stage."""
+"""A run, stage by stage."""

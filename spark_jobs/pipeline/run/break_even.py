@@ -1,8 +1,9 @@
-"""From how many queries, or events, on a shared run is cheaper here than a plain Spark job a query.
+"""Number of queries, or of events, from which on a shared run is cheaper here than a plain Spark job per query.
 
-A shared run takes something whatever it is asked: what it imports, its checks, one pass over the events. A plain Spark
-job of one query has none of that, but is paid once a query. With F of the one, m a query more of it, and P of the
-other, n queries are cheaper shared where F + n m < n P.
+A shared run has fixed costs whatever its queries are: its imports, its checks, one pass over the events. A plain
+Spark job of one query has none of these, but is paid once per query. Let F be the fixed costs of the shared run, m
+its additional costs per query, and P the costs of a plain job. Then n queries are cheaper shared where F + n m < n
+P.
 """
 
 from __future__ import annotations
@@ -39,10 +40,23 @@ FIXED = ("runs", "processes", "suites", "sessions", "spark_runs", "queries_recom
 
 @dataclass(frozen=True)
 class BreakEven:
-    """CPU seconds: ``fixed`` of a shared run of so many ``events`` whatever it is asked, of it ``per_event``;
-    ``per_query`` more of each query; ``plain_job`` of one query alone, of it ``plain_event`` an event. ``queries``: how
-    many there are; ``is_measured``: whether plain jobs were measured here, or where Heddle was developed.
-    ``spark_start``: what the run takes more as an application of Spark of its own, 0 if it is one already."""
+    """CPU seconds of a shared run and of plain jobs.
+
+    Attributes
+    ----------
+    queries, events
+        Number of queries, and of events of the shared run.
+    fixed, per_event
+        Costs of a shared run whatever its queries, and the part of them per event.
+    per_query
+        Additional costs of each query.
+    plain_job, plain_event
+        Costs of a plain job of one query, and the part of them per event.
+    is_measured
+        Whether plain jobs were measured here, or where Heddle was developed.
+    spark_start
+        Additional costs of the run as an application of Spark of its own; 0 if it is one already.
+    """
 
     queries: int
     events: float
@@ -56,12 +70,12 @@ class BreakEven:
 
     @property
     def from_queries(self) -> int | None:
-        """The fewest queries with which sharing wins; None: it never does, over so many events."""
+        """The fewest queries with which sharing wins; None: it never does over this number of events."""
         return self._from_queries(self.fixed)
 
     @property
     def from_queries_on_spark(self) -> int | None:
-        """The same of a run that is an application of Spark of its own, as the DAGs start it."""
+        """The same for a run that is an application of Spark of its own, as the DAGs start it."""
         return self._from_queries(self.fixed + self.spark_start)
 
     def _from_queries(self, fixed: float) -> int | None:
@@ -87,16 +101,16 @@ class BreakEven:
         )
         if self.from_queries is None:
             return f"sharing does not win over so few events, however many queries: {of_what}"
-        told = f"sharing wins from {count(self.from_queries, 'query')} on"
+        message = f"sharing wins from {count(self.from_queries, 'query')} on"
         if self.spark_start:
-            told += f" (from {self.from_queries_on_spark} as a Spark application of its own)"
+            message += f" (from {self.from_queries_on_spark} as a Spark application of its own)"
         if self.from_events is not None and self.queries > 1:
-            where = "however few the events" if self.from_events == 0 else f"from {self.from_events:,} events on"
-            told += f", and with these {self.queries:,} {where}"
-        return f"{told}: {of_what}"
+            threshold = "however few the events" if self.from_events == 0 else f"from {self.from_events:,} events on"
+            message += f", and with these {self.queries:,} {threshold}"
+        return f"{message}: {of_what}"
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle plan --json`` and ``heddle compare --json`` have it."""
+        """The figures as ``heddle plan --json`` and ``heddle compare --json`` print them."""
         return {
             "from_queries": self.from_queries,
             "from_queries_on_spark": self.from_queries_on_spark,
@@ -121,40 +135,48 @@ def of_comparison(
     queries: int,
     samples: Sequence[Mapping[str, Any]],
 ) -> BreakEven:
-    """Of a run with these features that took so many CPU seconds in all, beside plain jobs of some of its queries
-    (their ``cpu_seconds`` and ``rows_scanned``)."""
-    said = costs.seconds(features)
-    scale = total / said if said > 0 else 1.0
+    """Compare a run with these features and this ``total`` of CPU seconds with plain jobs of some of its queries
+    (their ``cpu_seconds`` and ``rows_scanned``).
+    """
+    predicted = costs.seconds(features)
+    scale = total / predicted if predicted > 0 else 1.0
     return _of(costs, features, scale, queries, samples)
 
 
 def of_plan(costs: Fit, plan: SharingPlan, samples: Sequence[Mapping[str, Any]] = ()) -> BreakEven | None:
-    """Of a run over a day by a plan, in a process of its own, at the plan's rates, beside plain jobs (none: as they
-    were measured where Heddle was developed); None: of its windows nothing is predicted."""
+    """Compare a run over a day by a plan, in a process of its own, at the plan's rates, with plain jobs.
+
+    Without ``samples``, plain jobs cost as much as measured where Heddle was developed. None if nothing is
+    predicted for its windows.
+    """
     queries = plan.workload.queries[:: max(1, len(plan.workload.queries) // LOOKED_AT)]
     features = _of_a_day(plan, queries, {})
     if not features:
         return None
-    made = _of(costs, features, 1.0, round(features["queries"]), samples)
-    return BreakEven(len(plan.workload.queries), *(getattr(made, name) for name in list(vars(made))[1:]))
+    break_even = _of(costs, features, 1.0, round(features["queries"]), samples)
+    return BreakEven(len(plan.workload.queries), *(getattr(break_even, name) for name in list(vars(break_even))[1:]))
 
 
 def price_of_a_day(learned: Learned, plan: SharingPlan, groups: Mapping[str, float]) -> Predicted | None:
-    """What a run over a day by a plan, in a process of its own, is predicted to take at the plan's rates, with so many
-    groups a fragment of each stream; None: of its windows nothing is predicted. Looks at every query."""
+    """Predict the cost of a run over a day by a plan, in a process of its own, at the plan's rates.
+
+    ``groups``: groups per fragment of each stream. None if nothing is predicted for its windows. Considers every
+    query.
+    """
     features = _of_a_day(plan, plan.workload.queries, groups)
     return learned.predict(features, kind_of(plan)) if features else None
 
 
 def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ], groups: Mapping[str, float]) -> dict[str, float]:
-    """What is expected of a run over a day of some of a plan's queries, by feature; nothing where nothing is known of
-    their windows."""
+    """Expected features of a run over a day of some of a plan's queries; empty if nothing is known about their
+    windows.
+    """
     chosen = {query.name for query in queries}
     parts, spans = [], []
     for tree in plan.trees:
-        mine = [query for query in tree.queries if query.name in chosen]
+        tree_queries = [query for query in tree.queries if query.name in chosen]
         stream = plan.workload.stream(tree.stream)
-        for synopsis, own in synopses_of(stream, mine).items() if mine else ():
+        for synopsis, own in synopses_of(stream, tree_queries).items() if tree_queries else ():
             if synopsis.kind.is_predicted:
                 parts.append(SynopsisWork(synopsis, own, 0, DAY))
                 spans.append(FillRequest(synopsis, 0, DAY))
@@ -163,8 +185,8 @@ def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ], groups: Mapping[str, fl
     # a source of which nothing is known: events come at the plan's rates
     sources = {part.synopsis.stream: [Split("", "")] for part in parts}
     known = {name: groups.get(name, float(plan.model.groups(name))) for name, _ in plan.rates}
-    found = expected(plan, Work(0, parts, spans, sources), known)
-    return found | known_of(found["events"], len(queries))
+    features = expected(plan, Work(0, parts, spans, sources), known)
+    return features | known_of(features["events"], len(queries))
 
 
 def _of(
@@ -172,14 +194,14 @@ def _of(
 ) -> BreakEven:
     events = features.get("events", 0.0)
     fixed = scale * costs.seconds({name: features.get(name, 0) for name in FIXED})
-    rest = scale * costs.seconds(features) - fixed
+    variable_seconds = scale * costs.seconds(features) - fixed
     plain = PLAIN_JOB + PLAIN_EVENT * events
     if samples:
         plain = sum(sample["cpu_seconds"] for sample in samples) / len(samples)
         read = sum(sample["rows_scanned"] for sample in samples) / len(samples)
         # of another interval: what of it grows with the events does so
         plain = max(plain + PLAIN_EVENT * (events - read), 0.0)
-    per_event, per_query = scale * costs.costs["events"], max(rest, 0.0) / max(queries, 1)
+    per_event, per_query = scale * costs.costs["events"], max(variable_seconds, 0.0) / max(queries, 1)
     missing = {name: 1 - min(1, features.get(name, 0)) for name in ("sessions", "spark_runs")}
     start = scale * costs.seconds(missing)
     return BreakEven(queries, events, fixed, per_event, per_query, plain, PLAIN_EVENT, bool(samples), start)

@@ -94,7 +94,7 @@ PROBES = (
     Probe("fragments combined", 100_000, 200, tuple((60 * slides, 60) for slides in range(300, 306))),
     Probe("queries", 50_000, 5, tuple((HOUR * hours, HOUR) for hours in range(1, 24)), filters=6),
 )
-"""What :func:`calibrate` runs."""
+"""The probes that :func:`calibrate` runs."""
 
 ROUNDS = 3
 """Runs of each probe, each into a fresh warehouse; the first but that of a cold session warms up, and is not fitted."""
@@ -162,9 +162,9 @@ def _compile(stream: Stream) -> None:
     window = "WINDOW RANGE '2 hours' SLIDE '1 hour' ON ts"
     statements = [f"-- name: q{number}\nSELECT {output} FROM trades {window};" for number, output in enumerate(OUTPUTS)]
     queries = parse("\n".join(statements), {stream.name: stream}).queries
-    for synopsis, mine in synopses_of(stream, queries).items():
+    for synopsis, synopsis_queries in synopses_of(stream, queries).items():
         span = FillRequest(synopsis, DAY_START, DAY_START + DAY)
         columns = sorted(columns_of_synopsis(synopsis))
         events = [batch for split in splits_of(stream) for batch in read_split(stream, split, columns)]
-        for _ in finals_of(partials_of(events, stream, [span]), synopsis, mine, span.begin, span.end):
+        for _ in finals_of(partials_of(events, stream, [span]), synopsis, synopsis_queries, span.begin, span.end):
             pass

@@ -19,12 +19,14 @@ UNCHECKED = Diagnostic(
     "`--checks none`, or HEDDLE_CHECKS, asked for that; run it again with `--checks all`",
     severity="warning",
 )
-"""What the record of a run without checks warns of."""
+"""Warning in the record of a run without checks."""
 
 
 def check(run: Run, answered: AnsweredRun) -> CheckedRun:
-    """Check the answers as far as the request asks for it, and log what was found. Raises HDL-530 if a check fails; the
-    staged files are removed."""
+    """Check the answers to the extent that the request asks for, and log the findings.
+
+    Raises HDL-530 if a check fails; the staged files are removed.
+    """
     record, filled = run.record, answered.filled
     seed = digest([record.run_id, record.revision])
     root = run.warehouse.place
@@ -34,11 +36,11 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
         if record.checked == "none":
             record.diagnostics.append(UNCHECKED.to_json())
         else:
-            told = filled.narrowed, filled.sources, record.begin, filled.ends
+            audit_scope = filled.narrowed, filled.sources, record.begin, filled.ends
             is_repaired = filled.instants is not None or record.revision > 1
             past = Past.of(checks_log.audits(run.warehouse), is_repaired)
             findings = None if answered.findings is None else summed(answered.findings)
-            record.checks = audit(run.engine, findings, staged, *told, seed, root / FOLDER, past)
+            record.checks = audit(run.engine, findings, staged, *audit_scope, seed, root / FOLDER, past)
             sampled = [check for check in record.checks if "audited" in check]
             record.features["queries_recomputed"] = len(sampled)
             record.features["events_recomputed"] = sum(check.pop("events", 0) for check in sampled)

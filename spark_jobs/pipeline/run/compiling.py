@@ -52,7 +52,7 @@ SELECT key, count(*) AS n FROM events WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts
 
 
 def tiny_stream() -> pa.Table:
-    """Some hours of events, with nulls after the first hundred: columns without any are other arrays."""
+    """Some hours of events. Nulls come only after the first hundred: columns without nulls are other arrays."""
     count = 900
     numbers = range(count)
 
@@ -74,7 +74,7 @@ def tiny_stream() -> pa.Table:
 
 
 def main() -> None:
-    """Play the run, and say how long it took."""
+    """Run it, and print how long it took."""
     from optimizer.workload.values import BOOLEAN
     from spark_jobs.engine.choice import Engine
     from spark_jobs.engine.local import LocalWorkers
@@ -98,9 +98,9 @@ def main() -> None:
             ("fee", decimal(10, 2)),
         )
         stream = Stream("events", Source("parquet", str(Path(place) / "events")), (*schema, ("late", BOOLEAN)), "ts")
-        found = parse(QUERIES, {"events": stream})
-        assert not [problem for problem in found.diagnostics if problem.severity == "error"], found.diagnostics
-        plan = build_plan(Workload(found.queries, (stream,)), {"events": Fraction(1)}, "best")
+        parsed = parse(QUERIES, {"events": stream})
+        assert not [problem for problem in parsed.diagnostics if problem.severity == "error"], parsed.diagnostics
+        plan = build_plan(Workload(parsed.queries, (stream,)), {"events": Fraction(1)}, "best")
         warehouse = Warehouse.open(str(Path(place) / "warehouse"))
         version, _ = publish_plan(warehouse, plan)
         engine = Engine("compiling", given=LocalWorkers())

@@ -1,8 +1,8 @@
-"""Under which declarations of its streams an interval was published, and which intervals stand on earlier ones.
+"""Declarations of streams under which intervals were published, and the intervals with an earlier declaration.
 
-A publication notes of each stream that it read the columns that its queries use, and their declaration digest
-(:func:`optimizer.workload.declarations.declaration_digest`). One of an earlier Heddle does not: it stands if every
-plan of those days declares these columns as they are declared now.
+For each stream that it read, a publication notes the columns that its queries use and their declaration digest
+(:func:`optimizer.workload.declarations.declaration_digest`). Publications of an earlier Heddle have no such note.
+They are still valid if every plan of that time declares these columns as they are declared now.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def columns_used(plan: SharingPlan, name: str) -> Columns:
 
 
 def declaration_noted(plan: SharingPlan, name: str) -> str:
-    """How a plan declares what it uses of a stream, as a publication notes it."""
+    """Note of a publication: the columns that a plan uses of a stream, and the digest of their declaration."""
     columns = columns_used(plan, name)
     digest = Declaration(plan.workload.stream(name)).of(columns).digest
     return json.dumps({"digest": digest, "columns": columns})
@@ -50,7 +50,9 @@ def declaration_noted(plan: SharingPlan, name: str) -> str:
 
 @dataclass
 class Declarations:
-    """How the streams of a warehouse are declared: ``streams`` by name; ``queries``: the stream that each reads."""
+    """Declarations of the streams of a warehouse: ``streams`` by name. ``queries``: the stream that each query
+    reads.
+    """
 
     warehouse: Warehouse
     streams: Mapping[str, Stream]
@@ -59,7 +61,7 @@ class Declarations:
 
     @classmethod
     def now(cls, warehouse: Warehouse) -> Declarations:
-        """As the newest plan declares them."""
+        """The declarations of the newest plan."""
         version = current_version(warehouse)
         if version is None:
             return cls(warehouse, {})
@@ -68,8 +70,10 @@ class Declarations:
         return cls(warehouse, {stream.name: stream for stream in workload.streams}, queries)
 
     def renamed(self, name: str, plan: SharingPlan) -> Declarations:
-        """With the stream that a plan calls by a name which no stream has now: all of its queries that are still there
-        read one that the plan does not have."""
+        """Add the stream that a plan calls by a name which no stream has now.
+
+        It is the stream that all of the plan's queries that still exist read now, unless the plan itself has it.
+        """
         if name in self.streams:
             return self
         now = {self.queries[query.name] for query in plan.workload.queries_of(name) if query.name in self.queries}
@@ -78,19 +82,19 @@ class Declarations:
         return replace(self, streams={**self.streams, name: self.streams[now.pop()]}, _known={})
 
     def is_noted(self, name: str, noted: str) -> bool | None:
-        """Whether a stream is declared as a publication ``noted`` it. None: an earlier Heddle noted it."""
+        """Return whether a stream is declared as a publication ``noted`` it. None: an earlier Heddle noted it."""
         if name not in self.streams:
             return True
         if not noted.startswith("{"):
             return None
         if (name, noted) not in self._known:
-            told = json.loads(noted)
-            now = Declaration(self.streams[name]).of(told["columns"])
-            self._known[name, noted] = now.digest == told["digest"]
+            declaration = json.loads(noted)
+            now = Declaration(self.streams[name]).of(declaration["columns"])
+            self._known[name, noted] = now.digest == declaration["digest"]
         return self._known[name, noted]
 
     def is_former(self, name: str, columns: Columns) -> bool:
-        """Whether all plans of an earlier Heddle declare columns of a stream as they are declared now."""
+        """Return whether all plans of an earlier Heddle declare columns of a stream as they are declared now."""
         if name not in self.streams:
             return True
         return self._former[name].of(columns).is_former
@@ -105,18 +109,18 @@ class Declarations:
     def differing(self, row: LogRow, plan: SharingPlan) -> list[str]:
         """The streams that a publication by a plan read under another declaration than that of now."""
         noted = row.record.read
-        found = []
+        names = []
         for name in dict.fromkeys(tree.stream for tree in plan.trees):
             now = self.renamed(name, plan)
             same = now.is_noted(name, noted[name][2] if name in noted else "")
             if same is None:
                 same = now.is_former(name, columns_used(plan, name))
-            found += [] if same else [name]
-        return found
+            names += [] if same else [name]
+        return names
 
 
 def stands_as_declared(warehouse: Warehouse, row: LogRow, plan: SharingPlan, names: Collection[str]) -> bool:
-    """Whether a publication of the same queries read some streams as a plan declares them."""
+    """Return whether a publication of the same queries read some streams as a plan declares them."""
     declared = Declarations(warehouse, {stream.name: stream for stream in plan.workload.streams})
     return not set(names) & set(declared.differing(row, plan))
 
@@ -130,12 +134,12 @@ class OlderDeclaration:
     streams: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As ``heddle status --json`` prints it."""
+        """The interval as ``heddle status --json`` prints it."""
         return {"begin": format_instant(self.begin), "end": format_instant(self.end), "streams": list(self.streams)}
 
 
 def on_earlier_declarations(warehouse: Warehouse) -> list[OlderDeclaration]:
-    """The published intervals that stand on an earlier declaration of a stream, by their begin. Lists no source."""
+    """The published intervals under an earlier declaration of a stream, by their begin. Lists no source."""
     known, declared = publish_log.publications_read(warehouse, None), Declarations.now(warehouse)
     streams: dict[int, set[str]] = {}
     names, noted = (known.reads[name].combine_chunks().dictionary_encode() for name in ("stream", "of"))
@@ -150,25 +154,27 @@ def on_earlier_declarations(warehouse: Warehouse) -> list[OlderDeclaration]:
             former.update(owners)
         for owner in owners if same is False else ():
             streams.setdefault(owner, set()).add(name.as_py())
-    for owner, found in _of_former(warehouse, known, declared, sorted(former - streams.keys())):
-        streams.setdefault(owner, set()).update(found)
+    for owner, changed_streams in _of_former(warehouse, known, declared, sorted(former - streams.keys())):
+        streams.setdefault(owner, set()).update(changed_streams)
     if not streams:
         return []
     begins, ends, _ = known.results
-    standing = (number for number in streams if known.all_standing[number])
-    older = [OlderDeclaration(int(begins[one]), int(ends[one]), tuple(sorted(streams[one]))) for one in standing]
-    return sorted(older, key=lambda one: (one.begin, one.end))
+    numbers = (number for number in streams if known.all_standing[number])
+    older = [
+        OlderDeclaration(int(begins[number]), int(ends[number]), tuple(sorted(streams[number]))) for number in numbers
+    ]
+    return sorted(older, key=lambda declaration: (declaration.begin, declaration.end))
 
 
 def _of_former(
     warehouse: Warehouse, known: publish_log.Publications, declared: Declarations, numbers: Sequence[int]
 ) -> list[tuple[int, list[str]]]:
-    """Of publications that do not note all of their declarations those streams that are declared otherwise now."""
+    """Streams that are declared otherwise now, for publications that do not note all of their declarations."""
     if not numbers:
         return []
     rows = {row.at: row for row in publish_log.logged_publications(warehouse, known.at[list(numbers)].tolist())}
     plans: dict[int, SharingPlan] = {}
-    found = []
+    differing = []
     for number in numbers:
         row = rows.get(int(known.at[number]))
         if row is None:
@@ -176,19 +182,21 @@ def _of_former(
         if row.plan_version not in plans:
             plans[row.plan_version] = load_plan(warehouse, row.plan_version)
         if names := declared.differing(row, plans[row.plan_version]):
-            found.append((number, names))
-    return found
+            differing.append((number, names))
+    return differing
 
 
 def warnings_of(older: Sequence[OlderDeclaration]) -> list[Diagnostic]:
-    """The warning that names the intervals that stand on earlier declarations, for each stream one."""
+    """Warnings that name the intervals under earlier declarations, one for each stream."""
     by_stream: dict[str, list[OlderDeclaration]] = {}
-    for one in older:
-        for name in one.streams:
-            by_stream.setdefault(name, []).append(one)
+    for declaration in older:
+        for name in declaration.streams:
+            by_stream.setdefault(name, []).append(declaration)
     warnings = []
     for name, intervals in sorted(by_stream.items()):
-        shown = ", ".join(f"{format_instant(one.begin)} .. {format_instant(one.end)}" for one in intervals[:SHOWN])
+        shown = ", ".join(
+            f"{format_instant(interval.begin)} .. {format_instant(interval.end)}" for interval in intervals[:SHOWN]
+        )
         more = f" and {len(intervals) - SHOWN} more" if len(intervals) > SHOWN else ""
         message = (
             f"stream {name} is declared otherwise than when {number_of(len(intervals), 'published interval')} "

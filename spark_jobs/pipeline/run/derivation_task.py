@@ -26,7 +26,7 @@ def derivation_task(paths: Sequence[str], requests: Sequence[FillRequest], root:
         for request in requests:
             by_class.setdefault(EXECUTIONS[request.synopsis.kind].deriving, []).append(request)
         share = replace(memory, bytes=memory.bytes // max(1, len(by_class)))
-        derivations = [deriving(asked, share, writing.write) for deriving, asked in by_class.items()]
+        derivations = [deriving(class_requests, share, writing.write) for deriving, class_requests in by_class.items()]
         for number in numbers:
             for stored in read_buckets([paths[number]], set(range(BUCKETS)), memory.piece):
                 for derivation in derivations:

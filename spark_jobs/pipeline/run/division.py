@@ -27,7 +27,7 @@ TASKS_A_CORE = 2
 """Tasks a core, where there are bytes enough: with several, those that take longer are evened out."""
 
 MOST_TASKS_A_CORE = 4
-"""Most tasks a core: where memory asks for smaller pieces, a task does several."""
+"""Most tasks per core. Where memory requires smaller pieces, a task does several."""
 
 FOOTERS = 64
 """Files of partial rows, at most, whose footers are read to learn how large the buckets are."""
@@ -90,22 +90,28 @@ def evened(slices: Sequence[Slice], paths: Sequence[str], cores: int, least: int
     piece = min(piece, memory.partial_rows / 4)
     large, small = [], []
     for undivided in slices:
-        left = frozenset[int]().union(*undivided.pieces)
-        for bucket in sorted(left, key=lambda at: -sizes[at]):
-            wanted = round(sizes[bucket] / piece)
+        remaining_buckets = frozenset[int]().union(*undivided.pieces)
+        for bucket in sorted(remaining_buckets, key=lambda at: -sizes[at]):
+            span_count = round(sizes[bucket] / piece)
             spans = (
                 _spans(
-                    undivided, [group for group in groups if group.has(bucket)], wanted, memory.partial_rows / unseen
+                    undivided,
+                    [group for group in groups if group.has(bucket)],
+                    span_count,
+                    memory.partial_rows / unseen,
                 )
-                if wanted > 1
+                if span_count > 1
                 else []
             )
             if len(spans) > 1:
                 large += [replace(span, pieces=(frozenset([bucket]),)) for span in spans]
-                left -= {bucket}
-        if left:
+                remaining_buckets -= {bucket}
+        if remaining_buckets:
             small.append(
-                replace(undivided, pieces=_packed(sorted(left), sizes, piece, min(least, len(undivided.pieces))))
+                replace(
+                    undivided,
+                    pieces=_packed(sorted(remaining_buckets), sizes, piece, min(least, len(undivided.pieces))),
+                )
             )
     return [*large, *small]
 
@@ -114,19 +120,21 @@ def _packed(buckets: Sequence[int], sizes: NDArray[np.float64], piece: float, le
     """Buckets in pieces of work of about the same bytes; the largest bucket is placed first."""
     count = min(max(1, least, round(float(sizes[buckets].sum()) / piece)), len(buckets))
     waiting = [(0.0, number) for number in range(count)]
-    found: list[list[int]] = [[] for _ in waiting]
+    pieces: list[list[int]] = [[] for _ in waiting]
     for bucket in sorted(buckets, key=lambda at: -sizes[at]):
         size, number = heapq.heappop(waiting)
-        found[number].append(bucket)
+        pieces[number].append(bucket)
         # buckets of which no rows are known are spread as well
         heapq.heappush(waiting, (size + max(float(sizes[bucket]), 1.0), number))
-    return tuple(frozenset(piece) for piece in found if piece)
+    return tuple(frozenset(piece) for piece in pieces if piece)
 
 
 def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, most: float) -> list[Slice]:
-    """A slice as several that answer a span of instants each, with about the same bytes of some row groups: ``wanted``,
-    or as many as do not read too much again; none if it is not worth dividing. ``most``: bytes of those row groups that
-    fit into a task."""
+    """Divide a slice into several that each answer a span of instants, with about the same bytes of some row groups.
+
+    ``wanted``: the number of slices. There are fewer if that many would read too much again, and none if it is not
+    worth dividing. ``most``: bytes of those row groups that fit into a task.
+    """
     until = max(part.last_instant for part in undivided.parts)
     times, before = _bytes_before(groups)
     total = float(before[-1])
@@ -136,17 +144,17 @@ def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, most: f
     while wanted > 1:
         inner = np.interp(np.linspace(first, last, wanted + 1)[1:-1], before, times).astype(np.int64).tolist()
         edges = [undivided.begin, *sorted({edge for edge in inner if undivided.begin < edge < until}), until]
-        found = [made for span in pairwise(edges) if (made := _between(undivided, *span)) is not None]
-        read = sum(float(np.diff(np.interp(made.fragments, times, before))[0]) for made in found)
+        slices = [divided for span in pairwise(edges) if (divided := _between(undivided, *span)) is not None]
+        read = sum(float(np.diff(np.interp(divided.fragments, times, before))[0]) for divided in slices)
         if read <= limit * total:
-            return found
+            return slices
         wanted = min(wanted - 1, int(wanted * 0.8))
     return []
 
 
 def _between(undivided: Slice, first: int, last: int) -> Slice | None:
-    """What a slice answers in the span (first, last] of instants; None if that is nothing."""
-    parts = tuple(made for part in undivided.parts if (made := part.between(first, last)) is not None)
+    """The part of a slice that answers the span (first, last] of instants; None if that is nothing."""
+    parts = tuple(narrowed for part in undivided.parts if (narrowed := part.between(first, last)) is not None)
     return Slice(parts, first, undivided.pieces) if parts else None
 
 

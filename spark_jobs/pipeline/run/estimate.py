@@ -1,4 +1,4 @@
-"""What a run would cost, without running it: its first stage, and the gaps that its second one would fill."""
+"""Cost of a run without running it: its first stage, and the gaps that its second stage would fill."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What a run over (begin, end] would be: ``published`` if it would change nothing; else the events that it would
-    read, about, and the CPU seconds that the plan's costs predict. Windows of rows are not in the price.
+    """Estimate of a run over (begin, end].
 
-    ``least``, ``most``: CPU seconds between which it is in nine of ten runs; ``measured_runs``: by how many runs of
-    this machine; ``is_measured``: the interval is what they were off by, else a factor of two either way. ``in_spark``:
-    Spark does some of it."""
+    ``published``: the run would change nothing. Otherwise it has the approximate number of events that the run
+    would read, and the CPU seconds that the plan's costs predict. Windows of rows are not in the price.
+
+    ``least``, ``most``: bounds of the CPU seconds in nine of ten runs. ``measured_runs``: the number of runs of
+    this machine that it is learned from. ``is_measured``: the interval comes from the errors of those runs,
+    otherwise it is a factor of two either way. ``in_spark``: Spark does some of the work.
+    """
 
     begin: int
     end: int
@@ -69,7 +72,7 @@ class Prices:
         for name, splits in prepared.sources.items():
             work = [part for part in prepared.work if part.synopsis.stream == name]
             if requests := self._left(stored_coverage.uncovered(self._warehouse, work, splits)):
-                lifted = [rest for gap in requests for rest in gap.lifted]
+                lifted = [request for gap in requests for request in gap.lifted]
                 for first, last in map(span_of_slab, slabs_of(lifted) if lifted else ()):
                     events += events_about(plan, name, self._counted[name], first, min(prepared.ends[name], last))
                 missing += requests
@@ -79,7 +82,7 @@ class Prices:
         in_spark = bool(known["spark_runs"])
         planned = Work(begin, parts, gaps, {name: self._counted[name] for name in prepared.sources})
         _, predicted = predict(self._warehouse, self._learned, plan, planned, known)
-        seconds, least, most = (round(one, 3) for one in (predicted.cpu_seconds, predicted.least, predicted.most))
+        seconds, least, most = (round(amount, 3) for amount in (predicted.cpu_seconds, predicted.least, predicted.most))
         self._is_first, self._starts = False, self._starts and not in_spark
         self._filled |= {part.synopsis: max(part.end, self._filled.get(part.synopsis, 0)) for part in prepared.work}
         return RunEstimate(
@@ -87,7 +90,7 @@ class Prices:
         )
 
     def _left(self, gaps: Iterable[FillRequest]) -> list[FillRequest]:
-        """What the runs before leave of some gaps."""
+        """The parts of some gaps that the previous runs do not fill."""
         cut = [replace(gap, begin=max(gap.begin, self._filled.get(gap.synopsis, gap.begin))) for gap in gaps]
         return [gap for gap in cut if gap.begin < gap.end]
 
@@ -95,8 +98,10 @@ class Prices:
 def known_of(
     events: float, queries: int, checks: str = "all", first: bool = True, starts: bool = True
 ) -> dict[str, float]:
-    """What is known before a run over so many events, by feature; ``first``: it is the first of its
-    process; ``starts``: it starts Spark if it needs that."""
+    """Features that are known before a run over ``events`` events.
+
+    ``first``: it is the first run of its process. ``starts``: it starts Spark if it needs it.
+    """
     in_spark = Engine("estimate").expected(events).name == "spark"
     return {
         "runs": 1,

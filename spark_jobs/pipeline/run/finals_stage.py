@@ -58,8 +58,11 @@ def amount_of(run: Run, prepared: PreparedRun) -> float:
 
 
 def answer(run: Run, filled: FilledRun) -> AnsweredRun:
-    """Compute every answer into files of the results table that no commit names yet. A query that needs more memory at
-    once than a task may take is reported, and all others are answered anew without it."""
+    """Compute every answer into files of the results table that no commit names yet.
+
+    A query that needs more memory at once than a task may take is reported, and all others are answered again
+    without it.
+    """
     while True:
         try:
             files = write_finals(run, filled)
@@ -74,14 +77,14 @@ def answer(run: Run, filled: FilledRun) -> AnsweredRun:
 
 
 class Written(NamedTuple):
-    """A file of answers, and what its inspection found; None: it was not inspected."""
+    """A file of answers, and the findings of its inspection; None: it was not inspected."""
 
     file: DataFile
     findings: Findings | None = None
 
 
 Inspection = Callable[[DataFile], Written]
-"""What is done with a file of answers where it was written."""
+"""Handler of a file of answers, called where it was written."""
 
 
 def _inspection(run: Run, filled: FilledRun) -> Inspection:
@@ -103,7 +106,7 @@ def _inspected(root: str, inspect: Callable[[str], Findings], file: DataFile) ->
 
 
 INSPECTED = "inspected"
-"""What tasks count of their CPU time (microseconds): the inspection is part of the audit."""
+"""Count of the CPU time (microseconds) of tasks for the inspection, which is part of the audit."""
 
 
 def inspecting(task: Task, inspection: Inspection) -> Task:
@@ -137,13 +140,13 @@ class QueriesTooLarge(Exception):
 def _without(run: Run, filled: FilledRun, queries: Mapping[str, TooLarge]) -> FilledRun:
     """A run without some queries, which are reported. Raises HDL-517 if there are no others."""
     hint = "give tasks more (HEDDLE_TASK_MEMORY), filter, or use an approximate aggregate; the others were answered"
-    for found in queries.values():
-        run.record.diagnostics.append(Diagnostic(found.code, found.message, hint, query=found.query).to_json())
-    left = [
+    for failure in queries.values():
+        run.record.diagnostics.append(Diagnostic(failure.code, failure.message, hint, query=failure.query).to_json())
+    parts = [
         replace(part, queries=tuple(query for query in part.queries if query.name not in queries))
         for part in filled.work
     ]
-    work = tuple(part for part in left if part.queries)
+    work = tuple(part for part in parts if part.queries)
     if not work:
         refuse(run.warehouse, run.record, "HDL-517", "none of the plan's queries could be answered")
     plan, narrowed = (preparation.plan_without(plan, list(queries)) for plan in (filled.plan, filled.narrowed))
@@ -151,12 +154,14 @@ def _without(run: Run, filled: FilledRun, queries: Mapping[str, TooLarge]) -> Fi
 
 
 def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -> list[Slice]:
-    """What is answered apart, so that ``width`` tasks at once have something to do. ``rows``: partial rows there are.
+    """Divide the work into slices, so that ``width`` tasks at once have something to do. ``rows``: number of partial
+    rows.
 
-    Groups are spread over :data:`spark_jobs.store.warehouse.data_files.BUCKETS` tasks at most, and where some queries
-    of a synopsis have no group in common all rows are in one bucket: there queries are spread, families whole as long
-    as there are enough. Each slice reads the partial rows again; so few answers as one task makes quickly stay
-    together. Where there is more to read, :func:`spark_jobs.pipeline.run.division.evened` divides the slices further.
+    Groups are spread over at most :data:`spark_jobs.store.warehouse.data_files.BUCKETS` tasks. If some queries of a
+    synopsis have no group in common, all of its rows are in one bucket. Then queries are spread instead, in
+    complete families as long as there are enough. Each slice reads the partial rows again, so answers that one task
+    computes quickly stay together. Where there is more to read, :func:`spark_jobs.pipeline.run.division.evened`
+    divides the slices further.
     """
     timed = [part for part in work if part.synopsis.kind.has_fragments]
     spread = [part for part in timed if part.synopsis.bucket_by]
@@ -165,21 +170,21 @@ def slices_of(work: Sequence[SynopsisWork], begin: int, width: int, rows: int) -
     alone = min(width, -(-answers // ANSWERS_A_TASK))
     if alone <= 1 and width <= BUCKETS:
         return [Slice(tuple(timed), begin, by_bucket())]
-    found = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, max(1, width // BUCKETS))]
-    return found + [Slice(parts, begin, (frozenset(range(BUCKETS)),)) for parts in _spread(single, max(1, alone))]
+    slices = [Slice(parts, begin, by_bucket()) for parts in _spread(spread, max(1, width // BUCKETS))]
+    return slices + [Slice(parts, begin, (frozenset(range(BUCKETS)),)) for parts in _spread(single, max(1, alone))]
 
 
 def _spread(parts: Sequence[SynopsisWork], slices: int) -> list[tuple[SynopsisWork, ...]]:
     """Parts of the work with about as many queries each, in the order of their families."""
     ordered = [(part, query) for part in parts for family in families_of(part.queries).values() for query in family]
-    found = []
+    groups = []
     for number in range(slices):
         chosen = ordered[len(ordered) * number // slices : len(ordered) * (number + 1) // slices]
         if chosen:
-            mine = {id(part): part for part, _ in chosen}
-            queries = {key: tuple(query for part, query in chosen if id(part) == key) for key in mine}
-            found.append(tuple(replace(part, queries=queries[key]) for key, part in mine.items()))
-    return found
+            parts_by_id = {id(part): part for part, _ in chosen}
+            queries = {key: tuple(query for part, query in chosen if id(part) == key) for key in parts_by_id}
+            groups.append(tuple(replace(part, queries=queries[key]) for key, part in parts_by_id.items()))
+    return groups
 
 
 def _answering(slices: Sequence[Slice], task_of: Callable[[Slice], Any]) -> tuple[Any, int]:
@@ -192,8 +197,8 @@ def _answering(slices: Sequence[Slice], task_of: Callable[[Slice], Any]) -> tupl
         for number in numbers:
             at = bisect_right(edges, number) - 1
             buckets.setdefault(at, []).extend(sorted(slices[at].pieces[number - edges[at]]))
-        for at, mine in buckets.items():
-            yield from tasks[at](mine, count)
+        for at, slice_buckets in buckets.items():
+            yield from tasks[at](slice_buckets, count)
 
     return task, edges[-1]
 
@@ -223,9 +228,9 @@ def answer_count(work: Sequence[SynopsisWork], begin: int, rows: int) -> float:
 
 
 def write_finals(run: Run, filled: FilledRun) -> list[Written]:
-    """The files of all answers, inspected if the run asks for it.
+    """Write the files of all answers, and inspect them if the run asks for it.
 
-    Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile, and QueriesTooLarge.
+    Raises HDL-541 if a partial aggregate that is needed was replaced in the meantime, and QueriesTooLarge.
     """
     warehouse, record = run.warehouse, run.record
     if not filled.work:

@@ -1,9 +1,9 @@
-"""What was, again: backfills in few large runs, and intervals whose source has changed since they were published.
+"""Answer past intervals again: backfills in few large runs, and intervals whose source has changed since publication.
 
-Neither has machinery of its own. A backfill is a sequence of ordinary runs; one that was cut off goes on where it was,
-because a run whose content is published already changes nothing. A *repair* finds the intervals whose content is no
-longer what was published (late events, removed files, windows that were withheld) and runs them again, as new
-revisions: the partial aggregates of unchanged times are reused.
+Both are sequences of ordinary runs. A backfill that was interrupted continues where it was, because a run whose
+content is already published changes nothing. A *repair* finds the intervals whose content is no longer what was
+published (late events, removed files, windows that were withheld). It runs them again, as new revisions that reuse
+the partial aggregates of unchanged times.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def prices(
     every: int = 7 * DAY,
     checks: str | None = None,
 ) -> list[RunEstimate]:
-    """What the runs of a backfill would be, in order; those that are published already cost nothing."""
+    """Estimates of the runs of a backfill, in order. Runs that are already published cost nothing."""
     plan = load_plan(warehouse, plan_version)
     spans, level = list(chunks(begin, end, every)), settings().checks if checks is None else checks
     following = Prices(warehouse, plan, listed(warehouse, plan, clock))
@@ -93,28 +93,28 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     chosen = [number for number in _in_doubt(warehouse, known, declared, clock).tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
     rows = publish_log.logged_publications(warehouse, moments) if chosen else []
-    wanted = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
-    found = []
+    publication_keys = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
+    intervals = []
     together: dict[tuple[int, tuple[str, ...]], list[LogRow]] = {}
     plans: dict[int, SharingPlan] = {}
     for row in sorted(rows, key=lambda row: row.begin):
-        if (row.begin, row.end, row.table_version or 0) in wanted:
+        if (row.begin, row.end, row.table_version or 0) in publication_keys:
             version = row.plan_version
             plan = plans[version] = plans[version] if version in plans else load_plan(warehouse, version)
             together.setdefault((version, tuple(declared.differing(row, plan))), []).append(row)
-    for (version, names), mine in together.items():
+    for (version, names), plan_rows in together.items():
         plan = plans[version]
-        others = plan_without(plan, [query.name for query in plan.workload.queries if query.stream in names])
-        for near in _near(mine):
+        narrowed_plan = plan_without(plan, [query.name for query in plan.workload.queries if query.stream in names])
+        for near in _near(plan_rows):
             within = min(row.begin for row in near), max(row.end for row in near)
-            listing = listed(warehouse, others, clock, within=within)
+            listing = listed(warehouse, narrowed_plan, clock, within=within)
             for row in near:
-                radius = changed_since(warehouse, others, listing, row, clock, bool(names))
+                radius = changed_since(warehouse, narrowed_plan, listing, row, clock, bool(names))
                 if names:
                     radius = changed_by_declaration(plan, names, row, clock).joined(radius)
                 if radius is not None:
-                    found.append(Outdated(row.begin, row.end, row.revision, radius))
-    return sorted(found, key=lambda one: one.begin)
+                    intervals.append(Outdated(row.begin, row.end, row.revision, radius))
+    return sorted(intervals, key=lambda interval: interval.begin)
 
 
 def _near(rows: Sequence[LogRow]) -> Iterator[list[LogRow]]:
@@ -138,12 +138,12 @@ def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations,
     pairs = names.indices.to_numpy().astype(np.int64) * len(noted.dictionary) + noted.indices.to_numpy()
     for pair in np.flatnonzero(np.bincount(pairs)).tolist():
         name, of = (names.dictionary[pair // len(noted.dictionary)], noted.dictionary[pair % len(noted.dictionary)])
-        mine = np.flatnonzero(pairs == pair)
-        arrivals = _arrivals(warehouse, known, declared, name.as_py(), of.as_py(), known.owner[mine], clock)
-        newer = np.ones(len(mine), dtype=bool)
+        positions = np.flatnonzero(pairs == pair)
+        arrivals = _arrivals(warehouse, known, declared, name.as_py(), of.as_py(), known.owner[positions], clock)
+        newer = np.ones(len(positions), dtype=bool)
         if arrivals is not None:
-            newer = arrivals.newest_in(begins[mine], ends[mine]) > listed_at[mine]
-        doubt[known.owner[mine[newer]]] = True
+            newer = arrivals.newest_in(begins[positions], ends[positions]) > listed_at[positions]
+        doubt[known.owner[positions[newer]]] = True
     return np.flatnonzero(doubt)
 
 
@@ -156,8 +156,10 @@ def _arrivals(
     owners: NDArray[np.int64],
     clock: int,
 ) -> Ledger | None:
-    """The ledger of a stream that some publications noted as ``of``, with what came and went since; None: it cannot be
-    told, or the stream is declared otherwise now."""
+    """The ledger of a stream that some publications noted as ``of``, with later arrivals and removals.
+
+    None if they are not known, or if the stream is declared otherwise now.
+    """
     (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
     plan = load_plan(warehouse, row.plan_version)
     declared = declared.renamed(name, plan)
@@ -168,11 +170,11 @@ def _arrivals(
         return None
     stream = plan.workload.stream(name)
     try:
-        taken = None
-        while taken is None:
+        admission = None
+        while admission is None:
             ledger_now = ledger(warehouse, stream)
-            taken = admitted(warehouse, stream, ledger_now, opened(stream, ledger_now, NOWHERE), clock, None)
+            admission = admitted(warehouse, stream, ledger_now, opened(stream, ledger_now, NOWHERE), clock, None)
     except HeddleError:
         # what that means for each is told where it is looked at
         return None
-    return taken.arrivals
+    return admission.arrivals

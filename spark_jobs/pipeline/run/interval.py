@@ -2,8 +2,8 @@
 
 A run over [from, to) publishes exactly the windows whose end lies in (from, to], up to the watermark of their
 stream (the clock less its lateness). It reads as much earlier history as those windows cover, but computes only the
-partials that no earlier run left behind for the same content. Running it again changes nothing: the same content is
-published once, and a retry goes on under the revision that its run id was given.
+partials that no earlier run has stored for the same content. Running it again changes nothing: the same content is
+published once, and a retry continues under the revision that its run id was given.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def run(
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
 
-    ``engine``: what computes, or a session of Spark that does; ``as_of``: the clock (microseconds; default: now);
-    ``checks``: None is what the setting says; the others as in :class:`spark_jobs.pipeline.run.values.RunRequest`.
+    ``engine``: the engine, or a session of Spark; ``as_of``: the clock (microseconds; default: now); ``checks``:
+    None takes the setting; the others as in :class:`spark_jobs.pipeline.run.values.RunRequest`.
 
-    A stream that cannot be read fails alone: its previous answers stay and the others' are published.
-    Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530), HDL-120 for a setting,
-    HDL-476 for an interval after the newest event, unless ``allow_empty``.
+    If a stream cannot be read, its previous answers stay and those of the others are published. Raises HeddleError
+    when nothing could be published (HDL-5xx; the checks failed: HDL-530), HDL-120 for a setting, HDL-476 for an
+    interval after the newest event, unless ``allow_empty``.
     """
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
@@ -83,11 +83,11 @@ def run(
 
 
 _loaded: set[str] = set()
-"""What runs of this process have imported, by the feature that says so."""
+"""Names of the features that runs of this process have already loaded."""
 
 
 def _first(feature: str) -> int:
-    """1 for the first run of this process that asks, 0 for all others."""
+    """Return 1 for the first run of this process that asks, 0 for all others."""
     if feature in _loaded:
         return 0
     _loaded.add(feature)
@@ -120,9 +120,9 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         _count_refreshes(run.record, prepared, filled.ends, unanswered)
     with run.stage("finals", "answering queries"):
         answers = finals_stage.answer(run, filled)
-        left = {query.name for query in answers.filled.plan.workload.queries}
-        if left < answered:
-            unanswered += sorted(answered - left)
+        remaining_names = {query.name for query in answers.filled.plan.workload.queries}
+        if remaining_names < answered:
+            unanswered += sorted(answered - remaining_names)
             _count_refreshes(run.record, prepared, filled.ends, unanswered)
     with run.stage("audit", "checking the answers"):
         checked = checks_stage.check(run, answers)
@@ -135,7 +135,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
 
 
 def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
-    """What the run sets out to do, as its record has it."""
+    """Prepare the run, and fill its record accordingly."""
     record, request = run.record, run.request
 
     def follow(stream: Stream) -> None:
@@ -181,7 +181,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
 
 
 def _stands(run: Run, prepared: PreparedRun) -> bool:
-    """Whether the answers of the interval are published already, and stay."""
+    """Return whether the answers of the interval are already published, and stay valid."""
     request, record = run.request, run.record
     publish_log.reconcile(run.warehouse, request.begin, request.end)
     if request.recompute:
@@ -193,7 +193,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
         return False
     record.diagnostics += standing_silences(prepared) + _others(run)
     record.diagnostics += [
-        found.to_json() for found in warnings(standing_without_time(run.warehouse, set(prepared.sources)))
+        warning.to_json() for warning in warnings(standing_without_time(run.warehouse, set(prepared.sources)))
     ]
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
     _follow(run)
@@ -202,14 +202,18 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
 
 
 def _others(run: Run) -> list[dict[str, Any]]:
-    """The warnings of other intervals that stand on earlier declarations. A live run looks after another plan only."""
+    """Warnings about other intervals under earlier declarations. A live run looks for them only after another plan."""
     if run.request.live:
         newest = publish_log.newest_rows(run.warehouse, "at", publish_log.PUBLISHED, 1, records=False)
         if all(row.plan_version == run.request.plan_version for row in newest):
             return []
     begin, end = run.request.begin, run.request.end
-    found = [one for one in on_earlier_declarations(run.warehouse) if one.begin < begin or one.end > end]
-    return [warning.to_json() for warning in warnings_of(found)]
+    older = [
+        declaration
+        for declaration in on_earlier_declarations(run.warehouse)
+        if declaration.begin < begin or declaration.end > end
+    ]
+    return [warning.to_json() for warning in warnings_of(older)]
 
 
 def _decide(run: Run, prepared: PreparedRun) -> None:
@@ -229,7 +233,7 @@ def _decide(run: Run, prepared: PreparedRun) -> None:
 
 
 def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated:
-    """The prepared run, under a revision of its own."""
+    """The prepared run, under a new revision."""
     _count_refreshes(run.record, prepared, prepared.ends)
     rows = publish_log.rows_of_interval(run.warehouse, run.request.begin, run.request.end)
     publications = [row for row in rows if row.event == "published"]
@@ -245,7 +249,7 @@ def _allocate(run: Run, content: str) -> None:
 
 
 def _log(run: Run, published: PublishedRun) -> None:
-    """Log a run that has published: what it cost, beside what was predicted."""
+    """Log a run that has published: its cost, and the predicted cost."""
     from spark_jobs.pipeline.costs.prediction import Work, judge
     from spark_jobs.pipeline.run import publication
 
@@ -264,13 +268,13 @@ def _log(run: Run, published: PublishedRun) -> None:
 
 def _follow(run: Run) -> None:
     """Bring the tables of queries up to date, also with what a run before did not come to."""
-    run.record.diagnostics += [found.to_json() for found in tables.follow(run.warehouse, run.report)]
+    run.record.diagnostics += [problem.to_json() for problem in tables.follow(run.warehouse, run.report)]
 
 
 def _count_refreshes(
     record: RunRecord, prepared: PreparedRun, ends: Mapping[str, int], unanswered: Sequence[str] = ()
 ) -> None:
-    """Which queries with a refresh bound this run answers when, and by how much that is too late."""
+    """Record the instants at which this run answers queries with a refresh bound, and by how much each is too late."""
     counts: dict[int, int] = {}
     record.refreshed, record.lateness = {}, {}
     for query in prepared.plan.workload.queries:

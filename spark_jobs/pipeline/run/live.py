@@ -1,8 +1,9 @@
-"""A live session: each refresh is answered as it falls due, in one process and, where it takes one, one Spark session.
+"""A live session: it answers each refresh when it falls due, in one process and, where it needs one, one Spark
+session.
 
-What is due follows from what is published and the plan in force alone
-(:func:`spark_jobs.pipeline.planning.live_runs.due`), and a commit is exclusive. So a session keeps nothing of its own:
-one that was killed is gone on with by the next, and two at once publish each refresh once.
+The due runs follow only from the publications and the plan in force
+(:func:`spark_jobs.pipeline.planning.live_runs.due`), and a commit is exclusive. So a session has no state of its
+own. The next session continues after one that was killed, and two sessions at once publish each refresh once.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ def _now() -> int:
 
 
 def wait_for(place: str, until: int, report: Report = lambda line: None) -> Warehouse | None:
-    """The warehouse at a place, once it stands: only a plan makes one. None if none does by ``until`` (microseconds).
-    Raises as :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.open` does."""
+    """Wait until there is a warehouse at a place: only a plan makes one. None if there is none by ``until``
+    (microseconds).
+
+    Raises as :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.open` does.
+    """
     while not Warehouse.stands(place):
         if _now() >= until:
             return None
@@ -59,13 +63,24 @@ def _load() -> None:
 class LiveSession:
     """One session over a warehouse.
 
-    ``until``: at which clock it ends, once what is due by then was answered; None: when it is told to
-    (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``name``: how the names of its runs begin:
-    those of a session and of its retry are the same. ``overloaded`` is told of each refresh that was not done when the
-    next one was due, and when that was (microseconds). ``meanwhile`` is done after
-    a refresh if the next is not due soon. ``abandoned`` says whether nobody waits for it any more: it ends
-    as if it had been told to. ``clock`` says the time (microseconds); ``wait``, which is given
-    seconds, returns when they are over or the session is told to end.
+    Attributes
+    ----------
+    until
+        Clock at which it ends, once everything due by then was answered. None: it ends by :meth:`stop`.
+    begin
+        Begin of the first run of a warehouse.
+    name
+        Prefix of the names of its runs: a session and its retry have the same.
+    overloaded
+        Called with each refresh that was not done when the next one was due, and with that instant (microseconds).
+    meanwhile
+        Called after a refresh if the next is not due soon.
+    abandoned
+        Returns whether nobody waits for the session any more: it ends as by :meth:`stop`.
+    clock
+        Returns the time (microseconds).
+    wait
+        Takes seconds, and returns when they are over or the session has to end.
     """
 
     warehouse: Warehouse
@@ -92,12 +107,12 @@ class LiveSession:
         self._stopped.set()
 
     def make_ready(self) -> None:
-        """Load what the first refresh needs, which takes some seconds, beside what goes on until then."""
+        """Load the code that the first refresh needs, in a thread: it takes some seconds."""
         Thread(target=_load).start()
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it was told to end."""
+        """Return whether :meth:`stop` was called."""
         return self._stopped.is_set()
 
     def refreshes(self) -> Iterator[RunRecord | HeddleError]:
@@ -110,18 +125,18 @@ class LiveSession:
             if self.until is not None:
                 clock = min(clock, self.until)
             is_last = self.until is not None and clock >= self.until
-            found = None
+            refresh = None
             try:
                 self._active = in_force(self.warehouse, self._active)
-                found = due(self.warehouse, clock, self.begin, self._active)
-                if found is None and not is_last:
+                refresh = due(self.warehouse, clock, self.begin, self._active)
+                if refresh is None and not is_last:
                     self._idle(clock)
-                record = None if found is None else self._answered(found, clock)
+                record = None if refresh is None else self._answered(refresh, clock)
                 if record is not None:
                     self._tell_overload(record)
                     self.engine.recycle()
             except HeddleError as error:
-                if found is not None and self._came_second(found, error):
+                if refresh is not None and self._came_second(refresh, error):
                     self.report("another session was first")
                     continue
                 self._failures += 1
@@ -137,8 +152,10 @@ class LiveSession:
                 return
 
     def _came_second(self, refresh: DueRun, error: HeddleError) -> bool:
-        """Whether a refresh failed because another session has answered it meanwhile, or a part of it, such as one that
-        ends while this one begins: that is no fault."""
+        """Return whether a refresh failed because another session has answered it, or a part of it, in the meantime.
+
+        This is no fault. It happens if a session ends while this one begins.
+        """
         return error.diagnostic.code in COMES_SECOND and (frontier(self.warehouse) or 0) > refresh.begin
 
     def _tell_overload(self, record: RunRecord) -> None:
@@ -165,7 +182,7 @@ class LiveSession:
     def _idle(self, clock: int) -> None:
         """Wait for the next refresh, but not long: the plan may change meanwhile, or another session be first."""
         at = next_due(self.warehouse, clock, self._active)
-        until = min((one for one in (at, self.until) if one is not None), default=None)
+        until = min((instant for instant in (at, self.until) if instant is not None), default=None)
         seconds = LOOK if until is None else max(until - clock, 0) / 1e6
         if self._has_answered and seconds >= ROOM:
             self._has_answered = False

@@ -1,4 +1,4 @@
-"""Which windows of a published interval may have changed since, so that a run answers only those again."""
+"""Windows of a published interval that may have changed since, so that a run answers only those again."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def changed_since(
     clock: int,
     is_part: bool = False,
 ) -> LateDataImpact | None:
-    """What has changed of the newest publication of an interval, by the plan that it was pinned to: events came late,
-    or went, or windows have ended that were withheld. ``is_part``: the plan is only a part of that one. None: it would
-    have the same content."""
+    """Changes since the newest publication of an interval, by the plan that it was pinned to: events that came late or
+    were removed, and windows that were withheld and have ended.
+
+    ``is_part``: the plan is only a part of that one. None: the content would be the same.
+    """
     if not plan.trees:
         return None
     request = RunRequest(
@@ -53,8 +55,10 @@ def changed_windows(
     ends: Mapping[str, int],
     publication: LogRow,
 ) -> ChangedWindows:
-    """What has changed of the prepared run's interval since a publication. ``work``, ``sources``, ``ends``: of the
-    streams that could be read."""
+    """Changes of the prepared run's interval since a publication.
+
+    ``work``, ``sources``, ``ends``: of the streams that could be read.
+    """
     cut: dict[str, list[Fragments]] = {}
     for part in work:
         if part.synopsis.kind.has_instants:
@@ -67,8 +71,9 @@ def changed_windows(
 def changed_by_declaration(
     plan: SharingPlan, streams: Sequence[str], publication: LogRow, clock: int
 ) -> LateDataImpact:
-    """What may have changed of a publication by a plan whose ``streams`` are declared otherwise now: all windows of the
-    queries over them."""
+    """Possible changes of a publication by a plan whose ``streams`` are declared otherwise now: all windows of the
+    queries over them.
+    """
     queries = [query for query in plan.workload.queries if query.stream in streams]
     windows = 0
     for query in queries:
@@ -79,11 +84,11 @@ def changed_by_declaration(
 
 
 def narrowing_base(warehouse: Warehouse, prepared: PreparedRun) -> LogRow | None:
-    """The publication since which only some windows may have changed; None: all of them may.
+    """The publication since which only some windows may have changed; None: all of them may have.
 
-    There is one if the newest publication that overlaps the interval was of this interval, of all that is asked now
-    under the same declarations, and of no file that this run does not know: an answer that is not touched is then what
-    a run over everything would publish.
+    It is the newest publication that overlaps the interval, if it meets three conditions. It is of exactly this
+    interval. It is of all queries of this run, under the same declarations. It has no file that this run does not
+    know. An answer without changes is then the one that a run over everything would publish.
     """
     request = prepared.request
     row = publish_log.newest_publication(warehouse, request.begin, request.end)
@@ -103,8 +108,10 @@ def narrowing_base(warehouse: Warehouse, prepared: PreparedRun) -> LogRow | None
 
 
 def is_older_than(past: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether a publication knew entries of a stream's ledger that a run, which listed earlier, does not. Both: the
-    newest entry known of each stream (microseconds)."""
+    """Return whether a publication knew entries of a stream's ledger that a run, which listed earlier, does not.
+
+    Both arguments: the newest entry known of each stream (microseconds).
+    """
     return any(noted > now.get(name, 0) for name, noted in past.items())
 
 
@@ -126,11 +133,11 @@ def narrowed_work(work: Collection[SynopsisWork], plan: SharingPlan, begin: int)
     queries = {query.name: query for query in plan.workload.queries}
     narrowed = []
     for part in work:
-        left = tuple(queries[query.name] for query in part.queries if query.name in queries)
-        if left and part.synopsis.kind.has_instants:
+        remaining_queries = tuple(queries[query.name] for query in part.queries if query.name in queries)
+        if remaining_queries and part.synopsis.kind.has_instants:
             until = part.end if part.until is None else part.until
-            start = history_start([query.window for query in left], begin, until)
+            start = history_start([query.window for query in remaining_queries], begin, until)
             part = replace(part, begin=max(part.begin, start))
-        if left:
-            narrowed.append(replace(part, queries=left))
+        if remaining_queries:
+            narrowed.append(replace(part, queries=remaining_queries))
     return narrowed

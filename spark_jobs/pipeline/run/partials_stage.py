@@ -30,16 +30,19 @@ from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 EVENTS_A_TASK = 4_000_000
-"""Events that are worth a task of the first stage, beyond one a core: each writes cells of its own."""
+"""Number of events that justify a task of the first stage, beyond one per core: each task writes cells of its own."""
 
 FIRST_SHARE = 0.75
-"""What the first task of each core reads of all events, if a core has several: those that follow even out."""
+"""Share of all events that the first tasks of the cores read, if a core has several. The later tasks balance
+the load.
+"""
 
 
 @dataclass(frozen=True)
 class FilledStream:
-    """One stream all of whose partial aggregates are stored: the ``work`` that they are for, what of it was not stored
-    before, and the names of the queries that cannot be answered."""
+    """One stream whose partial aggregates are all stored: the ``work`` that needs them, the requests that were
+    ``filled``, and the names of the queries that cannot be answered.
+    """
 
     work: list[SynopsisWork]
     filled: list[FillRequest]
@@ -52,7 +55,7 @@ def events_to_read(run: Run, prepared: PreparedRun, name: str) -> float:
     parts = [part for part in prepared.work if part.synopsis.stream == name]
     parts += rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
     missing = stored_coverage.uncovered(run.warehouse, parts, splits, None, not run.request.recompute)
-    lifted = [rest for gap in missing for rest in gap.lifted]
+    lifted = [request for gap in missing for request in gap.lifted]
     spans = [span_of_slab(slab) for slab in slabs_of(lifted)] if lifted else []
     return sum(split.rows_about() for split in splits if any(split.may_hold(*span) for span in spans))
 
@@ -91,7 +94,7 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
 
 
 def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream | None:
-    """One stream, filled; None if it cannot be read."""
+    """Fill the partial aggregates of one stream; None if it cannot be read."""
     record, splits = run.record, prepared.sources[name]
     work = [part for part in prepared.work if part.synopsis.stream == name]
     try:
@@ -158,14 +161,14 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     record = run.record
     slabs = slabs_of(requests)
     spans = [span_of_slab(slab) for slab in slabs]
-    wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
-    events = sum(split.rows_about() for split in wanted)
+    needed_splits = [split for split in splits if any(split.may_hold(*span) for span in spans)]
+    events = sum(split.rows_about() for split in needed_splits)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
-    width = tasks_for(events, run.workers.width, len(wanted))
+    width = tasks_for(events, run.workers.width, len(needed_splits))
     tasks = min(max(width, int(events // EVENTS_A_TASK)), stage_tasks.TASKS_A_CORE * width)
-    parts = parts_of([split.rows_about() for split in wanted], width, tasks)
+    parts = parts_of([split.rows_about() for split in needed_splits], width, tasks)
     memory = settings().task_memory
-    parted = PartedSplits(wanted, parts) if len(parts) > 1 else wanted
+    parted = PartedSplits(needed_splits, parts) if len(parts) > 1 else needed_splits
     task = lift_task(stream, parted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
     outcome = stage_tasks.done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
@@ -190,7 +193,10 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
 
 
 def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """Of spans [begin, end) in time with the events that were read of each, those in a row that have most, as one."""
+    """The contiguous spans with the most events, as one.
+
+    ``spans``: begin and end in time, [begin, end), and the number of events that were read of each.
+    """
     runs: list[tuple[int, int, int]] = []
     for begin, end, read in spans:
         if runs and begin <= runs[-1][1]:

@@ -23,7 +23,7 @@ from spark_jobs.windows.partials.slabs import Slab, span_of_slab
 from spark_jobs.windows.partials.writing import PartialsFiles
 
 UNTIMED, NEWER = "untimed", "newer"
-"""What :func:`lift_task` counts besides the events of each slab."""
+"""Names of the counts of :func:`lift_task` in addition to the events of each slab."""
 
 
 class PartedSplits:
@@ -59,15 +59,16 @@ def lift_task(
     is_counted: bool = False,
     group_rows: int = BUCKET_ROWS,
 ) -> Task:
-    """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
+    """The task that reads the splits with the given numbers and writes their partial rows under ``root``.
 
-    Names the files, the synopses that failed (their rows in the files, if any, are not whole), and the files of the
-    source of which events have no time.
-    What it has gathered it writes whenever that takes more than ``memory`` allows. Of a split the columns are read that
-    the slabs need (:mod:`spark_jobs.windows.partials.slabs`) whose events it may hold.
-    It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and those
-    in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the :class:`EventCounts` of
-    the slabs' spans. ``group_rows``: of the row groups of its files, about.
+    It yields the files, the synopses that failed (their rows in the files, if any, are incomplete), and the source
+    files with events without a time. It writes its gathered rows whenever they take more than ``memory`` allows. Of
+    a split it reads the columns of those slabs (:mod:`spark_jobs.windows.partials.slabs`) whose events the split
+    may have.
+
+    It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and
+    those in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the
+    :class:`EventCounts` of the slabs' spans. ``group_rows``: approximate rows of the row groups of its files.
     """
     requests = [request for slab in slabs for request in slab]
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
@@ -91,7 +92,9 @@ def lift_task(
             liftings[at].append(lifting(stream, filled, share, writing.write))
         for chosen, alike in groupby(numbers, slabs_in):
             filling = [lifting for at in chosen for lifting in liftings[at]]
-            columns = sorted({name for at in chosen for one in slabs[at] for name in columns_of_synopsis(one.synopsis)})
+            columns = sorted(
+                {name for at in chosen for request in slabs[at] for name in columns_of_synopsis(request.synopsis)}
+            )
             for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
                 times, _, missing = times_of(events, stream)
                 if missing:

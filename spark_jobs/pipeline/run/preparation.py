@@ -60,22 +60,22 @@ def listed(
             used = {query.name: query.deciding_columns(stream) for query in plan.workload.queries_of(name)}
             columns = sorted({column for of_query in used.values() for column in of_query})
             lacking: list[str] = []
-            taken = None
-            while taken is None:
+            admission = None
+            while admission is None:
                 known = ledger(warehouse, stream)
                 look = Look.begin(warehouse, stream) if live and trust else None
                 span = None if within is None or not trust else read_span(plan, name, *within)
                 files = opened(stream, known, span, look, available)
                 lacking = _lacking(stream, files, columns)
-                taken = admitted(warehouse, stream, known, files, clock, note, trust, available)
-            listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
+                admission = admitted(warehouse, stream, known, files, clock, note, trust, available)
+            listing.sources[name], listing.arrivals[name] = admission.splits, admission.arrivals
             listing.problems.extend(warning.to_json() for warning in files.warnings)
-            if taken.problem is not None:
-                listing.problems.append(taken.problem.to_json())
-            new = {one.path for one in taken.arrivals.added.values()}
+            if admission.problem is not None:
+                listing.problems.append(admission.problem.to_json())
+            new = {arrival.path for arrival in admission.arrivals.added.values()}
             span = None if within is None else read_span(plan, name, *within)
-            far = far_warnings(name, taken.arrivals.clusters, span, new)
-            listing.problems.extend(found.to_json() for found in far)
+            far = far_warnings(name, admission.arrivals.clusters, span, new)
+            listing.problems.extend(warning.to_json() for warning in far)
             for query, of_query in used.items():
                 if lacks := [column for column in of_query if column in lacking]:
                     listing.unfit.append(query)
@@ -91,8 +91,10 @@ def listed(
 
 
 def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, int] | None:
-    """Between which instants [first, last) lies what a run over (begin, end] reads of a stream: with whole days (UTC),
-    by which what is stored was computed, and what repeats an event is found. None: from its first event."""
+    """Span of instants [first, last) that a run over (begin, end] reads of a stream; None: from its first event.
+
+    It consists of whole days (UTC), which stored partials and the search for repeated events use.
+    """
     if _reads_from_first(plan, name):
         return None
     first = begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0)
@@ -108,14 +110,14 @@ def _lacking(stream: Stream, files: Listed, columns: list[str]) -> list[str]:
 
 
 def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listing: SourceListing) -> PreparedRun:
-    """What a run over an interval sets out to do. Writes nothing; a stream that cannot be read is left out."""
+    """Prepare a run over an interval. Writes nothing. A stream that cannot be read is omitted and reported."""
     begin, end = request.begin, request.end
     before = refreshed_at(warehouse, begin)
-    wanted = (instants_due.late if request.late else instants_due.ticks)(plan.schedules, begin, end, before)
+    ticks = (instants_due.late if request.late else instants_due.ticks)(plan.schedules, begin, end, before)
     # of a part of a plan the schedules are those of the whole
-    there = {query.name for query in plan.workload.queries}
-    wanted = [(instant, tuple(name for name in names if name in there)) for instant, names in wanted]
-    plan = plan_without(pinning.pinned(plan, wanted, begin, end), listing.unfit)
+    query_names = {query.name for query in plan.workload.queries}
+    ticks = [(instant, tuple(name for name in names if name in query_names)) for instant, names in ticks]
+    plan = plan_without(pinning.pinned(plan, ticks, begin, end), listing.unfit)
     sources, failed = dict(listing.sources), list(listing.failed)
     ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}
     work = synopsis_work(plan, begin, ends)
@@ -168,8 +170,9 @@ def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> lis
 
 
 def spans_read(prepared: PreparedRun, plan: SharingPlan) -> dict[str, tuple[int, int, str]]:
-    """Of each stream between which times [first, last) its events decide the answers of a run by a plan, as
-    :func:`content_hash` has them, and how the plan declares what it uses of the stream."""
+    """For each stream, the times [first, last) of the events that decide the answers of a run by a plan, as in
+    :func:`content_hash`, and the plan's declaration of the columns that it uses.
+    """
     spans = {}
     for name in prepared.sources:
         stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
@@ -199,7 +202,7 @@ def _distinct(
 
 
 def _reads_from_first(plan: SharingPlan, name: str) -> bool:
-    """Whether every event of a stream from its first on decides the answers of some query."""
+    """Return whether every event of a stream, from its first on, decides the answers of some query."""
     return any(tree.stream == name and tree.kind.reads_from_first for tree in plan.trees)
 
 
@@ -221,7 +224,9 @@ def content_hash(
 
 
 def query_hash(plan: SharingPlan) -> str:
-    """Hash of all that decides the answers of an interval but the sources: what is asked of which column of times."""
+    """Hash of everything except the sources that decides the answers of an interval: the queries, and the columns of
+    times.
+    """
     times = sorted((stream.name, stream.time) for stream in plan.workload.streams)
     return digest([FORMAT, plan.workload.fingerprint, times])
 
@@ -230,8 +235,10 @@ def plan_without(plan: SharingPlan, names: Sequence[str]) -> SharingPlan:
     """The plan without some queries, and the trees that had no others."""
     if not names:
         return plan
-    left = [tuple(query for query in tree.queries if query.name not in names) for tree in plan.trees]
-    trees = tuple(replace(tree, queries=queries) for tree, queries in zip(plan.trees, left, strict=True) if queries)
+    tree_queries = [tuple(query for query in tree.queries if query.name not in names) for tree in plan.trees]
+    trees = tuple(
+        replace(tree, queries=queries) for tree, queries in zip(plan.trees, tree_queries, strict=True) if queries
+    )
     queries = tuple(query for query in plan.workload.queries if query.name not in names)
     return replace(
         plan, trees=trees, workload=replace(plan.workload, queries=queries), tree_costs=(Fraction(0),) * len(trees)

@@ -1,4 +1,4 @@
-"""The last stage of a run: one commit that replaces an interval's answers, and what is recorded beside it."""
+"""The last stage of a run: one commit that replaces an interval's answers, and the records of it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def _counted(answered: AnsweredRun) -> Answered | None:
 
 
 def is_due(query: ACQ, begin: int, until: int) -> bool:
-    """Whether a window of the query may end in (begin, until]; without instants nobody knows beforehand."""
+    """Return whether a window of the query may end in (begin, until]. It is unknown beforehand for windows without
+    instants, so then this is true.
+    """
     return not query.kind.has_instants or has_instant(query.window, begin, until)
 
 
@@ -89,24 +91,24 @@ def commit(
     since: int,
     rewritten: Rewritten,
 ) -> int:
-    """The commit of :func:`publish`; the table's version.
+    """The commit of :func:`publish`; returns the table's version.
 
-    ``until``: the queries that were answered, with their last instants; ``readers`` is told what is replaced; of
-    ``instants`` only, as the version ``since`` of the table has all others. ``rewritten`` is told what else of the
-    answers had to be written again.
+    ``until``: the queries that were answered, with their last instants. ``readers`` receives the answers that are
+    replaced. ``instants``: only answers at these instants are replaced, as the version ``since`` of the table has
+    all others. ``rewritten`` receives the other answers that had to be written again.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
     root = warehouse.place / "results"
 
     def places(stored: pa.Table) -> tuple[pa.Array, pa.Array]:
-        """Which answers are of the interval, and which of them are replaced."""
+        """Masks of the answers of the interval, and of those that are replaced."""
         inside = pc.and_(pc.greater(stored["instant"], begin), pc.less_equal(stored["instant"], end))
         return inside, pc.and_(inside, answers_at(stored, until, instants))
 
     def replaced(stored: pa.Table) -> pa.Array:
-        inside, gone = places(stored)
-        readers.replace(stored, inside, gone)
-        return gone
+        inside, is_replaced = places(stored)
+        readers.replace(stored, inside, is_replaced)
+        return is_replaced
 
     def holds_none(file: dict[str, Any]) -> bool:
         return _holds_none(root / file["path"], places, readers)
@@ -161,23 +163,27 @@ def commit(
 
 
 def _holds_none(file: Place, places: Callable[[pa.Table], tuple[pa.Array, pa.Array]], readers: Readers) -> bool:
-    """Whether a file has nothing that is replaced, by two of its columns: most files of a day, in a repair."""
+    """Return whether a file has no answers that are replaced, from two of its columns. In a repair most files of a day
+    have none.
+    """
     try:
         stored = read_file(file, ["query", "instant"])
     except HeddleError:
         return False  # what that means is told where it is read whole
-    inside, gone = places(stored)
-    if pc.any(gone).as_py():
+    inside, is_replaced = places(stored)
+    if pc.any(is_replaced).as_py():
         return False
-    readers.replace(stored, inside, gone)
+    readers.replace(stored, inside, is_replaced)
     return True
 
 
 def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | None) -> pa.Array:
-    """Which answers are of one of these queries, up to its last instant; of ``instants`` only, unless it is None."""
+    """Mask of the answers to the queries in ``until``, up to their last instants; only at ``instants`` unless it is
+    None.
+    """
     encoded = stored["query"].combine_chunks().dictionary_encode()
     codes, at = encoded.indices.to_numpy(), stored["instant"].cast(pa.int64()).to_numpy()
-    found = np.zeros(len(stored), dtype=bool)
+    matches = np.zeros(len(stored), dtype=bool)
     # the rows of a query are looked at once, not those of all queries for each
     places = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[places], np.arange(len(encoded.dictionary) + 1))
@@ -186,8 +192,8 @@ def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | 
             continue
         rows = places[edges[code] : edges[code + 1]]
         chosen = instants[name] if instants is not None else None
-        found[rows] = (at[rows] <= until[name]) & (chosen is None or np.isin(at[rows], chosen))
-    return pa.array(found)
+        matches[rows] = (at[rows] <= until[name]) & (chosen is None or np.isin(at[rows], chosen))
+    return pa.array(matches)
 
 
 def _published_names(warehouse: Warehouse, begin: int, end: int) -> set[str]:
@@ -198,7 +204,7 @@ def _published_names(warehouse: Warehouse, begin: int, end: int) -> set[str]:
 
 
 def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
-    """Log what the checks of a run found."""
+    """Log the results of the checks of a run."""
     now, interval = publish_log.now_micros(), (record.begin, record.end)
     checks_log.log(
         warehouse,
@@ -220,13 +226,15 @@ def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
 def log_statistics(
     warehouse: Warehouse, record: RunRecord, about: Mapping[str, Any], counts: Mapping[str, Sequence[EventCounts]]
 ) -> None:
-    """Record the rate of what this run scanned and its events by their time (``counts``, of each task); the stages'
-    costs, and what else is known ``about`` them, stand with the first stream, or with none."""
+    """Record the rate of the streams that this run scanned, and their events by time (``counts``, of each task).
+
+    The stages' costs, and other facts ``about`` them, are stored with the first stream, or with none.
+    """
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
-        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
+        measurement = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
         measured = ({}, {}, {}) if rows else (record.cpu_seconds, record.features, about)
-        rows.append(found.row(record.run_id, *measured, counts=_joined(counts.get(name, ()))))
+        rows.append(measurement.row(record.run_id, *measured, counts=_joined(counts.get(name, ()))))
     if not rows:
         # who reads no event, because all that is needed is stored, teaches all the same
         none = Measured(NO_STREAM, record.begin, record.end, 0)
@@ -238,6 +246,6 @@ def _joined(counts: Sequence[EventCounts]) -> EventCounts | None:
     if not counts:
         return None
     joined = EventCounts(counts[0].spans, counts[0].bucket)
-    for one in counts:
-        joined.join(one)
+    for task_counts in counts:
+        joined.join(task_counts)
     return joined

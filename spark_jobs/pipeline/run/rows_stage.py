@@ -29,8 +29,9 @@ from spark_jobs.windows.row_windows.numbering import BLOCK_ROWS, Counts, Per, fi
 
 
 def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) -> list[SynopsisWork]:
-    """What counts the rows of every day of a stream, for its windows of rows
-    (:mod:`spark_jobs.windows.row_windows.numbering`)."""
+    """Work that counts the rows of every day of a stream, for its windows of rows
+    (:mod:`spark_jobs.windows.row_windows.numbering`).
+    """
     pers = dict.fromkeys(tree.per or () for tree in _trees_of_rows(plan, name))
     first = first_day(plan.workload.stream(name), splits) if pers else None
     if first is None or first >= until:

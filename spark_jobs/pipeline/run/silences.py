@@ -1,4 +1,4 @@
-"""Streams without events in the interval of a run: what is told of them."""
+"""Warnings about streams without events in the interval of a run."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def silence(prepared: PreparedRun, name: str, events: int | None = None) -> list
 def check_interval_has_begun(
     warehouse: Warehouse, plan: SharingPlan, listing: SourceListing, request: RunRequest
 ) -> None:
-    """Raises HDL-476 if an interval begins after the newest event of all streams that can be read.
+    """Raise HDL-476 if an interval begins after the newest event of all streams that can be read.
 
-    An interval that was published before is not refused: it may have lost its events. Nor is one if no stream has an
-    event: that is what HDL-413 warns of. Of files that do not say until when they have events, events are read up to
-    the first one that lies in the interval or after it.
+    An interval that was published before is accepted: it may have lost its events. It is also accepted if no stream
+    has an event: HDL-413 warns of that. If files do not state until when they have events, events are read up to
+    the first one in the interval or after it.
     """
     newest: dict[str, int] = {}
     for name, splits in listing.sources.items():
@@ -76,7 +76,7 @@ def check_interval_has_begun(
 
 
 def standing_silences(prepared: PreparedRun) -> list[dict[str, Any]]:
-    """:func:`silence` of every stream whose answers stand as they are; what cannot be read is told as such."""
+    """:func:`silence` of every stream whose answers stay unchanged, with the error of each that cannot be read."""
     warnings = []
     for name in prepared.sources:
         try:

@@ -1,4 +1,6 @@
-"""What stages of a run share: a task run by the workers, what tasks yield, and files derived from stored rows."""
+"""Shared parts of the stages of a run: run a task on the workers, sort its outcomes, and derive files from stored
+rows.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ TASKS_A_CORE = 2
 
 
 def done(run: Run, task: Task, pieces: int, most: int, description: str) -> StageOutcome:
-    """What the run's workers make of a task for the numbers 0 .. pieces - 1, on at most ``most`` of them at once.
+    """Run a task on the run's workers for the numbers 0 .. pieces - 1, on at most ``most`` of them at once.
 
     Raises a coded error.
     """
@@ -41,7 +43,7 @@ def done(run: Run, task: Task, pieces: int, most: int, description: str) -> Stag
 
 
 def of_outcomes(outcomes: Sequence[Any]) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
-    """Of what tasks yield the files, and what failed alone by fingerprint."""
+    """Separate the outcomes of tasks into files and failures of single synopses by fingerprint."""
     files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
     return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure)}
 
@@ -67,7 +69,7 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
 
 
 def _first_stored(request: FillRequest) -> int:
-    """Where the first stored rows begin that may have something of a request."""
+    """Begin of the first stored rows that may have something of a request."""
     return request.begin // DAY * DAY if request.synopsis.kind.begins_at_midnight else request.begin
 
 
@@ -100,7 +102,7 @@ def write_partials(
     if not requests:
         return [], Lifted([], {})
     files = derived_files(run, current, requests)
-    unstored = [rest for request in requests for rest in request.lifted]
+    unstored = [lifted_request for request in requests for lifted_request in request.lifted]
     lifted = lift(unstored) if unstored else Lifted([], {})
     files += lifted.files
     return stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, lifted.broken, record), lifted

@@ -1,7 +1,8 @@
-"""What the stages of a run hand on: ``prepare -> fill -> answer -> check -> publish``, each from one value to the next.
+"""Values that the stages of a run pass on: ``prepare -> fill -> answer -> check -> publish``, each from one to the
+next.
 
-Each stage is a function in a file of its own. What it finds out about the run beside its result (counts, diagnostics,
-costs) goes into the record of the :class:`Run`, which is logged when the run ends, however it ends.
+Each stage is a function in a file of its own. Its other findings about the run (counts, diagnostics, costs) go into
+the record of the :class:`Run`, which is logged when the run ends, however it ends.
 """
 
 from __future__ import annotations
@@ -42,15 +43,25 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What somebody asks of a run: the answers of the interval [begin, end) by a plan.
+    """Request for a run: the answers of the interval [begin, end) by a plan.
 
-    ``clock``: now, for the watermarks (all in microseconds). ``recompute``: read the events again, whatever is stored,
-    and publish a new revision. ``live``: the next live run goes on where this one ends
-    (:func:`spark_jobs.pipeline.planning.live_runs.due`).
-    ``late``: the run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
-    at its last instant alone. ``checks``: how much of the answers is checked, of
-    :data:`spark_jobs.store.settings.CHECKS`. ``allow_empty``: publish an interval after the newest event, too, as idle;
-    else it is refused with HDL-476.
+    Attributes
+    ----------
+    plan_version, begin, end, run_id
+        The plan, the interval (microseconds) and the id of the run.
+    clock
+        Now, for the watermarks (microseconds).
+    recompute
+        Read the events again, whatever is stored, and publish a new revision.
+    live
+        The next live run continues where this one ends (:func:`spark_jobs.pipeline.planning.live_runs.due`).
+    late
+        The run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
+        only at its last instant.
+    checks
+        Extent of the checks of answers, of :data:`spark_jobs.store.settings.CHECKS`.
+    allow_empty
+        Publish an interval after the newest event, too, as idle. Otherwise it fails with HDL-476.
     """
 
     plan_version: int
@@ -65,14 +76,17 @@ class RunRequest:
     allow_empty: bool = True
 
     def asks_more_than(self, published: LogRow) -> bool:
-        """Whether more is to be checked than was of what is published."""
+        """Return whether the request asks for more checks than the published answers had."""
         return CHECKS.index(self.checks) < CHECKS.index(published.record.checked)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What all stages of one run have at hand. ``record`` is what they write down of it; ``was_started``: whether an
-    earlier run had started the session. ``counts``: the events that tasks counted of each stream."""
+    """Shared state of all stages of one run.
+
+    ``record``: the record that the stages write. ``was_started``: whether an earlier run had started the session.
+    ``counts``: the events that tasks counted of each stream.
+    """
 
     engine: Engine
     warehouse: Warehouse
@@ -84,7 +98,7 @@ class Run:
 
     @property
     def workers(self) -> Workers:
-        """What does the tasks."""
+        """The workers that run the tasks."""
         return self.engine.workers
 
     @contextmanager
@@ -115,16 +129,19 @@ class Run:
                 self._log_end(ending, name)
 
     def _log_end(self, error: BaseException, stage: str) -> None:
-        stands = self.record.revision > 0 and publish_log.log_end(self.warehouse, self.record, error, stage)
+        is_published = self.record.revision > 0 and publish_log.log_end(self.warehouse, self.record, error, stage)
         if isinstance(error, KeyboardInterrupt):
-            raise type(error)(f"{'it' if stands else 'nothing'} was published") from None
+            raise type(error)(f"{'it' if is_published else 'nothing'} was published") from None
 
 
 @dataclass(frozen=True)
 class SourceListing:
-    """What the streams of a plan hold and the ledger of their files, the names of those that cannot be listed, those of
-    the ``unfit`` queries that use a column which their stream does not have, and what is wrong with both. ``within``:
-    the instants of the only windows that it is for; None: it is for all."""
+    """Contents of the streams of a plan.
+
+    It has their splits and the ledger of their files, the names of those that cannot be listed, the names of the
+    ``unfit`` queries that use a column which their stream does not have, and the problems of both. ``within``: the
+    instants of the only windows that it serves; None: it serves all.
+    """
 
     sources: dict[str, list[Split]]
     arrivals: dict[str, Ledger]
@@ -141,13 +158,23 @@ class SourceListing:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a run sets out to do, before anything is computed.
+    """A run with everything that is known before it computes anything.
 
-    ``plan``: with the instants that are to be answered; ``before``: when queries with a refresh bound were answered
-    last. Of each stream that can be read: ``sources`` what it holds, ``ends`` up to when its windows are answered
-    (microseconds). ``work``: the synopses of windows of time and of sequences; those of rows are known once the rows
-    are counted. ``content``: hash of all that decides the answers; ``basis`` that of all but the sources.
-    ``repeated``: events a stream that are left out because they came before.
+    Attributes
+    ----------
+    plan
+        The plan, with the instants to answer.
+    before
+        The last answered instants of queries with a refresh bound.
+    sources, ends
+        For each stream that can be read: its splits, and the end up to which its windows are answered
+        (microseconds).
+    work
+        The synopses of windows of time and of sequences. Those of rows are known once the rows are counted.
+    content, basis
+        Hash of everything that decides the answers, and of all of it except the sources.
+    repeated
+        Number of events of a stream that are skipped because they repeat earlier ones.
     """
 
     request: RunRequest
@@ -200,9 +227,9 @@ class FilledRun:
 
 @dataclass(frozen=True)
 class AnsweredRun:
-    """A run whose answers stand in files that no commit names yet.
+    """A run whose answers are in files that no commit names yet.
 
-    ``findings``: what the inspection found in each file; None: this run does not inspect its answers.
+    ``findings``: those of the inspection of each file; None: this run does not inspect its answers.
     """
 
     filled: FilledRun

@@ -24,7 +24,7 @@ _spark_main = pyspark.worker.main
 
 
 def main(infile: Any, outfile: Any) -> None:
-    """One task, as Spark's own workers do it."""
+    """Run one task as Spark's own workers do, and exempt new modules from garbage collection."""
     global _known
     _spark_main(infile, outfile)
     if len(sys.modules) > _known:
