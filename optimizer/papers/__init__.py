@@ -1,1 +1,1 @@
-"""What was published, for reference, and its evaluations again. Production imports nothing of it."""
+"""Published algorithms for reference, and their evaluations run again. Production imports none of them."""

@@ -29,21 +29,21 @@ def answers(
     measuring = [Measuring(weighing, query) for query in queries]
     patterns = [replace(query, measures=()) for query in queries]
     counted = _counted(
-        weighing.events, [*patterns, *(query for one in measuring for query in one.wanted.values())], executor, ends
+        weighing.events, [*patterns, *(query for each in measuring for query in each.wanted.values())], executor, ends
     )
-    found: dict[tuple[int, Measure], Integers | Numbers] = {}
+    values: dict[tuple[int, Measure], Integers | Numbers] = {}
     for i, query in enumerate(queries):
-        wanted = {key: counted[pattern] for key, pattern in measuring[i].wanted.items()}
+        weighted_counts = {key: counted[pattern] for key, pattern in measuring[i].wanted.items()}
         for measure in query.measures:
-            value = measuring[i].value(measure, counted[patterns[i]], wanted)
+            value = measuring[i].value(measure, counted[patterns[i]], weighted_counts)
             if value is not None:
-                found[i, measure] = value
-    found |= _measured(events, queries, ends, found)
+                values[i, measure] = value
+    values |= _measured(events, queries, ends, values)
     keys = events.key[events.runs[:-1]]
     answered = []
     for i, query in enumerate(queries):
         run, start, count = counted[patterns[i]]
-        measures = tuple(found[i, measure] for measure in query.measures)
+        measures = tuple(values[i, measure] for measure in query.measures)
         answered.append(Answers(keys[run], start, count, measures))
     return answered
 
@@ -51,7 +51,7 @@ def answers(
 def _counted(
     events: Events, queries: Sequence[SequenceQuery], executor: str | None, ends: tuple[int, int] | None
 ) -> dict[SequenceQuery, Rows]:
-    """What each of the queries counts; those that are alike are counted once."""
+    """Counts of each query; equal queries are counted once."""
     distinct = list(dict.fromkeys(queries))
     counted: dict[SequenceQuery, Rows] = {}
     for group in choose(events, distinct, executor):
@@ -68,18 +68,18 @@ def _measured(
     known: Mapping[tuple[int, Measure], Integers | Numbers],
 ) -> dict[tuple[int, Measure], Integers | Numbers]:
     """The measures that are not known yet, by a pass each."""
-    left: dict[Measure, list[int]] = {}
+    pending: dict[Measure, list[int]] = {}
     for i, query in enumerate(queries):
         for measure in query.measures:
             if (i, measure) not in known:
-                left.setdefault(measure, []).append(i)
+                pending.setdefault(measure, []).append(i)
     measured: dict[tuple[int, Measure], Integers | Numbers] = {}
-    for measure, which in left.items():
-        members = list(dict.fromkeys(which))
+    for measure, indices in pending.items():
+        members = list(dict.fromkeys(indices))
         for group in choose(events, [queries[i] for i in members], "windows"):
-            mine = [members[place] for place in group.members]
-            columns = Pass(events, [queries[i] for i in mine], ends, group).measured(measure)
-            measured |= {(i, measure): column for i, column in zip(mine, columns, strict=True)}
+            group_queries = [members[place] for place in group.members]
+            columns = Pass(events, [queries[i] for i in group_queries], ends, group).measured(measure)
+            measured |= {(i, measure): column for i, column in zip(group_queries, columns, strict=True)}
     return measured
 
 

@@ -15,7 +15,7 @@ _inlined = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_mode
 # ----------------------------------------------------------------------------------------- compaction
 @_kernel
 def is_ascending(key, time, kind):
-    """Whether rows ascend by (key, time, kind), none twice."""
+    """Return whether rows ascend by (key, time, kind), without duplicates."""
     for i in range(1, len(key)):
         if key[i] == key[i - 1]:
             if time[i] < time[i - 1] or (time[i] == time[i - 1] and kind[i] <= kind[i - 1]):
@@ -27,7 +27,7 @@ def is_ascending(key, time, kind):
 
 @_kernel
 def codes(key, time, kind, first_key, first_time, first_kind, times, kinds):
-    """One number (n,) for each combination, in its order."""
+    """One number (n,) for each combination, in the same order."""
     out = np.empty(len(key), np.int64)
     for i in range(len(key)):
         out[i] = ((key[i] - first_key) * times + time[i] - first_time) * kinds + kind[i] - first_kind
@@ -58,7 +58,7 @@ def wide_sums(low, high, first):
 
 @_kernel
 def runs_of(key):
-    """Where the events of each key begin (k + 1,), of ascending keys (n,): by doubling steps, as keys have many."""
+    """First event of each key (k + 1,), of ascending keys (n,), by doubling steps: a key has many events."""
     starts = [0]
     at = 0
     while at < len(key):
@@ -130,9 +130,11 @@ def by_type(kind, kinds, runs, time):
 
 @_kernel
 def marks_of(time, first, slide, bases, marks):
-    """Where the events of each type and run from every multiple of ``slide`` on begin: ``marks`` (types, m) is filled.
+    """Fill ``marks`` (types, m) with the first event of each type and run at or after every multiple of ``slide``.
+
     ``time`` (n,) and ``first`` as of :func:`by_type`; ``bases`` (k + 1, 2): of each run the number of the first
-    multiple, and where its marks begin (of the last: their end)."""
+    multiple, and where its marks begin (of the last: their end).
+    """
     for kind in range(len(marks)):
         for run in range(len(bases) - 1):
             at, last = first[kind, run], first[kind, run + 1]
@@ -152,9 +154,9 @@ def extreme_values(rows, known, best, absent):
     values, before = np.empty(len(rows), np.int64), np.empty(len(rows) + 1, np.int64)
     before[0] = 0
     for i in range(len(rows)):
-        there = known[rows[i]] > 0
-        values[i] = best[rows[i]] if there else absent
-        before[i + 1] = before[i] + there
+        is_known = known[rows[i]] > 0
+        values[i] = best[rows[i]] if is_known else absent
+        before[i + 1] = before[i] + is_known
     return values, before
 
 
@@ -185,12 +187,16 @@ def _gallop(time, first, near, last, bound):
 
 @_kernel
 def taking_part(time, first, pattern, position, run, start, range_, slide, bases, marks, low, high):
-    """Which events [low, high) of the type at a position of a pattern take part in a match, of each answer (a,).
+    """Range [low, high) of the type's events, at a position of a pattern, that take part in a match, by answer (a,).
 
-    Those behind the earliest match of what comes before the position and ahead of the latest match of what comes
-    behind it. ``time`` (n,): by type, key and time; ``first`` (types, k + 1): where those of each begin; ``pattern``
-    (l,): local types. Answers are ascending by ``run`` and ``start``, and have a match. ``bases``, ``marks``: as of
-    :func:`marks_of`, where to begin to look; None: where the answer before ended.
+    These are the events behind the earliest match of the types before the position and ahead of the latest match of the
+    types behind it.
+
+    - ``time`` (n,): by type, key and time.
+    - ``first`` (types, k + 1): index where those of each begin.
+    - ``pattern`` (l,): local types.
+    - ``run``, ``start`` of the answers: ascending; each answer has a match.
+    - ``bases``, ``marks``: as of :func:`marks_of`, where the search begins; None: where the previous answer ended.
     """
     length, before = len(pattern), np.int64(-1)
     ahead, behind = np.zeros(length, np.int64), np.zeros(length, np.int64)

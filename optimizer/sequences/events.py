@@ -6,10 +6,10 @@ multiples of their slide, as in :mod:`optimizer.windows.alignment`; times are in
 negative. Only windows with at least one match have an answer. A type may occur several times in a pattern.
 
     events = Events.of(key, time, type, {"price": (prices, prices_known)})     # raw events, compacted
-    events = compacted([these, those])                                         # what tasks combine, in any order
+    events = compacted([first_part, second_part])                              # partial events of tasks, in any order
     query = SequenceQuery(pattern=(3, 1, 4), range=600, slide=60, measures=(Measure("sum", "price", 1),))
-    found = answers(events, [query])
-    found[0].key, found[0].start, found[0].count.integers(), found[0].measures[0].integers()
+    (answer,) = answers(events, [query])
+    answer.key, answer.start, answer.count.integers(), answer.measures[0].integers()
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Attribute:
-    """What compaction keeps of an attribute's values at each of n events; a null takes no part in any of it.
+    """Compacted values of an attribute at each of n events, without nulls.
 
-    ``known``: how many are not null. ``sum``: of integers the exact sum as 128-bit two's complement, (low (n,) uint64,
-    high (n,) int64); of doubles that of the finite ones as a double-double, (total, residue) (n,) float64.
-    ``least`` and ``greatest`` (n,) int64: integers, or doubles as :func:`optimizer.combine.elements.ordinals` (without
-    meaning where nothing is known). ``special`` (n,) uint8, of doubles alone: 1 if there is a NaN, 2 inf, 4 -inf,
+    ``known``: the number of values that are not null. ``sum``: of integers the exact sum as 128-bit two's complement,
+    (low (n,) uint64, high (n,) int64); of doubles that of the finite ones as a double-double, (total, residue) (n,)
+    float64. ``least`` and ``greatest`` (n,) int64: integers, or doubles as :func:`optimizer.combine.elements.ordinals`
+    (without meaning if no value is known). ``special`` (n,) uint8, only of doubles: 1 if there is a NaN, 2 inf, 4 -inf,
     added up.
     """
 
@@ -76,9 +76,9 @@ class Events:
         """Compact raw events (n,), in any order. ``attributes``: name -> values (n,) int64 or float64, and which of
         them are not null (None: all)."""
         n = len(key)
-        kept = {name: _attribute(values, known) for name, (values, known) in (attributes or {}).items()}
+        raw_attributes = {name: _attribute(values, known) for name, (values, known) in (attributes or {}).items()}
         columns = (np.asarray(key, np.int64), np.asarray(time, np.int64), np.asarray(type, np.int32))
-        return merged(*columns, np.ones(n, dtype=np.int64), kept)
+        return merged(*columns, np.ones(n, dtype=np.int64), raw_attributes)
 
     def __post_init__(self) -> None:
         columns: list[NDArray[Any]] = [self.time, self.type, self.count]
@@ -94,7 +94,7 @@ class Events:
 
     @cached_property
     def runs(self) -> Longs:
-        """Where the events of each key begin (k + 1,)."""
+        """Index where the events of each key begin (k + 1,)."""
         return event_kernels.runs_of(self.key)
 
 
@@ -102,30 +102,30 @@ def compacted(parts: Iterable[Events]) -> Events:
     """Several parts, in any order, as one: commutative and associative, so Spark tasks may combine parts as they come
     (integers to the bit; sums of doubles within 2**-100 of the sum of their magnitudes). Raises ValueError if their
     attributes differ."""
-    given = [part for part in parts if len(part)] or list(parts)[:1]
-    if not given:
+    nonempty = [part for part in parts if len(part)] or list(parts)[:1]
+    if not nonempty:
         none = np.zeros(0, dtype=np.int64)
         return Events(none, none, none.astype(np.int32), none)
-    if any(part.attributes.keys() != given[0].attributes.keys() for part in given):
+    if any(part.attributes.keys() != nonempty[0].attributes.keys() for part in nonempty):
         raise ValueError("events to be combined have different attributes")
-    attributes = {name: _joined([part.attributes[name] for part in given]) for name in given[0].attributes}
+    attributes = {name: _joined([part.attributes[name] for part in nonempty]) for name in nonempty[0].attributes}
     key, time, type_, count = (
-        np.concatenate([getattr(part, name) for part in given]) for name in ("key", "time", "type", "count")
+        np.concatenate([getattr(part, name) for part in nonempty]) for name in ("key", "time", "type", "count")
     )
     return merged(key, time, type_, count, attributes)
 
 
 def _attribute(values: NDArray[Any], known: NDArray[np.bool_] | None) -> Attribute:
     """Raw values (n,) and which are not null, each for itself."""
-    there = np.ones(len(values), dtype=np.bool_) if known is None else np.asarray(known, dtype=np.bool_)
+    is_known = np.ones(len(values), dtype=np.bool_) if known is None else np.asarray(known, dtype=np.bool_)
     if np.issubdtype(values.dtype, np.integer):
-        whole = np.where(there, values, 0).astype(np.int64)
-        return Attribute(there.astype(np.int64), (whole.view(np.uint64), whole >> 63), whole, whole)
-    double = np.where(there, values, 0.0).astype(np.float64)
+        integers = np.where(is_known, values, 0).astype(np.int64)
+        return Attribute(is_known.astype(np.int64), (integers.view(np.uint64), integers >> 63), integers, integers)
+    double = np.where(is_known, values, 0.0).astype(np.float64)
     special = np.isnan(double) + 2 * (double == np.inf) + 4 * (double == -np.inf)
     order = ordinals(double)
     finite = np.where(special > 0, 0.0, double), np.zeros(len(double))
-    return Attribute(there.astype(np.int64), finite, order, order, special.astype(np.uint8))
+    return Attribute(is_known.astype(np.int64), finite, order, order, special.astype(np.uint8))
 
 
 def _joined(parts: list[Attribute]) -> Attribute:
@@ -142,7 +142,7 @@ def _joined(parts: list[Attribute]) -> Attribute:
 
 
 CELLS_PER_EVENT = 4
-"""Up to so many combinations of key, time and type for each event they are counted in one table instead of sorted."""
+"""Most combinations of key, time and type per event for which events are counted in one table instead of sorted."""
 
 
 def merged(key: Longs, time: Longs, type: NDArray[np.int32], count: Longs, attributes: dict[str, Attribute]) -> Events:
@@ -172,24 +172,24 @@ def merged(key: Longs, time: Longs, type: NDArray[np.int32], count: Longs, attri
             ordered = column[order]
             changes[1:] |= ordered[1:] != ordered[:-1]
         first = np.flatnonzero(changes)
-    found = order[first]
+    rows = order[first]
     total = np.add.reduceat(count[order], first)
-    kept = {name: _reduced(attribute, order, first) for name, attribute in attributes.items()}
-    return Events(key[found], time[found], type[found], total, kept)
+    reduced = {name: _reduced(attribute, order, first) for name, attribute in attributes.items()}
+    return Events(key[rows], time[rows], type[rows], total, reduced)
 
 
 def _reduced(attribute: Attribute, order: Longs, first: Longs) -> Attribute:
-    """One value for each run of ``order``, which begin at ``first``."""
+    """One value for each run of ``order``; runs begin at ``first``."""
     known = attribute.known[order]
-    there = known > 0
-    least = np.where(there, attribute.least[order], np.iinfo(np.int64).max)
-    greatest = np.where(there, attribute.greatest[order], np.iinfo(np.int64).min)
-    one, other = attribute.sum[0][order], attribute.sum[1][order]
+    is_known = known > 0
+    least = np.where(is_known, attribute.least[order], np.iinfo(np.int64).max)
+    greatest = np.where(is_known, attribute.greatest[order], np.iinfo(np.int64).min)
+    leading, other = attribute.sum[0][order], attribute.sum[1][order]
     special = None
     if attribute.special is None:
-        total = event_kernels.wide_sums(one, other, first)
+        total = event_kernels.wide_sums(leading, other, first)
     else:
-        total = kernels.double_sums(one, other, first)
+        total = kernels.double_sums(leading, other, first)
         special = np.bitwise_or.reduceat(attribute.special[order], first)
     return Attribute(
         np.add.reduceat(known, first),

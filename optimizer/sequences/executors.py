@@ -1,4 +1,4 @@
-"""Which executor matches a group of patterns cheapest, by what a sample of its events costs."""
+"""Choose the cheapest executor for a group of patterns, by costs measured on a sample of its events."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Pattern = tuple[int, ...]
 
 
 class _Nodes(NamedTuple):
-    """Of each node (n,): how many events its type has, and how many types its prefix has."""
+    """By node (n,): the number of events of its type, and the number of types in its prefix."""
 
     events: NDArray[np.float64]
     depth: NDArray[np.int64]
@@ -82,8 +82,9 @@ class _Nodes(NamedTuple):
 
 
 class _Load:
-    """How many events there are of each type, and how many before they were compacted (estimated from a sample), of how
-    many keys, and over how many ticks, all keys together; and what executors cost on them."""
+    """Numbers of events by type, and by type before compaction (estimated from a sample), of keys, and of ticks, all
+    keys together; and the costs of executors on them.
+    """
 
     def __init__(self, events: Events) -> None:
         step = len(events) // SAMPLE + 1
@@ -118,7 +119,7 @@ class _Load:
         return max(sum(map(digits.__getitem__, pattern)) - orders[len(pattern)] for pattern in patterns)
 
     def beyond(self, slide: int, range_: int) -> float:
-        """How many ticks a block may go on behind the end of a window that is open when it begins."""
+        """Ticks that a block may continue after the end of a window that is open when it begins."""
         overlap = -(-range_ // slide)
         return min(slide * (lanes_for(overlap) - overlap), BLOCK * self._ticks / max(1.0, sum(self._events.values())))
 
@@ -198,7 +199,7 @@ def _alike(queries: Sequence[SequenceQuery], members: Iterable[int]) -> list[tup
     same_windows: dict[tuple[int, int], list[int]] = {}
     for i in members:
         same_windows.setdefault((queries[i].slide, queries[i].range), []).append(i)
-    return [tuple(which) for _, which in sorted(same_windows.items())]
+    return [tuple(indices) for _, indices in sorted(same_windows.items())]
 
 
 def _group(
@@ -235,11 +236,14 @@ def _merged_groups(load: _Load, queries: Sequence[SequenceQuery], backward: bool
 
 
 NARROW, MIDDLING, BROAD = 64.0, 100.0, 127.0
-"""Up to about so many bits counts are known not to wrap in 64 bits, or told by doubles beside them; or in 128 bits."""
+"""Approximate limits in bits up to which counts do not wrap in 64 bits, are determined by residues and doubles
+together, and do not wrap in 128 bits.
+"""
 
 MIXED = 78.0
-"""Up to about so many bits most prefixes still do with 64, which a pass in 128 bits finds out prefix by prefix; then it
-is quicker than one with doubles beside all residues."""
+"""Approximate limit in bits up to which most prefixes still fit in 64 bits. A pass in 128 bits detects these prefixes
+and is then quicker than one with doubles for all residues.
+"""
 
 CLOSE = 3.0
 """So close to 64 bits some counts of most keys pass them."""

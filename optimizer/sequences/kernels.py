@@ -1,21 +1,21 @@
 """Compiled kernels of :mod:`optimizer.sequences`.
 
-A *row* holds one number for each of some *lanes*, a multiple of eight; the node of a trie that stands for E1..Ej has a
-row, and an event of type Ej adds the row of E1..E(j-1) to it, as it was before the event's timestamp. What a lane is
-differs: an open window (``windows``), or the position at which a match begins (``landmarks``).
+A *row* has one number for each of some *lanes*, a multiple of eight. The node of a trie for E1..Ej has a row, and an
+event of type Ej adds the row of E1..E(j-1) to it, as it was before the event's timestamp. A lane is an open window
+(``windows``), or the position at which a match begins (``landmarks``).
 
 Two ways to do this for a *block* of one key's events:
 
 - *node by node* (dense): each node in turn takes all its events of the block in one loop over vectors that stay in
-  registers, and leaves a row after each of them; its children find the row that holds at their events' times by
-  counting bits. Per node and event one load, one addition and one store of a row, nothing depends on the data;
-- *event by event* (sparse): where a block has few events for the number of nodes. Nodes of equal timestamps go from the
+  registers, and stores a row after each of them. Its children find the row that is valid at their events' times by
+  counting bits. Per node and event one load, one addition and one store of a row; nothing depends on the data.
+- *event by event* (sparse): if a block has few events for the number of nodes. Nodes of equal timestamps go from the
   longest prefix to the shortest, so that none sees an event of its own time.
 
-Exact integers: counts are added modulo 2**64 and, beside, as doubles. A count's terms are not negative, so the double
-is right but for a factor (1 + 2**-53) for each rounding on the way, and as long as that is less than 2**62 in all,
-double and residue name one integer (:func:`_whole`): up to some 2**95. Where there is no danger of wrapping (bounds are
-kept for each block) the doubles are left out; where they do not suffice the key is counted again in 128 bits.
+Exact integers: counts are added modulo 2**64 and also as doubles. A count's terms are not negative, so the double
+is right but for a factor (1 + 2**-53) for each rounding on the way. As long as that error is less than 2**62 in total,
+double and residue determine one integer (:func:`_whole`): up to some 2**95. If there is no danger of wrapping (bounds
+are kept for each block) the doubles are omitted. If they do not suffice, the key is counted again in 128 bits.
 
 Floor divisions of ticks below number the windows of times, as :mod:`optimizer.windows.alignment` does for queries.
 """
@@ -139,8 +139,8 @@ def _all_lanes(typing_context, numbers, number):
     def code(context, builder, signature, arguments):
         number = context.cast(builder, arguments[1], signature.args[1], vector.dtype)
         kind = context.get_value_type(vector)
-        one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+        first_lane = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        return builder.shuffle_vector(first_lane, first_lane, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
 
     return vector(numbers, number), code
 
@@ -226,9 +226,9 @@ class Block(NamedTuple):
     total: Longs
     """(t + 1,): events of each type, compacted ones counted as often as they are."""
     group: NDArray[np.uint16]
-    """By type: which of the block's distinct timestamps the event has."""
+    """By type: the number of the event's timestamp among the block's distinct ones."""
     times: NDArray[np.uint64]
-    """By type: ``count``."""
+    """``count`` of the events, by type."""
     words: NDArray[np.uint64]
     """(t + 1, w): of each type (the last: changes of the root's row) a bit for each timestamp that has it."""
     before: NDArray[np.uint16]
@@ -370,7 +370,7 @@ class Ordered(NamedTuple):
 
 
 def answer_room(size: int) -> AnswerColumns:
-    """Room for so many answers, not filled."""
+    """Uninitialised columns for ``size`` answers."""
     kinds = (np.int32, np.int32, np.int64, np.uint64, np.int64, np.float64, np.uint8)
     columns: Any = (np.empty(size, dtype=kind) for kind in kinds)
     return AnswerColumns(*columns)
@@ -401,7 +401,7 @@ def _with_room(answers, used, needed):
 
 
 FINE, OVER, UNSURE = 0, 1, 2
-"""Flags of an answer: exact; too large for 38 digits; the state cannot tell (count again with a wider one)."""
+"""Flags of an answer: exact; too large for 38 digits; undetermined by the state (count again with a wider one)."""
 
 _SURE, _WIDE_SURE = 2.0**62, 2.0**126
 _WORD = 2.0**64
@@ -410,8 +410,9 @@ _MOST_HIGH, _MOST_LOW = (np.uint64(word) for word in divmod(10**38 - 1, 2**64))
 
 @_inner
 def _whole(low, size, error):
-    """High word of the integer that is ``low`` modulo 2**64 and differs from ``size`` by ``error`` at most, and whether
-    that tells it."""
+    """High word of the integer that is ``low`` modulo 2**64 and differs from ``size`` by ``error`` at most, and a flag:
+    whether that determines it.
+    """
     if not error < _SURE:
         return 0, UNSURE
     if abs(size) < _SURE:
@@ -501,7 +502,7 @@ def _read_wide(low, high, size, error):
 
 @_inner
 def _read_count(low, high, size, index, steps):
-    """Whether there is a match, low word, high word, and flag."""
+    """Return whether there is a match, low word, high word, and flag."""
     if size is None:
         if high is None:
             return low[index] != 0, low[index], np.int64(0), FINE
@@ -531,9 +532,10 @@ def _read_row(rows, high, size, index, steps, short):
 # ------------------------------------------------------------------------------------- a block of events
 @_inner
 def _fill(stream, origin, at, end, limit, block):
-    """Copy the relevant events from number ``at`` of a key's run, which has ``end``, up to time ``limit`` or as many as
-    there is room for, but never part of those of one timestamp. Returns how many, the next event's number, and whether
-    each counts once."""
+    """Copy the relevant events from number ``at`` of a key's run, which has ``end``, up to time ``limit`` or while
+    there is room, but never a part of the events of one timestamp. Returns the number of events, the next event's
+    number, and whether each counts once.
+    """
     size, used, plain = block.size, 0, True
     step, last = stream.step, np.uint32(stream.codes - 1)
     while at < end and used < size:
@@ -616,7 +618,7 @@ def _sum_bits(block, groups):
 
 @_inlined
 def _rank(block, kind, group):
-    """How many of the block's timestamps before this one have an event of the type."""
+    """Number of the block's timestamps before this one that have an event of the type."""
     word = kind * block.width + (group >> 6)
     below = (np.uint64(1) << np.uint64(group & 63)) - np.uint64(1)
     return np.int64(block.before[word]) + np.int64(_bits_set(block.words[word] & below))
@@ -638,34 +640,34 @@ def _chain(
     lane = 0
     while lane + 2 * LANES <= width:
         low_a, low_b = _load(low, state + lane), _load(low, state + lane + LANES)
-        mine = own + lane
-        _store(low_rows, mine, low_a)
-        _store(low_rows, mine + LANES, low_b)
+        own_row = own + lane
+        _store(low_rows, own_row, low_a)
+        _store(low_rows, own_row + LANES, low_b)
         if size is not None:
             size_a, size_b = _load(size, state + lane), _load(size, state + lane + LANES)
-            _store(size_rows, mine, size_a)
-            _store(size_rows, mine + LANES, size_b)
+            _store(size_rows, own_row, size_a)
+            _store(size_rows, own_row + LANES, size_b)
         for e in range(at, at + count):
             when = np.uint64(group[e])
             word = base + np.int64(when >> six)
             below = words[word] & ((one << (when & sixty_three)) - one)
-            theirs = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
-            mine += lanes
-            more_a, more_b = _load(low_rows, theirs), _load(low_rows, theirs + LANES)
+            parent_row = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
+            own_row += lanes
+            more_a, more_b = _load(low_rows, parent_row), _load(low_rows, parent_row + LANES)
             if times is not None:
                 often = _all_lanes(low_rows, times[e])
                 more_a, more_b = _multiply(more_a, often), _multiply(more_b, often)
             low_a, low_b = _add(low_a, more_a), _add(low_b, more_b)
-            _store(low_rows, mine, low_a)
-            _store(low_rows, mine + LANES, low_b)
+            _store(low_rows, own_row, low_a)
+            _store(low_rows, own_row + LANES, low_b)
             if size is not None:
-                larger_a, larger_b = _load(size_rows, theirs), _load(size_rows, theirs + LANES)
+                larger_a, larger_b = _load(size_rows, parent_row), _load(size_rows, parent_row + LANES)
                 if times is not None:
                     weight = _all_lanes(size_rows, times[e])
                     larger_a, larger_b = _multiply(larger_a, weight), _multiply(larger_b, weight)
                 size_a, size_b = _add(size_a, larger_a), _add(size_b, larger_b)
-                _store(size_rows, mine, size_a)
-                _store(size_rows, mine + LANES, size_b)
+                _store(size_rows, own_row, size_a)
+                _store(size_rows, own_row + LANES, size_b)
         _store(low, state + lane, low_a)
         _store(low, state + lane + LANES, low_b)
         bits |= _any_bits(_either(low_a, low_b))
@@ -675,28 +677,28 @@ def _chain(
         lane += 2 * LANES
     if lane < width:
         low_a = _load(low, state + lane)
-        mine = own + lane
-        _store(low_rows, mine, low_a)
+        own_row = own + lane
+        _store(low_rows, own_row, low_a)
         if size is not None:
             size_a = _load(size, state + lane)
-            _store(size_rows, mine, size_a)
+            _store(size_rows, own_row, size_a)
         for e in range(at, at + count):
             when = np.uint64(group[e])
             word = base + np.int64(when >> six)
             below = words[word] & ((one << (when & sixty_three)) - one)
-            theirs = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
-            mine += lanes
-            more_a = _load(low_rows, theirs)
+            parent_row = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
+            own_row += lanes
+            more_a = _load(low_rows, parent_row)
             if times is not None:
                 more_a = _multiply(more_a, _all_lanes(low_rows, times[e]))
             low_a = _add(low_a, more_a)
-            _store(low_rows, mine, low_a)
+            _store(low_rows, own_row, low_a)
             if size is not None:
-                larger_a = _load(size_rows, theirs)
+                larger_a = _load(size_rows, parent_row)
                 if times is not None:
                     larger_a = _multiply(larger_a, _all_lanes(size_rows, times[e]))
                 size_a = _add(size_a, larger_a)
-                _store(size_rows, mine, size_a)
+                _store(size_rows, own_row, size_a)
         _store(low, state + lane, low_a)
         bits |= _any_bits(low_a)
         if size is not None:
@@ -728,32 +730,32 @@ def _chain_wide(
     bits = low_bits = np.uint64(0)
     for lane in range(0, lanes, LANES):
         a, b = _load(low, state + lane), _load(high, state + lane)
-        mine = own + lane
-        _store(low_rows, mine, a)
-        _store(high_rows, mine, b)
+        own_row = own + lane
+        _store(low_rows, own_row, a)
+        _store(high_rows, own_row, b)
         if size is not None:
             sizes = _load(size, state + lane)
-            _store(size_rows, mine, sizes)
+            _store(size_rows, own_row, sizes)
         for e in range(at, at + count):
             when = np.uint64(group[e])
             word = base + np.int64(when >> six)
             below = words[word] & ((one << (when & sixty_three)) - one)
-            theirs = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
+            parent_row = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
             if times is not None:
-                c, d = _more_wide(low, low_rows, high_rows, theirs, times[e])
+                c, d = _more_wide(low, low_rows, high_rows, parent_row, times[e])
             else:
-                c, d = _more_wide(low, low_rows, high_rows, theirs, None)
+                c, d = _more_wide(low, low_rows, high_rows, parent_row, None)
             a = _add(a, c)
             b = _add(_add(b, d), _less(a, c))
-            mine += lanes
-            _store(low_rows, mine, a)
-            _store(high_rows, mine, b)
+            own_row += lanes
+            _store(low_rows, own_row, a)
+            _store(high_rows, own_row, b)
             if size is not None:
-                more = _load(size_rows, theirs)
+                more = _load(size_rows, parent_row)
                 if times is not None:
                     more = _multiply(more, _all_lanes(size, times[e]))
                 sizes = _add(sizes, more)
-                _store(size_rows, mine, sizes)
+                _store(size_rows, own_row, sizes)
         _store(low, state + lane, a)
         _store(high, state + lane, b)
         bits |= _any_bits(b)
@@ -822,11 +824,11 @@ def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, n
 
 @_inner
 def _by_node(trie, low, high, size, rows, windows, block, groups, plain, seen, run, answers, filled):
-    """Process a block of so many ``groups`` node by node, its root's rows being in place; report windows that end
+    """Process a block of ``groups`` timestamps node by node, its root's rows being in place; report windows that end
     inside it.
 
-    Returns the number of answers ``filled``, and UNSURE where a count may pass 2**62 (2**126, of 128 bits) without
-    doubles beside it, or the doubles do not tell a count.
+    Returns the number of answers ``filled``, and UNSURE if a count may pass 2**62 (2**126, of 128 bits) without
+    doubles, or if the doubles do not determine a count.
     """
     lanes, tops, begins, opened = windows.lanes, rows.tops, rows.begins, block.opened
     tops[0] = 1.0
@@ -913,7 +915,7 @@ def _follow(state: Any, values: Any, kind: int, to: int, parent: int, lanes: int
 
 
 def _read(state: Any, index: int, steps: int) -> Any:
-    """Whether there is a match, then low, high, double and flag as in :class:`AnswerColumns`; ``steps``: roundings."""
+    """Return whether there is a match, and low, high, double, flag of :class:`AnswerColumns`; ``steps``: roundings."""
     raise TypeError("only compiled code reads a state")
 
 
@@ -938,7 +940,7 @@ def _read_any(state, index, steps):
 
 
 class Counts(NamedTuple):
-    """COUNT(*): modulo 2**64; with ``high``, modulo 2**128; with ``size``, the same as doubles beside it."""
+    """COUNT(*): modulo 2**64; with ``high``, modulo 2**128; with ``size``, also as doubles."""
 
     low: NDArray[np.uint64]
     high: NDArray[np.uint64] | None
@@ -1009,9 +1011,10 @@ class IntegerSums(NamedTuple):
 
 
 class IntegerValues(NamedTuple):
-    """Of each event (n,) the sum of its values, ``low`` and ``high``, and a bound of that of their magnitudes.
+    """Sum of the values of each event (n,), ``low`` and ``high``, and a bound of the sum of their magnitudes.
 
-    ``kind``: the local type of the events that are measured (in all values)."""
+    ``kind``: the local type of the events that are measured (in all values).
+    """
 
     kind: int
     low: NDArray[np.uint64]
@@ -1091,7 +1094,7 @@ class DoubleSums(NamedTuple):
 
 
 class DoubleValues(NamedTuple):
-    """Of each event (n,) the sum of its finite values as a double-double, and the marks of the others."""
+    """Sum of the finite values of each event (n,) as a double-double, and the marks of the others."""
 
     kind: int
     sum: NDArray[np.float64]
@@ -1113,9 +1116,9 @@ def _open_of_double_sums(state, index):
 
 @_of(DoubleSums)
 def _follow_of_double_sums(state, values, kind, to, parent, lanes, event, often):
-    value, rest, special = 0.0, 0.0, np.uint8(0)
+    value, residue, special = 0.0, 0.0, np.uint8(0)
     if kind == values.kind:
-        value, rest, special = values.sum[event], values.sum_rest[event], values.special[event]
+        value, residue, special = values.sum[event], values.sum_rest[event], values.special[event]
     for lane in range(lanes):
         a, b = to + lane, parent + lane
         if state.count[b] == 0.0:
@@ -1123,7 +1126,7 @@ def _follow_of_double_sums(state, values, kind, to, parent, lanes, event, often)
         more = _times(state.sum[b], state.sum_rest[b], np.float64(often), 0.0)
         total = _plus(state.sum[a], state.sum_rest[a], more[0], more[1])
         if value != 0.0:
-            more = _times(state.count[b], state.count_rest[b], value, rest)
+            more = _times(state.count[b], state.count_rest[b], value, residue)
             total = _plus(total[0], total[1], more[0], more[1])
         state.sum[a], state.sum_rest[a] = total
         more = _times(state.count[b], state.count_rest[b], np.float64(often), 0.0)
@@ -1292,13 +1295,13 @@ def _is_dense(trie, costs, block, used, lanes):
 
 @_inner
 def _next_end(windows, due, time):
-    """When the next window ends that has not ended by a time."""
+    """The earliest end of a window that has not ended by a time."""
     answers = np.int64(2**63 - 1)
     for span in range(windows.kinds):
-        whole = windows.spans[span] + windows.shift
-        end = due[span] * windows.slide + whole
+        offset = windows.spans[span] + windows.shift
+        end = due[span] * windows.slide + offset
         if end <= time:
-            end = ((time - whole) // windows.slide + 1) * windows.slide + whole
+            end = ((time - offset) // windows.slide + 1) * windows.slide + offset
         answers = min(answers, end)
     return answers
 
@@ -1322,8 +1325,8 @@ def _reset_cells(trie, low, size, lanes):
 def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, shots_size):
     """Process a block node by node into cells.
 
-    ``shots``: number of timestamps (``block.shots``) before which the rows of the nodes where queries end are copied,
-    from index ``base`` on. Returns whether a count may have passed 2**62 without doubles beside it.
+    ``shots``: number of timestamps (``block.shots``). Before each of them the rows of the nodes where queries end are
+    copied, from index ``base`` on. Returns whether a count may have passed 2**62 without doubles.
     """
     lanes, widths, tops, low_rows, size_rows = cells.lanes, cells.widths, cells.tops, cells.low_rows, cells.size_rows
     begins = cells.begins
@@ -1356,12 +1359,12 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
             tops[node] = np.float64(bits | np.uint64(1))
         for place in range(trie.query_first[node], trie.query_first[node + 1]):
             for shot in range(shots):
-                theirs = own + _rank(block, kind, block.shots[shot]) * lanes
-                mine = base + (shot * trie.queries + trie.query[place]) * lanes
+                node_row = own + _rank(block, kind, block.shots[shot]) * lanes
+                shot_row = base + (shot * trie.queries + trie.query[place]) * lanes
                 for lane in range(0, widths[node], LANES):
-                    _store(shots_low, mine + lane, _load(low_rows, theirs + lane))
+                    _store(shots_low, shot_row + lane, _load(low_rows, node_row + lane))
                     if size is not None:
-                        _store(shots_size, mine + lane, _load(size_rows, theirs + lane))
+                        _store(shots_size, shot_row + lane, _load(size_rows, node_row + lane))
     return False
 
 
@@ -1405,22 +1408,23 @@ def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
     lanes = cells.lanes
     for shot in range(first, last):
         for place in range(trie.queries):
-            mine = (shot * trie.queries + trie.span_query[place]) * lanes
-            theirs = trie.span_node[place] * lanes
+            shot_row = (shot * trie.queries + trie.span_query[place]) * lanes
+            node_row = trie.span_node[place] * lanes
             for lane in range(0, cells.widths[trie.span_node[place]], LANES):
-                _store(shots_low, mine + lane, _load(low, theirs + lane))
+                _store(shots_low, shot_row + lane, _load(low, node_row + lane))
                 if size is not None:
-                    _store(shots_size, mine + lane, _load(size, theirs + lane))
+                    _store(shots_size, shot_row + lane, _load(size, node_row + lane))
 
 
 @_inner
 def _slide(
     trie, state, values, dense, sparse, windows, stream, block, origin, end, run, answers, filled
 ):  # fmt: skip
-    """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
+    """Move the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
-    Returns ``answers`` and how much of it is filled, and whether the state could not tell something. ``dense``: room
-    for node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
+    Returns ``answers``, the number of them that is filled, and whether the state left an answer undetermined.
+    ``dense``: room for node by node, or None if the state supports only event by event; ``sparse``: None if it supports
+    only node by node.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
     longest = spans[windows.kinds - 1]
@@ -1521,10 +1525,10 @@ def slide_windows(trie, state, values, dense, sparse, windows, stream, block, ru
 class Lone(NamedTuple):
     """Counts modulo 2**64 of keys that have few events for the number of nodes: only rows with a match are touched.
 
-    ``live`` (nodes,): the last window that a row may have a match in; ``clean``: the windows before it have been taken
-    out of the row. Until then their lanes hold what they ended with; a row whose windows have all ended is written
-    anew. ``opened`` (lanes,), ``due`` (spans,) as in :class:`Block`. ``most``: occurrences that a window may have, or
-    if they are ``compacted`` events, for no count to pass 2**63.
+    ``live`` (nodes,): the last window that a row may have a match in; ``clean``: the windows before it have been
+    removed from the row. Until then their lanes keep their last counts. A row whose windows have all ended is
+    overwritten. ``opened`` (lanes,), ``due`` (spans,) as in :class:`Block`. ``most``: occurrences that a window may
+    have, or if they are ``compacted`` events, for no count to pass 2**63.
     """
 
     low: NDArray[np.uint64]
@@ -1669,7 +1673,7 @@ FAR_EDGE = 2**63 - 1
 
 @_kernel
 def lone_windows(trie, room, windows, stream, runs, chosen, lone, answers):
-    """As :func:`slide_windows`, of the keys that are ``lone`` (among those chosen); the others fail."""
+    """:func:`slide_windows` for the keys that are ``lone`` (among those chosen); the others fail."""
     trie, room, windows, stream = _raw(trie), _raw(room), _raw(windows), _raw(stream)
     failed, filled = np.zeros(len(chosen), np.bool_), np.int64(0)
     for place in range(len(chosen)):
@@ -1749,15 +1753,16 @@ def _between_landmarks(
     ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, origin, end, run,
     answers, filled,
 ):  # fmt: skip
-    """One key's windows, all of one range, each of which holds one landmark, a multiple of the range: a pass from each
-    landmark on, to where windows end, and a pass from each landmark backwards, to where they begin."""
+    """One key's windows of one range, each with one landmark, a multiple of the range. From each landmark one pass runs
+    forward, to where windows end, and one backward, to where they begin.
+    """
     slide, span, lanes = windows.slide, windows.spans[0], ahead_cells.lanes
     reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
     known, unsure = np.bool_(False), np.bool_(False)
     nothing = np.int64(0)
-    at, before, kept = np.int64(0), np.int64(0), np.int64(0)
+    at, before, landmark = np.int64(0), np.int64(0), np.int64(0)
     while at < end or known:
-        number = kept + 1
+        number = landmark + 1
         if at < end:
             now = stream.time[origin + at] // span
             number = min(number, now) if known else now
@@ -1767,25 +1772,25 @@ def _between_landmarks(
         answers = _with_room(answers, filled, (first - previous + 1) * ahead.queries)
         into = _raw(answers)
         begin, edges = at, np.arange(previous, first) * slide + span
-        there = at < end and stream.time[origin + at] < mark + span
+        has_events = at < end and stream.time[origin + at] < mark + span
         seen = 0
-        if there:
+        if has_events:
             at, seen, unsure = _sweep(
                 ahead, ahead_cells.low, ahead_cells.size, ahead_cells, stream, block, origin, at, end, mark + span,
                 edges, ahead_shots.low, ahead_shots.size,
             )  # fmt: skip
         if unsure:
             break
-        if there or known:
+        if has_events or known:
             steps = ahead.repeats * (seen + before) + ahead.roundings
             filled, unsure = _join_at(
                 ahead, ahead_shots.low, ahead_shots.size, back_shots.low, back_shots.size, lanes, lengths, windows,
-                previous, first, there, known, steps, run, into, filled,
+                previous, first, has_events, known, steps, run, into, filled,
             )  # fmt: skip
         if unsure:
             break
-        known, kept, before = there, number, np.int64(seen)
-        if there:
+        known, landmark, before = has_events, number, np.int64(seen)
+        if has_events:
             edges = 1 - np.arange(last - 1, first - 1, -1) * slide
             _, _, unsure = _sweep(
                 back, back_cells.low, back_cells.size, back_cells, reverse, block, origin + at - 1, nothing, at - begin,
@@ -1819,7 +1824,7 @@ def landmark_windows(
     ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen,
     answers
 ):  # fmt: skip
-    """As :func:`slide_windows`, for windows of one range; ``lengths`` (q,) of the patterns."""
+    """:func:`slide_windows` for windows of one range; ``lengths`` (q,) of the patterns."""
     ahead, back, ahead_cells, back_cells = _raw(ahead), _raw(back), _raw(ahead_cells), _raw(back_cells)
     ahead_shots, back_shots = _raw(ahead_shots), _raw(back_shots)
     windows, stream, block = _raw(windows), _raw(stream), _raw(block)
@@ -1923,8 +1928,7 @@ def read_totals(low, high, size, over):
 
 @_kernel
 def most_often(stream, most):
-    """How often the events of each local type (and of others, the last) that are compacted most came: ``most`` (types,)
-    is raised to it."""
+    """Raise ``most`` (types,) to the largest count of compacted events of each local type (others: the last)."""
     last = np.uint32(stream.codes - 1)
     for event in range(len(stream.count)):
         kind = stream.local[min(np.uint32(stream.type[event]), last)]

@@ -1,4 +1,4 @@
-"""What is asked of matches and what is answered: patterns, measures, exact counts."""
+"""Queries over matches and their answers: patterns, measures, exact counts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Measure:
     """An aggregate over the events of one ``type`` in all matches of a window (an event counts once for every match
     and every position of the pattern at which the match has it).
 
-    ``function``: ``sum`` (of no value: 0; ask for ``known`` to tell null), ``known`` (how many values are not null),
-    ``min``, ``max`` of ``attribute`` (Spark's order of doubles, NaN greatest).
+    ``function``: ``sum`` (of no value: 0; ask for ``known`` to detect null), ``known`` (number of values that are not
+    null), ``min``, ``max`` of ``attribute`` (Spark's order of doubles, NaN greatest).
     """
 
     function: str
@@ -28,7 +28,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class SequenceQuery:
-    """One query: ``pattern`` of type codes (one at least), windows ``[k*slide, k*slide + range)`` in ticks."""
+    """One query: ``pattern`` of type codes (at least one), windows ``[k*slide, k*slide + range)`` in ticks."""
 
     pattern: tuple[int, ...]
     range: int
@@ -40,7 +40,7 @@ class SequenceQuery:
 class Integers:
     """Exact integers (a,): 128-bit two's complement, ``low`` uint64 and ``high`` int64, which is a decimal128's buffer.
 
-    ``over`` (a,): the integer has more than 38 digits (or that cannot be told); its ``low`` and ``high`` mean nothing.
+    ``over`` (a,): the integer has more than 38 digits (or is undetermined); its ``low`` and ``high`` mean nothing.
     """
 
     low: NDArray[np.uint64]
@@ -48,7 +48,7 @@ class Integers:
     over: NDArray[np.bool_]
 
     def integers(self) -> list[int | None]:
-        """As Python's integers; None where ``over``."""
+        """Return Python integers; None where ``over``."""
         parts = zip(self.low.tolist(), self.high.tolist(), self.over.tolist(), strict=True)
         return [None if over else (high << 64) + low for low, high, over in parts]
 
@@ -74,5 +74,5 @@ class Answers:
 
 
 def lanes_for(windows: int) -> int:
-    """The number of lanes for so many windows: a multiple of :data:`kernels.LANES`."""
+    """The number of lanes for this number of windows: a multiple of :data:`kernels.LANES`."""
     return -(-windows // kernels.LANES) * kernels.LANES

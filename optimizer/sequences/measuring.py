@@ -1,20 +1,20 @@
-"""Measures by what counts cost: sums as counts of weighted events, least and greatest values without any pass.
+"""Measures computed from counts: sums as counts of weighted events, least and greatest values without any pass.
 
-**Sums.** The sum of E.x over all matches of SEQ(A, E, B) is what SEQ(A, E', B) counts, if E' are the events of E and
-each comes as often as its x says; where a type stands at several places of a pattern, once for each. So it is one more
-pattern for the executors, which shares its prefix and its suffix with the pattern, runs by whatever executor is the
-cheapest, and is exact as counts are. Weights are whole and positive: where values are not, or are too large, weights
-are of values less an offset, which is added for every value that was counted (:func:`_weights`); doubles are multiples
-of one power of two, in up to three pieces of 31 bits (:func:`_pieces`). How many values were counted is a multiple of
-the count where no event of the type has a null, else a pattern of its own.
+**Sums.** The sum of E.x over all matches of SEQ(A, E, B) is the count of SEQ(A, E', B), if E' are the events of E and
+each occurs x times; if a type is at several places of a pattern, once for each place. So it is one more pattern for the
+executors. It shares its prefix and its suffix with the pattern, runs on the cheapest executor, and is exact as counts
+are. Weights are integers and positive. If values are not, or are too large, weights are of values less an offset, which
+is added for every value that was counted (:func:`_weights`). Doubles are multiples of one power of two, in up to three
+pieces of 31 bits (:func:`_pieces`). The number of values counted is a multiple of the count if no event of the type has
+a null, else a separate pattern.
 
 **Least and greatest.** An event at one place of a pattern takes part in a match of a window if and only if it lies
-behind the earliest match of what comes before it and ahead of the latest match of what comes behind: a stretch of its
-type's events, whose ends move on with the window (:func:`event_kernels.taking_part`), and whose extreme two stacks tell
-(:func:`optimizer.combine.two_stacks.combine_forward`).
+behind the earliest match of the types before it and ahead of the latest match of those behind. These events are a range
+of the type's events, whose ends advance with the window (:func:`event_kernels.taking_part`). Two stacks give its
+extreme (:func:`optimizer.combine.two_stacks.combine_forward`).
 
-What is beyond that takes a pass of its own, event by event (:meth:`Pass.measured`): values that are not finite or have
-too many digits, a type that stands at many places, and what exceeds 38 digits on the way.
+Everything else takes a separate pass, event by event (:meth:`Pass.measured`): values that are not finite or have
+too many digits, a type at many places, and sums that exceed 38 digits on the way.
 
 References: Qi et al., "Complex event analytics: online aggregation of stream sequence patterns" (A-Seq, SIGMOD 2014),
 section 4, keeps a count and a sum for each prefix instead.
@@ -38,7 +38,7 @@ from optimizer.sequences.events import Attribute, Events, Longs
 from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery
 
 MOST_PLACES = 2
-"""Places of a pattern that a type may stand at to be weighed; a pattern is counted once more for each."""
+"""Most places of a pattern with one type for which the type is weighed; the pattern is counted once more for each."""
 
 WEIGHT_BITS = 48
 """Digits of a weight: those of a block of events add up to less than 2**62."""
@@ -53,7 +53,7 @@ MOST_SCANS = 6
 """Types whose events are looked for one by one; beyond, all events are listed by type, which takes memory for all."""
 
 Rows = tuple[Longs, Longs, Integers]
-"""Of each answer its run of events and the start of its window, ascending, and the count."""
+"""Run of events, start of the window, and count of each answer; runs and starts ascend."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Placed(NamedTuple):
 
 
 class Weighing:
-    """Collects the weighted events that the measures of some queries need, beside the events."""
+    """Collect the weighted events that the measures of some queries need in addition to the events."""
 
     def __init__(self, events: Events, queries: Sequence[SequenceQuery]) -> None:
         self.given = events
@@ -110,8 +110,9 @@ class Weighing:
         return Placed(order, times, numbers, first)
 
     def marks(self, slide: int) -> tuple[Longs, Longs] | tuple[None, None]:
-        """Where the events of each type and key lie at the multiples of a slide (:func:`event_kernels.marks_of`): if
-        those are far fewer than events."""
+        """Index of the events of each type and key at the multiples of a slide (:func:`event_kernels.marks_of`), if
+        these are far fewer than events.
+        """
         if slide not in self._marks:
             runs, time = self.given.runs, self.given.time
             bases = np.zeros((len(runs), 2), np.int64)
@@ -146,8 +147,9 @@ class Weighing:
         return self._complete[key]
 
     def extremes(self, measure: Measure) -> tuple[Longs, Longs, int]:
-        """Of the events (n,) of the measure's type the best values (n,), how many before each have one (n + 1,), and
-        what stands for none."""
+        """Best values (n,) of the events of the measure's type, the number of events with one before each (n + 1,), and
+        the value for none.
+        """
         key = measure.function, measure.attribute, measure.type
         if key not in self._extremes:
             rows, attribute = self.rows(measure.type), self.given.attributes[measure.attribute]
@@ -158,7 +160,7 @@ class Weighing:
         return self._extremes[key]
 
     def weights(self, measure: Measure) -> list[_Weight] | None:
-        """The weighted types that a sum, or a number of values, is counted by; None: it takes a pass of its own."""
+        """The weighted types whose counts give a sum, or a number of values; None: it takes a separate pass."""
         key = measure.function, measure.attribute, measure.type
         if key not in self._of:
             self._of[key] = self._made(measure)
@@ -174,13 +176,13 @@ class Weighing:
         pieces = _pieces(attribute, rows)
         if pieces is None:
             return None
-        found = []
-        for whole, exponent in pieces:
-            weighed = _weights(whole, known)
+        weights = []
+        for numbers, exponent in pieces:
+            weighed = _weights(numbers, known)
             if weighed is None:
                 return None
-            found.append(self._added(rows, weighed[0], weighed[1], exponent))
-        return found
+            weights.append(self._added(rows, weighed[0], weighed[1], exponent))
+        return weights
 
     def _added(self, rows: Longs, weight: Longs, offset: int, exponent: int) -> _Weight:
         self._parts.append((rows, weight))
@@ -190,16 +192,16 @@ class Weighing:
     @cached_property
     def events(self) -> Events:
         """All events, and the weighted ones; then without attributes."""
-        given = self.given
+        original = self.given
         if not self._parts:
-            return given
+            return original
         rows = np.concatenate([rows for rows, _ in self._parts])
         sizes = [len(rows) for rows, _ in self._parts]
         codes = np.repeat(np.arange(self._next - len(self._parts), self._next, dtype=np.int32), sizes)
         weights = np.concatenate([weight for _, weight in self._parts])
         order = np.lexsort((codes, rows)) if len(sizes) > 1 else np.arange(len(rows))
         rows = rows[order]
-        columns = given.key, given.time, given.type, given.count
+        columns = original.key, original.time, original.type, original.count
         return Events(*event_kernels.with_more(*columns, rows, codes[order], weights[order]))
 
 
@@ -218,7 +220,7 @@ def _weights(sums: Longs, known: Longs) -> tuple[Longs, int] | None:
 
 
 def _pieces(attribute: Attribute, rows: Longs) -> list[tuple[Longs, int]] | None:
-    """The sums of some events as whole numbers, each times two to a power; None: they are not finite, or too long."""
+    """The sums of some events as integers, each times two to a power; None: they are not finite, or too long."""
     if attribute.special is None:
         low, high = attribute.sum[0][rows].view(np.int64), attribute.sum[1][rows]
         return [(low, 0)] if np.array_equal(low >> 63, high) else None
@@ -235,16 +237,16 @@ def _pieces(attribute: Attribute, rows: Longs) -> list[tuple[Longs, int]] | None
         return [(sum(np.ldexp(part, -least).astype(np.int64) for part in parts), least)]
     if most - least > MOST_PIECES * PIECE_BITS:
         return None
-    found = []
+    pieces = []
     for at in reversed(range(-(-(most - least) // PIECE_BITS))):
         power, total = least + at * PIECE_BITS, np.zeros(len(rows), np.int64)
         for number, part in enumerate(parts):
             # what is left has fewer digits: its sign is the part's
-            whole = np.trunc(np.ldexp(part, -power))
-            parts[number] = part - np.ldexp(whole, power)
-            total += whole.astype(np.int64)
-        found.append((total, power))
-    return found
+            truncated = np.trunc(np.ldexp(part, -power))
+            parts[number] = part - np.ldexp(truncated, power)
+            total += truncated.astype(np.int64)
+        pieces.append((total, power))
+    return pieces
 
 
 def _digits(values: NDArray[Any]) -> tuple[int, int] | None:
@@ -279,14 +281,15 @@ class Measuring:
             return []
         if measure.function == "known":
             return [] if self._weighing.counts_all(measure) else self._weighing.weights(measure) or []
-        found = self._weighing.weights(measure) or []
-        if any(weight.offset for weight in found):
-            found = [*found, *self._needed(replace(measure, function="known"))]
-        return found
+        weights = self._weighing.weights(measure) or []
+        if any(weight.offset for weight in weights):
+            weights = [*weights, *self._needed(replace(measure, function="known"))]
+        return weights
 
     def value(self, measure: Measure, rows: Rows, counted: dict[tuple[int, int], Rows]) -> Integers | Numbers | None:
-        """The values of a measure for the answers ``rows``; ``counted``: the answers to the patterns that were wanted;
-        None: it takes a pass of its own."""
+        """The values of a measure for the answers ``rows``; ``counted``: the answers to the patterns in ``wanted``;
+        None: it takes a separate pass.
+        """
         if measure.function in ("min", "max"):
             return self._extreme(measure, rows)
         if measure.function == "known":
@@ -317,7 +320,7 @@ class Measuring:
         return Numbers(values, np.ones(len(values), dtype=np.bool_))
 
     def _known(self, measure: Measure, rows: Rows, counted: dict[tuple[int, int], Rows]) -> _Total | None:
-        """How many values the matches of each answer have."""
+        """Number of known values in the matches of each answer."""
         total, places = _Total(len(rows[0])), self._places(measure)
         if self._weighing.counts_all(measure):
             total.add(rows, rows, self._query.slide, len(places))
@@ -343,9 +346,9 @@ class Measuring:
             event_kernels.taking_part(times, first, local, place, *windows, bases, marks, low, high)
             low -= first[local[place], 0]
             high -= first[local[place], 0]
-            (found,) = combine_forward((values,), MAX if greatest else MIN, run, low, high)
+            (extremes,) = combine_forward((values,), MAX if greatest else MIN, run, low, high)
             known |= before[high] > before[low]
-            best = np.maximum(best, found) if greatest else np.minimum(best, found)
+            best = np.maximum(best, extremes) if greatest else np.minimum(best, extremes)
         exact = self._weighing.given.attributes[measure.attribute].exact
         return Numbers(best if exact else doubles(np.where(known, best, 0)), known)
 
@@ -371,7 +374,7 @@ class _Total:
         kernels.add_multiples(self.low, self.high, self.size, at, other.low, other.high.view(np.int64), factor)
 
     def integers(self) -> Integers | None:
-        """The totals; None where they cannot be told."""
+        """The totals; None if they are undetermined."""
         over = np.zeros(len(self.low), dtype=np.bool_)
         if not (self.sure and kernels.read_totals(self.low, self.high, self.size, over)):
             return None
@@ -379,7 +382,7 @@ class _Total:
 
 
 def _positions(run: Longs, start: Longs, runs: Longs, starts: Longs, slide: int) -> Longs:
-    """Where the answers (b,) of some runs and windows are among others (a,), which have them all; both ascend."""
+    """Positions of the answers (b,) of some runs and windows in others (a,) that contain them all; both ascend."""
     if len(run) == len(runs):
         return np.arange(len(run))
     least = starts.min()

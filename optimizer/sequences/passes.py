@@ -242,7 +242,9 @@ class Pass:
             yield take
 
     def _precisions(self) -> list[bool]:
-        """Whether to count with doubles beside the residues: first without, unless that is no use."""
+        """Return, for each attempt, whether to count with doubles in addition to the residues: first without, if counts
+        may fit in 64 bits.
+        """
         bits = self._group.bits
         return [False] * (bits < NARROW) + [True] * (bits < MIDDLING)
 
@@ -283,7 +285,7 @@ class Pass:
         return [_part(answers, filled, narrow)], failed
 
     def _climb(self, ladder: Iterable[Taker], has_doubles: bool = False) -> list[kernels.Ordered]:
-        """What the takers find of each query, by key and window."""
+        """Return the takers' answers of each query, by key and window."""
         chosen = np.arange(len(self._runs) - 1)
         parts: list[Part] = []
         for take in ladder:
@@ -296,9 +298,9 @@ class Pass:
         for part in parts:
             kernels.count_answers(part.query, first)
         np.cumsum(first, out=first)
-        found, total = np.empty((3, first[-1]), np.int64), int(first[-1])
+        integers, total = np.empty((3, first[-1]), np.int64), int(first[-1])
         out = kernels.Ordered(
-            *(found[0], found[1], found[2].view(np.uint64), np.zeros(total, np.int64)),
+            *(integers[0], integers[1], integers[2].view(np.uint64), np.zeros(total, np.int64)),
             *(np.zeros(total if has_doubles else 0), np.zeros(total, np.uint8)),
         )
         windows = self._windows(self._group.backward)
@@ -319,8 +321,9 @@ class Pass:
 
 
 class Part(NamedTuple):
-    """Some answers as :class:`kernels.AnswerColumns` has them. ``high`` and ``flag``: None if counts need no more than
-    64 bits."""
+    """Some answers in the form of :class:`kernels.AnswerColumns`. ``high`` and ``flag``: None if counts need no more
+    than 64 bits.
+    """
 
     query: NDArray[np.int32]
     run: NDArray[np.int32]
@@ -333,12 +336,12 @@ class Part(NamedTuple):
 
 def _others(parts: Sequence[Part], part: Part) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Query and run of the answers of all parts but one, by run."""
-    others = [each for each in parts if each is not part and len(each.query)]
-    if not others:
+    peers = [each for each in parts if each is not part and len(each.query)]
+    if not peers:
         return part.query[:0], part.run[:0]
-    if len(others) == 1:
-        return others[0].query, others[0].run
-    query, run = (np.concatenate(column) for column in zip(*((each.query, each.run) for each in others), strict=True))
+    if len(peers) == 1:
+        return peers[0].query, peers[0].run
+    query, run = (np.concatenate(column) for column in zip(*((each.query, each.run) for each in peers), strict=True))
     order = np.argsort(run, kind="stable")
     return query[order], run[order]
 
@@ -350,8 +353,9 @@ Taker = Callable[[Longs], Taken]
 
 
 def _most(longest: int, repeats: int, digits: float) -> int:
-    """Events of a window (those of one type ``repeats`` times in a pattern) with which no pattern of so many types at
-    most can match so often that it takes more binary digits: d factors that add up to n are (n/d)**d at most."""
+    """Most events of a window (``repeats`` times one type in a pattern) with which no pattern of at most ``longest``
+    types needs more binary digits for its count: d factors that add up to n are (n/d)**d at most.
+    """
 
     def bits(events: int) -> float:
         return max(length * math.log2(repeats * events / length) for length in range(1, longest + 1))
@@ -381,7 +385,7 @@ FAR = 1 << 62
 """Later than any instant."""
 
 DENSE = (60.0, 4.0, 20.0)
-"""When a block is processed node by node: see :class:`optimizer.sequences.kernels.Dense`."""
+"""Threshold for processing a block node by node: see :class:`optimizer.sequences.kernels.Dense`."""
 
 ROOM = 1 << 19
 """Answers that there is room for at first; what is not written is not taken from the machine, whose pages have 2 MB

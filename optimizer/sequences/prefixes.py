@@ -32,8 +32,8 @@ def prefixes(sequences: Sequence[Sequence[int]]) -> Prefixes:
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     longest = int(lengths.max(initial=0))
     codes = np.full((len(lengths), longest), -1, dtype=np.int64)
-    there = np.arange(longest) < lengths[:, None]
-    codes[there] = np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum()))
+    present = np.arange(longest) < lengths[:, None]
+    codes[present] = np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum()))
     # a sequence comes before those that it is a prefix of
     order = np.lexsort(codes.T[::-1]) if longest else np.arange(len(lengths))
     ascending = codes[order]

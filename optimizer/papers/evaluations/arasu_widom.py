@@ -1,8 +1,8 @@
 """The evaluation of shared sliding-window aggregates again: R-INT, B-INT and PSoup, quantiles, and substream filters.
 
-Everything that is compared runs in compiled loops of its own, so that no call from Python is measured, on the same
-inputs and in turns within one process. Seconds are of process time. The paper's rates are those of a 700 MHz Pentium
-III: what can be compared are the ratios.
+Everything that is compared runs in compiled loops, so that no call from Python is measured. All get the same inputs, in
+turns within one process. Seconds are process time. The paper's rates are those of a 700 MHz Pentium III, so only ratios
+can be compared.
 
 References
 ----------
@@ -48,15 +48,15 @@ ROUNDS = {"tiny": 1, "quick": 4, "full": 5}
 def _rates(work: Mapping[str, Callable[[], Any]], count: int, rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
     """Things done a second, ``count`` in each call, measured in turns; and what the last calls returned."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for turn in range(rounds + 1):
         for name, call in work.items():
             begin = time.process_time()
-            found[name] = call()
+            outputs[name] = call()
             # the first turn loads code and touches memory
             if turn:
                 seconds[name].append(time.process_time() - begin)
-    return {name: count / max(median(each), 1e-9) for name, each in seconds.items()}, found
+    return {name: count / max(median(each), 1e-9) for name, each in seconds.items()}, outputs
 
 
 def _spread(rows: list[Row], column: str) -> float:
@@ -68,7 +68,7 @@ def _spread(rows: list[Row], column: str) -> float:
 # Figure 9: R-INT and B-INT against the alternatives
 
 OPERATORS = 1000
-"""SUM over the last N elements, N = 0..999; N = 0 is empty and never asks anything."""
+"""SUM over the last N elements, N = 0..999. N = 0 is empty and is never looked up."""
 
 METHODS = {
     "r_int": "R-INT",
@@ -105,12 +105,12 @@ def _figure_9(scale: str, report: Report) -> Measurement:
         updates = rng.permutation(np.arange(inputs) < inputs * percent // 100)
         values = rng.integers(0, 1000, np.count_nonzero(updates))
         lengths = rng.integers(1, operators, inputs - len(values))
-        asked = updates, values, lengths, np.zeros_like(lengths)
-        work = {name: partial(structure.replay, *asked) for name, structure in structures.items()}
-        rates, found = _rates(work, inputs, ROUNDS[scale])
-        same = all((answers == found["none"]).all() for answers in found.values())
-        named = {f"{name}_rate": rate for name, rate in rates.items()}
-        rows.append({"updates_percent": percent, **named, "same_answers": same})
+        arguments = updates, values, lengths, np.zeros_like(lengths)
+        work = {name: partial(structure.replay, *arguments) for name, structure in structures.items()}
+        rates, outputs = _rates(work, inputs, ROUNDS[scale])
+        same = all((answers == outputs["none"]).all() for answers in outputs.values())
+        rate_columns = {f"{name}_rate": rate for name, rate in rates.items()}
+        rows.append({"updates_percent": percent, **rate_columns, "same_answers": same})
     report(len(percents[scale]), len(percents[scale]), "done")
     return _summarise_9(rows)
 
@@ -226,10 +226,12 @@ def _figure_11(scale: str, report: Report) -> Measurement:
             "sparse": partial(sparse.combine, low, high),
             "wavelet": partial(wavelet.quantile, low, high, rank),
         }
-        rates, found = _rates(work, lookups, ROUNDS[scale])
-        same = (found["b_int"] == found["sparse"][:, 0]).all() and (found["b_int_qnt"] == found["wavelet"]).all()
-        named = {f"{name}_rate": rate for name, rate in rates.items()}
-        rows.append({"width": width, **named, "same_answers": bool(same)})
+        rates, outputs = _rates(work, lookups, ROUNDS[scale])
+        same = (outputs["b_int"] == outputs["sparse"][:, 0]).all() and (
+            outputs["b_int_qnt"] == outputs["wavelet"]
+        ).all()
+        rate_columns = {f"{name}_rate": rate for name, rate in rates.items()}
+        rows.append({"width": width, **rate_columns, "same_answers": bool(same)})
     report(len(widths), len(widths), "done")
     last = rows[-1]
     at = f"look-ups/s at windows of {last['width']:,}"
@@ -263,7 +265,7 @@ SPANS = tuple(minutes * MINUTE for minutes in (15, 30, 45, 60, 90, 120, 150, 180
 """The windows of the paper's queries: 15 minutes to 3 hours."""
 
 SELECTIVITY = 0.04
-"""Of the paper's thresholds: 0.03 to 0.05."""
+"""Selectivity of the thresholds; the paper's are 0.03 to 0.05."""
 
 POINTS = {"tiny": (1, 2, 4), "quick": (1, 2, 4, 8, 16), "full": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)}
 """Values of p, by scale."""
@@ -290,10 +292,10 @@ class Trace(NamedTuple):
 
 
 def trades(symbols: int, per_day: int, lookups: int, weighted: bool = False, skew: float = 1.0, seed: int = 0) -> Trace:
-    """Trades as on an exchange, in place of the paper's one-day file (TAQ, not public).
+    """Generate trades like an exchange's, in place of the paper's one-day file (TAQ, not public).
 
     The i-th most traded of the symbols has a share proportional to i**-skew. The first three hours come before the
-    first look-up. A look-up asks for one of :data:`SPANS` and a threshold that a share of :data:`SELECTIVITY` of the
+    first look-up. A look-up has one of :data:`SPANS` and a threshold that a share of :data:`SELECTIVITY` of the
     symbols exceeded when the look-ups began.
     """
     rng = np.random.default_rng(seed)
@@ -345,11 +347,11 @@ def _by_index(stamps, lengths, p, rings, keys, times, weights, spans, thresholds
         if sure:
             count = check(stamps, far, rings, cutoff, v, False, out, count)
         else:
-            kept = 0
+            qualifying = 0
             for candidate in range(count):
-                out[kept] = out[candidate]
-                kept += total_since(rings, out[candidate], cutoff) > v
-            count = kept
+                out[qualifying] = out[candidate]
+                qualifying += total_since(rings, out[candidate], cutoff) > v
+            count = qualifying
         counts[at], marks[at] = count, out[:count].sum()
     return stamps, rings
 
@@ -367,11 +369,11 @@ def _loaded(trace: Trace, p: int) -> CollectiveSum | CollectiveCount:
 
 
 def filter_rates(trace: Trace, points: tuple[int, ...], rounds: int, report: Report) -> list[Row]:
-    """Inputs per second, updates and look-ups in turn, by each substream and by the index for each p.
+    """Inputs per second, updates and look-ups in turn, of the substreams and of the index for each p.
 
     The trace's look-ups are cut into pieces, two for each of the ``rounds`` and two before. Each piece goes through
-    R-INT on each substream and through every index, whose candidates are checked as published in every other piece.
-    Rates are medians over the pieces. ``same_answers``: all found the same keys every time.
+    R-INT on each substream and through every index. Every other piece checks the candidates as published. Rates are
+    medians over the pieces. ``same_answers``: all structures return the same keys every time.
     """
     limit, weighted = max(SPANS), len(trace.weights) > 0
     start = trace.before
@@ -387,28 +389,28 @@ def filter_rates(trace: Trace, points: tuple[int, ...], rounds: int, report: Rep
     for turn, piece in enumerate(pieces):
         report(turn, len(pieces), f"{len(piece)} updates and look-ups")
         rows = slice(start + piece[0], start + piece[-1] + 1)
-        asked = trace.keys[rows], trace.times[rows], trace.weights[rows], trace.spans[piece], trace.thresholds[piece]
-        expected, candidates, *found = (np.empty((2, len(piece)), np.int64) for _ in range(2 + len(points)))
+        columns = trace.keys[rows], trace.times[rows], trace.weights[rows], trace.spans[piece], trace.thresholds[piece]
+        expected, candidates, *outputs = (np.empty((2, len(piece)), np.int64) for _ in range(2 + len(points)))
         begin = time.process_time()
-        naive.rings = _by_each(naive.rings, *asked, limit, *expected)
-        taken: dict[tuple[int, bool] | None, float] = {None: time.process_time() - begin}
+        naive.rings = _by_each(naive.rings, *columns, limit, *expected)
+        elapsed: dict[tuple[int, bool] | None, float] = {None: time.process_time() - begin}
         sure = turn % 2 == 0
-        for index, mine in zip(indexes, found, strict=True):
+        for index, output in zip(indexes, outputs, strict=True):
             assert index.totals is not None
             begin = time.process_time()
             index.stamps, index.totals.rings = _by_index(
-                index.stamps, index.lengths, index.p, index.totals.rings, *asked, limit, sure, candidates[0], *mine
+                index.stamps, index.lengths, index.p, index.totals.rings, *columns, limit, sure, candidates[0], *output
             )
-            taken[index.p, sure] = time.process_time() - begin
-            same[index.p] &= bool((mine == expected).all())
+            elapsed[index.p, sure] = time.process_time() - begin
+            same[index.p] &= bool((output == expected).all())
             seen[index.p] += candidates[0].tolist()
         selected += expected[0].tolist()
         # the first two warm up: compiled code is loaded, either way of checking
         if turn > 1:
-            for which, each in taken.items():
-                seconds.setdefault(which, []).append(each / (2 * len(piece)))
+            for method, each in elapsed.items():
+                seconds.setdefault(method, []).append(each / (2 * len(piece)))
     report(len(pieces), len(pieces), "done")
-    rates = {which: 1 / max(median(each), 1e-9) for which, each in seconds.items()}
+    rates = {method: 1 / max(median(each), 1e-9) for method, each in seconds.items()}
     return [
         {
             "p": p,

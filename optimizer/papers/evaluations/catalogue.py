@@ -1,7 +1,7 @@
 """The evaluations of the five papers, run again: one experiment per figure.
 
-Each measures on the papers' generated workloads and sets the paper's claim beside what came out, also where it did
-not come out. A claim that depends on the machine or the language (seconds, memory) stands beside one that does not
+Each experiment measures on the papers' generated workloads and reports the paper's claim next to the measurement, also
+if they disagree. A claim that depends on the machine or the language (seconds, memory) is paired with one that does not
 (operations by the papers' own formulas, costs of plans).
 
 References
@@ -36,4 +36,4 @@ EXPERIMENTS: dict[str, Experiment] = {
     for paper in (f1, weave_share, arasu_widom, sharon, golab)
     for experiment in paper.EXPERIMENTS
 }
-"""By name: the paper and the figure, as in "f1-7" and "weave-share-14"."""
+"""Experiments by name: the paper and the figure, for example "f1-7" and "weave-share-14"."""

@@ -1,10 +1,10 @@
 """F1's evaluation again: five sweeps of the plan search with different edge counters, and counts of operations.
 
-Every counter runs inside the same published search (:mod:`optimizer.papers.reference.weave_share_published`); "ours"
-is the plan search that Heddle uses, from raw windows to the plan. Seconds are of process time, medians over a few
-workloads (seeds), counters interleaved. A counter "dies" where it needs more than its limit (``died`` says which) or
-the search more than the scale's seconds. Beside what was run stands what the published search would need: operations
-by the paper's own formulas, and the longest Bit Set against the 96 GB of the paper's machine.
+Every counter runs inside the same published search (:mod:`optimizer.papers.reference.weave_share_published`). "Ours" is
+Heddle's plan search, from raw windows to the plan. Seconds are process time, medians over a few workloads (seeds),
+with the counters interleaved. A counter "dies" if it needs more than its limit (``died`` names the limit) or if the
+search needs more than the scale's seconds. Rows also have what the published search would need: operations by the
+paper's own formulas, and the longest Bit Set against the 96 GB of the paper's machine.
 
 References
 ----------
@@ -43,7 +43,7 @@ MEMORY = 96 * 2**30 * 8
 
 @dataclass(frozen=True)
 class Sweep:
-    """One experiment of Table 1: what varies, and what Table 2 says of it.
+    """One experiment of Table 1: the parameter that varies, and the claims of Table 2.
 
     ``points`` by scale, in the paper's order; ``workload``: windows and rate for a value and a seed. ``rising``: each
     point is harder than the one before, so that a counter that died is not tried again.
@@ -85,7 +85,7 @@ def _warm_up() -> None:
 
 
 def _point(sweep: Sweep, scale: str, value: float, dead: set[str]) -> tuple[Row, set[str]]:
-    """One point of a sweep: its row, and which counters died in it."""
+    """One point of a sweep: its row, and the counters that died in it."""
     seconds: dict[str, list[float]] = {name: [] for name in [*COUNTERS, "ours"]}
     died = dict.fromkeys(dead, "not tried, died before")
     tallies: list[Tally] = []
@@ -104,13 +104,13 @@ def _point(sweep: Sweep, scale: str, value: float, dead: set[str]) -> tuple[Row,
         for name, search in searches.items():
             seconds[name].append(search.seconds)
         tally = Tally(counter_of("auto"))
-        whole = published(problem, tally, LIMIT[scale])
-        if not whole.died:
+        tallied = published(problem, tally, LIMIT[scale])
+        if not tallied.died:
             tallies.append(tally)
-        ended = [search.partition for search in [*searches.values(), whole] if search.partition is not None]
+        ended = [search.partition for search in [*searches.values(), tallied] if search.partition is not None]
         if not seed:
             row |= {"acqs": len(windows), "edge_sets": len(problem), "trees": len(ours)}
-            row |= {"cost": float(problem.cost(ours)), "edge_counts": None if whole.died else whole.counts}
+            row |= {"cost": float(problem.cost(ours)), "edge_counts": None if tallied.died else tallied.counts}
         row["same_cost"] = row.get("same_cost", True) and all(_same_cost(problem, ours, other) for other in ended)
     for name in COUNTERS:
         row[f"{name}_seconds"] = None if name in died else median(seconds[name])
@@ -138,7 +138,7 @@ def _same_cost(problem: SearchProblem, ours: Partition, other: Partition) -> boo
 
 
 def _large(number: int | Fraction) -> float | None:
-    """As a float; None beyond floats (periods of hundreds of digits)."""
+    """Return a number as a float, or None if it is too large for one (periods of hundreds of digits)."""
     try:
         return float(number)
     except OverflowError:
@@ -210,10 +210,10 @@ def _generated(**fixed: Any) -> Callable[[float, int], tuple[Windows, Fraction]]
     """A workload of which one parameter (given as None) is the sweep's value."""
 
     def workload(value: float, seed: int) -> tuple[Windows, Fraction]:
-        given: dict[str, Any] = {name: value if number is None else number for name, number in fixed.items()}
-        rate = Fraction(str(given.pop("rate")))
-        count, slide, overlap = (int(given.pop(name)) for name in ("count", "largest_slide", "largest_overlap"))
-        return generate(count, slide, largest_overlap=overlap, seed=seed, **given), rate
+        parameters: dict[str, Any] = {name: value if number is None else number for name, number in fixed.items()}
+        rate = Fraction(str(parameters.pop("rate")))
+        count, slide, overlap = (int(parameters.pop(name)) for name in ("count", "largest_slide", "largest_overlap"))
+        return generate(count, slide, largest_overlap=overlap, seed=seed, **parameters), rate
 
     return workload
 
@@ -340,15 +340,15 @@ def _table_2(scale: str, report: Report) -> Measurement:
     for done, (number, sweep) in enumerate(SWEEPS.items()):
         report(done, len(SWEEPS), f"experiment {number}")
         # the five tell their own steps; the table only counts experiments
-        found = _experiment(number, scale, lambda step, total, text: None)
+        measurement = _experiment(number, scale, lambda step, total, text: None)
         row: Row = {"experiment": number, "parameter": sweep.symbol}
-        for quantity, (paper, ours) in found.measured.items():
-            named = quantity.replace(f" {sweep.symbol}", "")
-            row[f"{named}: paper"], row[f"{named}: measured"] = paper, ours
+        for quantity, (paper, ours) in measurement.measured.items():
+            label = quantity.replace(f" {sweep.symbol}", "")
+            row[f"{label}: paper"], row[f"{label}: measured"] = paper, ours
             measured[f"{number}: {quantity}"] = (paper, ours)
-        row["paper"], row["measured"] = sweep.average, found.measured["seconds Bit Set / F1, average"][1]
-        row["operations"] = found.measured["operations Bit Set / F1, average while within 96 GB"][1]
-        row["f1_over_ours"] = found.measured["seconds F1 / ours, average"][1]
+        row["paper"], row["measured"] = sweep.average, measurement.measured["seconds Bit Set / F1, average"][1]
+        row["operations"] = measurement.measured["operations Bit Set / F1, average while within 96 GB"][1]
+        row["f1_over_ours"] = measurement.measured["seconds F1 / ours, average"][1]
         rows.append(row)
     report(len(SWEEPS), len(SWEEPS), "done")
     return Measurement(rows, "The five experiments, one row each: see theirs for the points.", measured)

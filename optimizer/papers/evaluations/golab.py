@@ -1,25 +1,24 @@
 """The evaluation of schedule synchronisation again: throughput and latency of local schedulers that share a processor.
 
-A simulation in whole microseconds, so that it depends on no machine. Eight groups of queries, each with a synopsis and
-a local scheduler of its own; all synopses are updated every second. The processor is given to the local scheduler that
-has used it least of those that have something to run, until that has run. A joint execution costs a scan of the longest
-window, so much an interval, and so much for every query, because top-k lists and quantiles are holistic: nothing of
-what is done after the scan is shared. The higher data rate doubles both, as it doubles the distinct values.
+The simulation counts whole microseconds, so it depends on no machine. Each of eight groups of queries has a synopsis
+and a local scheduler. All synopses are updated every second. Among the local schedulers with something to run, the one
+that has used the processor least gets it until its execution ends. A joint execution costs a scan of the longest window
+(a fixed cost per interval) and a fixed cost per query. Top-k lists and quantiles are holistic, so no work after the
+scan is shared. The higher data rate doubles both costs, as it doubles the distinct values.
 
-*Calibration.* The paper prints no costs. Its text says that No-S and CS are overloaded with few queries already and
-that HS falls into overload as queries grow. An interval's cost is set so that hybrid's own schedule of 240 queries
-takes :data:`HYBRID_LOAD` of the processor at the low rate. A query's own cost is that of scanning
-:data:`POST_INTERVALS` intervals: about there the paper's ratios between hybrid, conservative and late-pending come
-out. The dearer it is, the less is shared at all, and the closer are all curves: aggressive scheduling then loses its
-lead over late-pending, as the paper says (:data:`DEAR_POST_INTERVALS`), but so does hybrid over conservative. No such
-costs overload CS and not HS with 40 queries, as the paper's figures would need: what their schedules take differs by
-too little.
+*Calibration.* The paper prints no costs. It says that No-S and CS are overloaded already with few queries, and that HS
+becomes overloaded as queries grow. An interval's cost is set so that hybrid's own schedule of 240 queries takes
+:data:`HYBRID_LOAD` of the processor at the low rate. A query costs as much as a scan of :data:`POST_INTERVALS`
+intervals. Near this value the paper's ratios between hybrid, conservative and late-pending appear. The more a query
+costs, the less is shared, and the closer all curves are. Aggressive scheduling then loses its lead over late-pending,
+as the paper says (:data:`DEAR_POST_INTERVALS`), but so does hybrid over conservative. No such costs overload CS but not
+HS with 40 queries, as the paper's figures would need: the loads of their schedules differ too little.
 
 References
 ----------
 Golab, Bijay & Ozsu, "Multi-query optimization of sliding window aggregates by schedule synchronization", University of
 Waterloo CS-2006-26, 2006: section 5, Table 1, Figures 5-8. Deviations: latency counts the interval that a query still
-waits in at the end, so that what is never executed again is not left out.
+waits in at the end, so that a query that is never executed again counts too.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ HYBRID_LOAD = Fraction(1)
 """Share of the processor that hybrid's own schedule of 240 queries takes at the low rate."""
 
 POST_INTERVALS = 1
-"""What a query costs besides the scan, in intervals scanned."""
+"""Cost of a query in addition to the scan, in intervals scanned."""
 
 DEAR_POST_INTERVALS = 40
 """The same where a query costs about as much as scanning its window: what Figures 7 and 8 are compared with besides."""
@@ -89,20 +88,20 @@ SIZES = {
 
 
 class Measured(NamedTuple):
-    """What a simulation found.
+    """Measurements of one simulation.
 
     Attributes
     ----------
     throughput
         Queries re-executed per second.
     latency
-        Updates of the synopsis between executions beyond what a query asked for (never negative), a mean of queries.
+        Updates of the synopsis between executions beyond the query's period (never negative), a mean of queries.
     met
-        Share of the refreshes asked for: one that comes early counts for the part of its period that has passed.
+        Share of the requested refreshes: an early one counts for the part of its period that has passed.
     executions
         Joint executions per second.
     busy
-        Share of the time in which queries are executed, one-time queries left out.
+        Share of the time in which queries are executed, without one-time queries.
     """
 
     throughput: float
@@ -118,7 +117,7 @@ def workload(per_group: int, interval: int, post: int, seed: int, groups: int = 
     ``interval`` and ``post``: microseconds for an interval scanned, and of a query's own.
     """
     rng = np.random.default_rng(seed)
-    found = []
+    generated = []
     for number in range(groups):
         by_slide: dict[int, list[tuple[int, str]]] = defaultdict(list)
         for query in range(per_group):
@@ -128,8 +127,8 @@ def workload(per_group: int, interval: int, post: int, seed: int, groups: int = 
             SubGroup(slide, interval * max(each)[0], tuple(name for _, name in each), post * len(each))
             for slide, each in sorted(by_slide.items())
         ]
-        found.append(Group(f"g{number}", tuple(subgroups)))
-    return tuple(found)
+        generated.append(Group(f"g{number}", tuple(subgroups)))
+    return tuple(generated)
 
 
 @lru_cache(maxsize=8)
@@ -196,7 +195,7 @@ def simulate(
             extra[name].append(total - last[name] - slide)
     return Measured(
         refreshed / seconds,
-        fmean(fmean(found) if found else 0 for found in extra.values()),
+        fmean(fmean(delays) if delays else 0 for delays in extra.values()),
         sum(met.values()) / sum(total / slide for slide in slides.values()),
         executions / seconds,
         busy / end,
@@ -211,7 +210,7 @@ def _next(schedulers: Sequence[LocalScheduler], used: Sequence[int]) -> tuple[in
 
 
 _measured: dict[tuple[str, str], list[Row]] = {}
-"""By rate and scale: Figures 5 and 6 are of the same simulations, as are 7 and 8."""
+"""Rows by rate and scale: Figures 5 and 6 share simulations, and so do 7 and 8."""
 
 
 def _rows(rate: str, scale: str, report: Report) -> list[Row]:
@@ -227,9 +226,9 @@ def _rows(rate: str, scale: str, report: Report) -> list[Row]:
                 report(len(rows) * size.inputs + seed, steps, f"{per_group * GROUPS} queries")
                 for name in TECHNIQUES:
                     measured[name].append(_simulated(name, per_group, rate, size, seed))
-            for name, found in measured.items():
+            for name, simulations in measured.items():
                 for column in Measured._fields:
-                    row[f"{name}_{column}"] = fmean(getattr(each, column) for each in found)
+                    row[f"{name}_{column}"] = fmean(getattr(each, column) for each in simulations)
             rows.append(row)
         _measured[rate, scale] = rows
     report(steps, steps, "done")
@@ -246,21 +245,21 @@ def _simulated(
 
 
 def _schedules(per_group: int, rate: str, size: Size) -> Row:
-    """What conservative, hybrid and the cheapest schedules take of the processor; how many tasks the former have."""
+    """Processor load of conservative, hybrid and the cheapest schedules, and the number of tasks of the former two."""
     interval = interval_cost(size.inputs) * RATES[rate]
-    found: dict[str, list[float]] = defaultdict(list)
+    samples: dict[str, list[float]] = defaultdict(list)
     for seed in range(size.inputs):
         groups = workload(per_group, interval, POST_INTERVALS * interval, seed)
         periods = {"cs": list(map(own_periods, groups)), "hs": list(map(hybrid_periods, groups))}
         for name, chosen in periods.items():
-            found[f"{name}_tasks"].append(sum(len(set(each)) for each in chosen))
-            found[f"{name}_load"].append(float(sum(map(fixed_periods_cost, groups, chosen))) / STEP)
-        found["ours_load"].append(float(plan_schedule(STEP, groups).cost) / STEP)
-    return {name: fmean(values) for name, values in found.items()}
+            samples[f"{name}_tasks"].append(sum(len(set(each)) for each in chosen))
+            samples[f"{name}_load"].append(float(sum(map(fixed_periods_cost, groups, chosen))) / STEP)
+        samples["ours_load"].append(float(plan_schedule(STEP, groups).cost) / STEP)
+    return {name: fmean(values) for name, values in samples.items()}
 
 
 class Figure(NamedTuple):
-    """What a figure shows of :func:`_rows`, and what the paper says."""
+    """Column of :func:`_rows` that a figure shows, and the paper's claim."""
 
     rate: str
     column: str
@@ -293,7 +292,7 @@ SAID: dict[str, dict[tuple[str, str], Value]] = {
     "7": {("hs", "cs"): "more than 1", ("h_lp", "hs"): 2, ("as", "h_lp"): "less than 1"},
     "8": {("hs", "cs"): "less than 1", ("h_lp", "hs"): "less than 1", ("as", "h_lp"): "more than 1"},
 }
-"""What the paper says of one technique over another."""
+"""The paper's claims of one technique over another."""
 
 
 def _figure(figure: str, scale: str, report: Report) -> Measurement:
@@ -302,11 +301,11 @@ def _figure(figure: str, scale: str, report: Report) -> Measurement:
     last = rows[-1]
     at = f"{last['queries']} queries"
     measured: dict[str, tuple[Value, Value]] = {
-        f"{column}, {_label(one)} over {_label(other)}, {at}": (
+        f"{column}, {_label(technique)} over {_label(other)}, {at}": (
             claim,
-            _ratio(last[f"{one}_{column}"], last[f"{other}_{column}"]),
+            _ratio(last[f"{technique}_{column}"], last[f"{other}_{column}"]),
         )
-        for (one, other), claim in (SAID[figure] | {("ours", "h_lp"): None, ("lazy", "h_lp"): None}).items()
+        for (technique, other), claim in (SAID[figure] | {("ours", "h_lp"): None, ("lazy", "h_lp"): None}).items()
     }
     if column == "latency":
         few = rows[0]
@@ -342,23 +341,23 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 
 
 def _differences(figure: str, row: Row) -> list[str]:
-    """Where the largest workload differs from what the paper says of it, and why."""
-    found = []
+    """Explain how the largest workload differs from the paper's claims."""
+    remarks = []
     if row["as_throughput"] > row["h_lp_throughput"] and row["as_latency"] < row["h_lp_latency"]:
-        found.append(
+        remarks.append(
             "Unlike in the paper AS beats H-LP: a joint run pays for its longest window only, so it refreshes what is "
             "not due for next to nothing, which counts as throughput, and its eight tasks come round quickly."
         )
         if row["ours_met"] > row["as_met"]:
-            found.append("Free riders meet more of what is asked for than either.")
+            remarks.append("Free riders meet more of what is asked for than either.")
     if figure == "5" and row["hs_throughput"] < 2 * row["cs_throughput"]:
-        found.append(
+        remarks.append(
             f"HS does not double CS: its schedule takes {row['hs_load']:.2f} of the processor, that of CS "
             f"{row['cs_load']:.2f}; the rest of its gain is from tasks that stay together when they are late."
         )
     if figure == "6" and row["hs_latency"] > 0.1 * row["cs_latency"]:
-        found.append("HS stays above a tenth of CS's latency: both queue once the processor is full.")
-    return found
+        remarks.append("HS stays above a tenth of CS's latency: both queue once the processor is full.")
+    return remarks
 
 
 EXPERIMENTS = tuple(

@@ -18,7 +18,7 @@ from optimizer.workload.values import Window
 
 RATE = 300
 TOLERANCES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, math.inf)
-"""As fractions; 0 plans from scratch at every arrival, infinity never."""
+"""Tolerances as fractions: 0 plans from scratch at every arrival, infinity never."""
 
 
 def figure_11(scale: str, report: Report) -> Measurement:
@@ -41,7 +41,7 @@ def figure_11(scale: str, report: Report) -> Measurement:
 
 def _summarise(rows: list[Row], count: int) -> Measurement:
     at = {(row["trigger"], row["tolerance_percent"]): row for row in rows}
-    held = {
+    satisfied = {
         trigger: all(
             row["average_deviation_percent"] <= row["tolerance_percent"] + 1e-9
             for row in rows
@@ -53,8 +53,8 @@ def _summarise(rows: list[Row], count: int) -> Measurement:
     share = fifth["comparisons"] / always["comparisons"]
     ours = at["replan", 20]
     measured: dict[str, tuple[Value, Value]] = {
-        "average deviation within the tolerance (extrapolated)": ("yes", "yes" if held["extrapolated"] else "no"),
-        "average deviation within the tolerance (replan)": (None, "yes" if held["replan"] else "no"),
+        "average deviation within the tolerance (extrapolated)": ("yes", "yes" if satisfied["extrapolated"] else "no"),
+        "average deviation within the tolerance (replan)": (None, "yes" if satisfied["replan"] else "no"),
         "average deviation at tolerance 20% (extrapolated), %": (20, fifth["average_deviation_percent"]),
         "average deviation at tolerance 20% (replan), %": (None, ours["average_deviation_percent"]),
         "largest deviation at tolerance 1% (extrapolated), %": (1, tight["largest_deviation_percent"]),
@@ -65,7 +65,7 @@ def _summarise(rows: list[Row], count: int) -> Measurement:
         f"comparisons of planning each time, at {fifth['average_deviation_percent']:.3g}% more cost on average; at 1% "
         f"the deviation reaches {tight['largest_deviation_percent']:.3g}%: the plan-cost curve is concave, so its "
         "straight continuation lies above it and the trigger comes late. Compared with the cost of a plan from "
-        f"scratch, computed aside, the tolerance {'holds' if held['replan'] else 'does not hold, either'}: "
+        f"scratch, computed aside, the tolerance {'holds' if satisfied['replan'] else 'does not hold, either'}: "
         f"{ours['average_deviation_percent']:.3g}% on average at 20%, with {ours['reconstructions']} reconstructions."
     )
     return Measurement(rows, summary, measured)

@@ -76,11 +76,11 @@ class _Planning:
 
     def benefit(self, x: _Tree, y: _Tree, rate: float) -> float:
         period = math.lcm(x.period, y.period)
-        mine, theirs = len(x.edges) * (period // x.period), len(y.edges) * (period // y.period)
+        x_edges, y_edges = len(x.edges) * (period // x.period), len(y.edges) * (period // y.period)
         # the edges of one tree are looked for among those of the other
-        probed, probing = (y, x) if self.smaller and mine < theirs else (x, y)
+        probed, probing = (y, x) if self.smaller and x_edges < y_edges else (x, y)
         common = (self.by_bitmap if self.bitmap else self.by_queries)(probed, probing, period)
-        return rate + x.cost() + y.cost() - (mine + theirs - common) / period * (x.overlap + y.overlap)
+        return rate + x.cost() + y.cost() - (x_edges + y_edges - common) / period * (x.overlap + y.overlap)
 
     def by_queries(self, probed: _Tree, probing: _Tree, period: int) -> int:
         """Example 4: is an edge a multiple of a query's slide, or so after its inner edge?"""
@@ -139,8 +139,8 @@ def figure_14(scale: str, report: Report) -> Measurement:
         row["same_plan"] = all(plan == plans[0] for plan in plans)
         rows.append(row)
     report(len(counts), len(counts), "done")
-    whole = [row for row in rows if row["naive_seconds"] is not None]
-    last = whole[-1]
+    finished = [row for row in rows if row["naive_seconds"] is not None]
+    last = finished[-1]
     steps = list(VARIANTS)
     measured: dict[str, tuple[Value, Value]] = {}
     for unit in ("seconds", "comparisons"):

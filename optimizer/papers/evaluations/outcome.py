@@ -1,4 +1,4 @@
-"""What an experiment is, what it found, and how that is written down: CSV, plot and a table beside the paper."""
+"""Experiments and their outcomes, written as CSV, plot and a table of the papers' values next to ours."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SCALES = ("tiny", "quick", "full")
 
 @dataclass(frozen=True)
 class Chart:
-    """How rows become a plot: a line per column of ``y`` (column to label), or one column's line per value of ``by``.
+    """A plot of rows: a line per column of ``y`` (column to label), or one column's line per value of ``by``.
 
-    ``log``: the axes on a logarithmic scale, of "x" and "y". ``paper``: what the paper printed, dashed:
+    ``log``: the axes on a logarithmic scale, of "x" and "y". ``paper``: the paper's printed values, dashed:
     (label, x, y), where None for x or y is a line across the plot.
     """
 
@@ -37,7 +37,7 @@ class Chart:
 
 
 class Measurement(NamedTuple):
-    """What a run found: rows of the CSV, a summary in words, and by quantity (the paper's value, ours)."""
+    """Result of a run: rows of the CSV, a summary in words, and by quantity (the paper's value, ours)."""
 
     rows: list[Row]
     summary: str
@@ -46,7 +46,7 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure or table of a paper, and how it is measured again.
+    """One figure or table of a paper, and the function that measures it again.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class Experiment:
     paper, figure
         "f1" or "weave-share", and the figure's number ("table2" for F1's Table 2).
     claim
-        What the paper says.
+        The paper's claim.
     minutes
-        Roughly how long the full scale takes.
+        Approximate duration of the full scale.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of an experiment found.
+    """Outcome of one run of an experiment.
 
     ``measured``: by quantity, the paper's value and ours (None: not printed, or not reached).
     """
@@ -104,7 +104,7 @@ def write(outcome: Outcome, folder: Path) -> list[Path]:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """A Markdown table: what the papers say, what was measured, and the ratio (measured over paper)."""
+    """A Markdown table of the papers' values, the measured values, and their ratio (measured over paper)."""
     lines = ["| experiment | quantity | paper says | we measured | ratio |", "|---|---|---|---|---|"]
     for outcome in outcomes:
         for quantity, (paper, ours) in outcome.measured.items():

@@ -1,8 +1,8 @@
-"""Streams and patterns of the kind on which Sharon was evaluated, generated: taxis, Linear Road, e-commerce.
+"""Generated streams and patterns like those of Sharon's evaluation: taxis, Linear Road, e-commerce.
 
-The taxi data is 330 GB and its routes through streets are not in it, Linear Road's simulator is a program of its own,
-and which patterns were asked for is not published. Generated here is what decides the costs: events per window, key
-and type, how many keys there are, and that the types of one key follow one another as routes or at random.
+The taxi data is 330 GB and does not contain routes through streets. Linear Road needs a separate simulator. The
+patterns of the queries are not published. So this module generates what decides the costs: events per window, key and
+type, the number of keys, and whether the types of one key follow one another as routes or at random.
 
 References
 ----------
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 Longs = NDArray[np.int64]
 
 HOURS = 3
-"""How long the paper's generated streams are."""
+"""Length of the paper's generated streams."""
 
 SHARED = ("middle", "prefix", "suffix", "mixed", "halves")
-"""Where the patterns of :func:`workload` have a piece in common."""
+"""Positions at which the patterns of :func:`workload` have a piece in common."""
 
 _FURTHER = 3
-"""How many segments of road a pattern goes on by, at most."""
+"""Most road segments from one event type of a pattern to the next."""
 
 
 class Stream(NamedTuple):
@@ -46,7 +46,7 @@ class Stream(NamedTuple):
     follows: Longs
 
     def rate(self, window: int) -> float:
-        """Events per type, window of so many ticks and key, on average."""
+        """Average events per type, window of ``window`` ticks and key."""
         return len(self.time) * window / max(int(self.time[-1] - self.time[0]), 1) / self.keys / self.types
 
 
@@ -137,20 +137,20 @@ def routes(
 def workload(
     queries: int, length: int, shared: str, stream: Stream, common: int = 1, seed: int = 0, piece: int | None = None
 ) -> list[tuple[int, ...]]:
-    """Patterns of different event types with pieces in common.
+    """Generate patterns of different event types with pieces in common.
 
     Parameters
     ----------
     shared
-        Where a common piece stands in the pattern, one of :data:`SHARED`; ``mixed``: in turn; ``halves``: two of
-        them, one after the other, are the pattern.
+        Position of a common piece in the pattern, one of :data:`SHARED`. ``mixed``: each in turn. ``halves``: two
+        common pieces, one after the other, make the pattern.
     stream
-        Event types are drawn from its. Where types follow one another, patterns do as well: a route is walked on
-        behind the piece, and backwards before it (where that gets stuck, any other type comes next).
+        Source of the event types. If its types follow one another, so do those of the patterns: a route continues
+        after the piece, and backwards before it (if it gets stuck, any other type comes next).
     common
         Number of different pieces (of halves: first ones and second ones), query by query in turn.
     piece
-        Length of a common piece (of the first one of two), by default half of the pattern's.
+        Length of a common piece (of the first of two), by default half of the pattern's.
 
     Raises ValueError for an unknown ``shared``, or if the stream has fewer types than a pattern.
     """
@@ -169,13 +169,13 @@ def workload(
         return _halves(queries, length, size, after, before, common, rng)
     types = range(stream.types)
     pieces = [_walked([], size, after, types, rng) for _ in range(common)]
-    found = []
+    patterns = []
     for number in range(queries):
         kind = SHARED[number % 3] if shared == "mixed" else shared
         front = {"middle": (length - size) // 2, "prefix": 0, "suffix": length - size}[kind]
         tail = _walked(pieces[number % common], length - front, after, types, rng)
-        found.append(tuple(reversed(_walked(tail[::-1], length, before, types, rng))))
-    return found
+        patterns.append(tuple(reversed(_walked(tail[::-1], length, before, types, rng))))
+    return patterns
 
 
 def _halves(
@@ -194,7 +194,7 @@ def _halves(
     firsts = [_walked(types[:1], front, before, early, rng)[::-1] for _ in range(common)]
     seconds = [_walked(types[:1], 1 + length - front, after, late, rng)[1:] for _ in range(common)]
     turns = ((firsts[turn % common], seconds[(turn + turn // common) % common]) for turn in range(common * common))
-    pairs = [(*one, *other) for one, other in turns if not set(one) & set(other)]
+    pairs = [(*head, *other) for head, other in turns if not set(head) & set(other)]
     return [pairs[number % len(pairs)] for number in range(queries)]
 
 

@@ -34,7 +34,7 @@ from optimizer.papers.reference.sharing_candidates import (
 )
 
 KINDS = ("prefix", "middle", "suffix", "pieces", "trips")
-"""Where patterns have event types in common: see :func:`generate_sequences`."""
+"""Kinds of common pieces in patterns: see :func:`generate_sequences`."""
 
 
 def generate_sequences(
@@ -45,12 +45,12 @@ def generate_sequences(
     Parameters
     ----------
     count, length
-        How many queries, and how many event types each has.
+        Number of queries, and event types in each.
     kind
-        ``prefix``, ``middle`` or ``suffix``: one of eight common pieces, half as long as the pattern, stands there;
-        all other event types are random. ``pieces``: the pattern is made of random pieces, two event types and longer,
-        of five long routes through all event types. ``trips``: it is a trip on a street map, where each street leads to
-        three others, the second half as often as the first and the third a third as often.
+        ``prefix``, ``middle`` or ``suffix``: position of one of eight common pieces, half as long as the pattern; all
+        other event types are random. ``pieces``: random pieces, two event types and longer, of five long routes
+        through all event types. ``trips``: a trip on a street map, where each street leads to three others, the second
+        half as often as the first and the third a third as often.
     types
         Event types to draw from.
     rate
@@ -88,23 +88,23 @@ def generate_sequences(
 
     def around() -> list[int]:
         piece = common[random.integers(8)]
-        rest = [event for event in random.permutation(types).tolist() if event not in piece][: length - len(piece)]
-        before = {"prefix": 0, "middle": len(rest) // 2, "suffix": len(rest)}[kind]
-        return [*rest[:before], *piece, *rest[before:]]
+        fillers = [event for event in random.permutation(types).tolist() if event not in piece][: length - len(piece)]
+        before = {"prefix": 0, "middle": len(fillers) // 2, "suffix": len(fillers)}[kind]
+        return [*fillers[:before], *piece, *fillers[before:]]
 
     pattern = {"pieces": pieces, "trips": trip}.get(kind, around)
     return [Pattern(f"q{number:04}", tuple(names[event] for event in pattern())) for number in range(count)], rates
 
 
 def compare(problem: SequenceProblem, plans: int = PLANS, candidates: int = 3000, work: int = WORK) -> Row:
-    """Figures 15 and 16 for one workload: what the searches take, and what their plans cost.
+    """Figures 15 and 16 for one workload: the effort of the searches, and the costs of their plans.
 
     ``greedy``: GWMIN on the Sharon graph. ``sharon``: the graph expanded by dropping all queries of a conflict at
     once, reduced, and its plan of highest score. ``exhaustive``: all plans of the expanded graph. ``score``: the plan
-    of highest score by an integer program. ``ours``: the cheapest plan. Of each ``_seconds`` from the queries
-    on, ``_work`` (plans considered; ours: nonzeros of the program), ``_peak`` (numbers held at once),
-    ``_score``, ``_cost`` (exact, the same for all) and ``_proven``. Seconds are None where the expanded graph would
-    have more than ``candidates`` or the exhaustive search refused it; the plan finder gives up after ``plans``.
+    of highest score by an integer program. ``ours``: the cheapest plan. Columns of each: ``_seconds`` from the queries
+    on, ``_work`` (plans considered; ours: nonzeros of the program), ``_peak`` (most numbers in memory),
+    ``_score``, ``_cost`` (exact, the same for all) and ``_proven``. Seconds are None if the expanded graph would have
+    more than ``candidates`` or the exhaustive search refused it. The plan finder gives up after ``plans``.
     """
     row: Row = {"queries": len(problem.queries), "unshared": problem.cost(((),) * len(problem.queries))}
 
@@ -129,10 +129,10 @@ def compare(problem: SequenceProblem, plans: int = PLANS, candidates: int = 3000
         "exhaustive": everything,
     }
     for name, search in searches.items():
-        found, seconds = _timed(search)
-        row[f"{name}_seconds"] = seconds if found else None
-        if found:
-            graph, best = found
+        solution, seconds = _timed(search)
+        row[f"{name}_seconds"] = seconds if solution else None
+        if solution:
+            graph, best = solution
             sharing = sharing_of(problem, (graph.candidates[vertex] for vertex in best.plan))
             row |= {
                 f"{name}_candidates": len(graph),
@@ -154,12 +154,12 @@ def compare(problem: SequenceProblem, plans: int = PLANS, candidates: int = 3000
 
 
 def _timed(search: Callable[[], Any]) -> tuple[Any, float]:
-    """What a search finds (None: it reached its limit) and its CPU seconds."""
+    """Return the solution of a search (None: it reached its limit) and its CPU seconds."""
     begin = time.process_time()
     try:
-        found = search()
+        solution = search()
     except HeddleError as error:
         if error.diagnostic.code != "HDL-351":
             raise
-        found = None
-    return found, time.process_time() - begin
+        solution = None
+    return solution, time.process_time() - begin

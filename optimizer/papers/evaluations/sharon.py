@@ -43,9 +43,10 @@ EXECUTORS = {
     "sharon_pooled": "Sharon, STARTs pooled",
     "ours": "Heddle",
 }
-"""What is compared: as published (a count per START event), with STARTs of a pane pooled (see
+"""The executors compared: as published (a count per START event), with STARTs of a pane pooled (see
 :mod:`optimizer.papers.reference.sharon`), and :func:`optimizer.sequences.answering.answers`. Sharon runs the cheapest
-plan by the costs of its executor (:mod:`optimizer.papers.reference.sharon_costs`)."""
+plan by the costs of its executor (:mod:`optimizer.papers.reference.sharon_costs`).
+"""
 
 RATIO = 10
 """range/slide of the windows."""
@@ -60,7 +61,7 @@ Executor = Callable[[Events], Run | list[Answers]]
 
 
 class Case(NamedTuple):
-    """Patterns asked of a stream, over windows ``[k*slide, k*slide + range)`` (ticks)."""
+    """Patterns to match in a stream, over windows ``[k*slide, k*slide + range)`` (ticks)."""
 
     events: Events
     patterns: list[tuple[int, ...]]
@@ -102,26 +103,26 @@ def costs_of(case: Case, pooled: bool = False) -> SharonCosts:
 
 
 def greedy_sharing(problem: SequenceProblem) -> Sequence[Spans]:
-    """What GWMIN's plan shares."""
+    """Return the shared spans of GWMIN's plan."""
     graph = sharon_graph(problem)
     return sharing_of(problem, (graph.candidates[vertex] for vertex in gwmin(graph).plan))
 
 
 def executors(case: Case, only: Sequence[str] = tuple(EXECUTORS)) -> dict[str, Executor]:
-    """Those of :data:`EXECUTORS`."""
+    """The executors of :data:`EXECUTORS` named in ``only``."""
     windows = case.patterns, case.range, case.slide
-    asked = [SequenceQuery(pattern, case.range, case.slide) for pattern in case.patterns]
-    found: dict[str, Executor] = {}
+    sequence_queries = [SequenceQuery(pattern, case.range, case.slide) for pattern in case.patterns]
+    selected: dict[str, Executor] = {}
     for name in only:
         pooled = name.endswith("_pooled")
         if name == "ours":
-            found[name] = partial(answers, queries=asked)
+            selected[name] = partial(answers, queries=sequence_queries)
         elif name.startswith("a_seq"):
-            found[name] = partial(_a_seq, windows=windows, pooled=pooled)
+            selected[name] = partial(_a_seq, windows=windows, pooled=pooled)
         else:
             sharing = cheapest(costs_of(case, pooled)).sharing
-            found[name] = partial(_sharon, windows=windows, sharing=sharing, pooled=pooled)
-    return found
+            selected[name] = partial(_sharon, windows=windows, sharing=sharing, pooled=pooled)
+    return selected
 
 
 def _first(events: Events, count: int) -> Events:
@@ -143,30 +144,30 @@ def race(work: Mapping[str, Executor], events: Events, rounds: int) -> tuple[dic
     """CPU seconds of each, medians over rounds in which they take turns; and what the last calls returned."""
     few = _first(events, 500)
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for run in work.values():
         run(few)  # compiled code is loaded
     for _ in range(rounds):
         for name, run in work.items():
             begin = time.process_time()
-            found[name] = run(events)
+            outputs[name] = run(events)
             seconds[name].append(time.process_time() - begin)
-    return {name: max(median(each), 1e-9) for name, each in seconds.items()}, found
+    return {name: max(median(each), 1e-9) for name, each in seconds.items()}, outputs
 
 
 def same_answers(runs: Sequence[Run | list[Answers]]) -> bool:
-    """Did all count alike? As far as 64 bits tell, and doubles beyond (1e-9)."""
-    first, *others = ([_plain(each) for each in _answers(run)] for run in runs)
+    """Return whether all runs have the same counts, exact modulo 2**64 and in doubles to 1e-9."""
+    first, *other_answers = ([_plain(each) for each in _answers(run)] for run in runs)
     return all(
         len(first) == len(other)
         and all(
-            np.array_equal(one.key, two.key)
-            and np.array_equal(one.start, two.start)
-            and np.array_equal(one.matches, two.matches)
-            and np.allclose(one.magnitude, two.magnitude, rtol=1e-9, atol=0)
-            for one, two in zip(first, other, strict=True)
+            np.array_equal(expected.key, two.key)
+            and np.array_equal(expected.start, two.start)
+            and np.array_equal(expected.matches, two.matches)
+            and np.allclose(expected.magnitude, two.magnitude, rtol=1e-9, atol=0)
+            for expected, two in zip(first, other, strict=True)
         )
-        for other in others
+        for other in other_answers
     )
 
 
@@ -198,7 +199,7 @@ def _figure_13(scale: str, report: Report) -> Measurement:
     report(len(rows), len(rows), "done")
     last = rows[-1]
     finished = {name: [row for row in rows if row[f"{name}_latency_ms"] is not None] for name in TWO_STEPS}
-    reached = {name: max((row["window_events"] for row in found), default="none") for name, found in finished.items()}
+    reached = {name: max((row["window_events"] for row in ended), default="none") for name, ended in finished.items()}
     both = [row for row in finished["flink"] if row in finished["spass"]]
     speed_up = both[-1]["flink_latency_ms"] / both[-1]["spass_latency_ms"] if both else None
     orders = None
@@ -224,7 +225,7 @@ def _figure_13(scale: str, report: Report) -> Measurement:
 
 
 def _constructed(case: Case, scale: str) -> Row:
-    """One row of Figure 13: None where a two-step executor gives up."""
+    """One row of Figure 13: None if a two-step executor gives up."""
     work = executors(case, ("a_seq", "sharon", "ours"))
     sharing = cheapest(costs_of(case)).sharing
     for name, plan in (("flink", None), ("spass", sharing)):
@@ -245,12 +246,12 @@ def _constructed(case: Case, scale: str) -> Row:
 
 
 def _row(case: Case, work: Mapping[str, Executor], rounds: int, columns: Sequence[str] = ()) -> Row:
-    """Of each executor events a second, CPU milliseconds per window, and numbers held and added."""
-    seconds, found = race(work, case.events, rounds)
-    row: Row = {"same_answers": same_answers(list(found.values()))}
-    row["answers"] = sum(len(each.key) for each in _answers(next(iter(found.values()))))
+    """Events per second, CPU milliseconds per window, and numbers stored and added, of each executor."""
+    seconds, outputs = race(work, case.events, rounds)
+    row: Row = {"same_answers": same_answers(list(outputs.values()))}
+    row["answers"] = sum(len(each.key) for each in _answers(next(iter(outputs.values()))))
     for name in columns or work:
-        took, run = seconds.get(name), found.get(name)
+        took, run = seconds.get(name), outputs.get(name)
         row[f"{name}_rate"] = case.total / took if took else None
         row[f"{name}_latency_ms"] = 1_000 * took * case.range / case.span if took else None
         row[f"{name}_held"] = run.peak if isinstance(run, Run) else _window_vectors(case) if name == "ours" else None
@@ -272,9 +273,9 @@ def _all_alike(rows: Sequence[Row]) -> dict[str, tuple[Value, Value]]:
 
 
 class Sweep(NamedTuple):
-    """One of the paper's three: what varies (column ``x``), over which values at each scale, and the case of each.
+    """One of the paper's three sweeps: the column ``x`` that varies, its values at each scale, and the case of each.
 
-    ``settings``: of what the paper does not say, by name, the first where its claim comes out.
+    ``settings``: parameters that the paper does not state, by name. Its claim holds with the first.
     """
 
     stream: str
@@ -399,7 +400,7 @@ def _figure_14(letter: str, scale: str, report: Report) -> Measurement:
     rows = _swept(panel.sweep, scale, report)
 
     def gain(row: Row, executor: str, baseline: str) -> float:
-        """How many times better the executor is than the baseline."""
+        """Return how many times better the executor is than the baseline."""
         a, b = row[f"{executor}_{panel.metric}"], row[f"{baseline}_{panel.metric}"]
         return float(a / b if panel.metric == "rate" else b / a)
 
@@ -410,11 +411,11 @@ def _figure_14(letter: str, scale: str, report: Report) -> Measurement:
         ends = [row for row in rows if row["setting"] == setting]
         ends = [ends[0], ends[-1]]
         of = f" ({setting})" if setting else ""
-        for one, other in gains:
-            for row, said in zip(ends, (panel.first, panel.last), strict=True):
-                quantity = f"{what}, {EXECUTORS[one]} over {EXECUTORS[other]}, {row[sweep.x]:,} {sweep.label}{of}"
-                is_claimed = number == 0 and (one, other) == gains[0]
-                measured[quantity] = (said if is_claimed else None, gain(row, one, other))
+        for name, other in gains:
+            for row, claim in zip(ends, (panel.first, panel.last), strict=True):
+                quantity = f"{what}, {EXECUTORS[name]} over {EXECUTORS[other]}, {row[sweep.x]:,} {sweep.label}{of}"
+                is_claimed = number == 0 and (name, other) == gains[0]
+                measured[quantity] = (claim if is_claimed else None, gain(row, name, other))
         for row in ends:
             quantity = f"additions, A-Seq over Sharon, {row[sweep.x]:,} {sweep.label}{of}"
             measured[quantity] = (None, row["a_seq_additions"] / row["sharon_additions"])
@@ -487,7 +488,7 @@ def _figure_15(scale: str, report: Report) -> Measurement:
 
 
 def _times(row: Row | None, optimizer: str, baseline: str, column: str) -> float | None:
-    """How many times as much the optimizer took as the baseline; None where either gave up."""
+    """Return how many times as much the optimizer took as the baseline, or None if either gave up."""
     pair = [row.get(f"{name}_{column}") if row else None for name in (optimizer, baseline)]
     return float(pair[0] / pair[1]) if pair[0] and pair[1] else None
 
@@ -522,11 +523,11 @@ def _figure_16(scale: str, report: Report) -> Measurement:
     at = f"{last['queries']} queries"
     measured: dict[str, tuple[Value, Value]] = {
         f"{what}, greedy plan over {PLANS[name]}, {at}": (
-            said if name == "score" else None,
+            claim if name == "score" else None,
             last[f"greedy_{column}"] / last[f"{name}_{column}"],
         )
         for name in ("score", "cost")
-        for what, column, said in (
+        for what, column, claim in (
             ("latency", "latency_ms", 2),
             ("memory", "held", 3),
             ("cost by the executor's costs", "cost", None),

@@ -50,14 +50,14 @@ def _run(windows: Windows, rate: int, algorithm: str) -> tuple[float, int, float
 
 def _means(windows: Iterable[Windows], rate: int, algorithms: Iterable[str]) -> Row:
     """Mean cost, number of trees and seconds of each algorithm over some workloads."""
-    given = list(windows)
+    workloads = list(windows)
     row: Row = {}
     for algorithm in algorithms:
-        found = [_run(each, rate, algorithm) for each in given]
+        runs = [_run(each, rate, algorithm) for each in workloads]
         name = _column(algorithm)
-        row[f"{name}_cost"] = fmean(cost for cost, _, _ in found)
-        row[f"{name}_trees"] = fmean(trees for _, trees, _ in found)
-        row[f"{name}_seconds"] = fmean(seconds for _, _, seconds in found)
+        row[f"{name}_cost"] = fmean(cost for cost, _, _ in runs)
+        row[f"{name}_trees"] = fmean(trees for _, trees, _ in runs)
+        row[f"{name}_seconds"] = fmean(seconds for _, _, seconds in runs)
     return row
 
 
@@ -84,8 +84,8 @@ def _summarise_costs(rows: list[Row], orders: int) -> Measurement:
     last = rows[-1]
     ours = last["weave_share_cost"]
     times = {name: last[f"{_column(name)}_cost"] / ours for name in LABELS}
-    others = ["shared", "no-share", "random", "insert-then-weave", "local-search"]
-    cheapest = min(others, key=times.__getitem__)
+    rivals = ["shared", "no-share", "random", "insert-then-weave", "local-search"]
+    cheapest = min(rivals, key=times.__getitem__)
     slower = last["local_search_seconds"] / max(last["weave_share_seconds"], 1e-9)
     at = f"at {last['acqs']:,} ACQs"
     measured: dict[str, tuple[Value, Value]] = {
@@ -97,7 +97,7 @@ def _summarise_costs(rows: list[Row], orders: int) -> Measurement:
         f"cost best (ours) / Weave Share {at}": (None, times["best"]),
         f"seconds Local Search / Weave Share {at}": (1000, slower),
     }
-    cases = "in every case" if _never_beaten(rows, others) else "in most cases"
+    cases = "in every case" if _never_beaten(rows, rivals) else "in most cases"
     summary = (
         f"Weave Share's plan is the cheapest of the paper's {cases}, but not by {orders} orders of magnitude: {at} "
         f"Shared costs {times['shared']:.3g} times as much, No Share {times['no-share']:.3g} times, Insert-then-Weave "
@@ -118,10 +118,10 @@ def _never_beaten(rows: list[Row], others: Iterable[str]) -> bool:
 def _normalised(workloads: Iterable[Windows], rate: int, with_best: bool) -> Row:
     algorithms = ["weave-share", "shared", *(["best"] if with_best else [])]
     row = _means(workloads, rate, algorithms)
-    found = {"normalised_cost": row["weave_share_cost"] / row["shared_cost"], "trees": row["weave_share_trees"]}
+    columns = {"normalised_cost": row["weave_share_cost"] / row["shared_cost"], "trees": row["weave_share_trees"]}
     if with_best:
-        found |= {"best_normalised_cost": row["best_cost"] / row["shared_cost"], "best_trees": row["best_trees"]}
-    return found | {"weave_share_cost": row["weave_share_cost"], "shared_cost": row["shared_cost"]}
+        columns |= {"best_normalised_cost": row["best_cost"] / row["shared_cost"], "best_trees": row["best_trees"]}
+    return columns | {"weave_share_cost": row["weave_share_cost"], "shared_cost": row["shared_cost"]}
 
 
 def _grid(
@@ -136,20 +136,20 @@ def _grid(
     rows: list[Row] = []
     for done, point in enumerate(points):
         report(done, len(points), ", ".join(f"{name} {value:g}" for name, value in point.items()))
-        given = {**fixed, **point}
+        settings = {**fixed, **point}
         workloads = [
-            generate(int(given["acqs"]), LARGEST_SLIDE, given["skew"], int(given["overlap"]), seed=seed)
+            generate(int(settings["acqs"]), LARGEST_SLIDE, settings["skew"], int(settings["overlap"]), seed=seed)
             for seed in range(SEEDS[scale])
         ]
-        rows.append({**point, **_normalised(workloads, int(given["rate"]), scale != "quick")})
+        rows.append({**point, **_normalised(workloads, int(settings["rate"]), scale != "quick")})
     report(len(points), len(points), "done")
     return rows
 
 
 def _gain(rows: list[Row], **where: float) -> float | None:
     """Per cent that Weave Share saves against Shared at one point."""
-    found = (row for row in rows if all(row[name] == value for name, value in where.items()))
-    return next((100 * (1 - row["normalised_cost"]) for row in found), None)
+    matches = (row for row in rows if all(row[name] == value for name, value in where.items()))
+    return next((100 * (1 - row["normalised_cost"]) for row in matches), None)
 
 
 def _falls(rows: list[Row], by: str, column: str) -> bool:
@@ -219,9 +219,9 @@ def _figure_8(scale: str, report: Report) -> Measurement:
     shown = ", ".join(f"{_percent(ours)} ({paper}%)" for paper, ours in pairs)
     apart = max((abs(ours - paper) for paper, ours in pairs), default=0.0)
     count = 30 if scale == "tiny" else 250
-    others = ["no-share", "random", "insert-then-weave", "local-search"]
-    costs = _means([generate(count, LARGEST_SLIDE, SKEW, 50)], 10_000, ["weave-share", *others])
-    times = min(costs[f"{_column(name)}_cost"] for name in others) / costs["weave_share_cost"]
+    rivals = ["no-share", "random", "insert-then-weave", "local-search"]
+    costs = _means([generate(count, LARGEST_SLIDE, SKEW, 50)], 10_000, ["weave-share", *rivals])
+    times = min(costs[f"{_column(name)}_cost"] for name in rivals) / costs["weave_share_cost"]
     measured[f"cost of the best of the other four / Weave Share at {count} ACQs, 10,000 tuples/s"] = (100, times)
     summary = (
         f"Savings against Shared, ours (the paper's): {shown}: at most {apart:.2g} points apart, with the slides that "
@@ -239,17 +239,17 @@ def _figure_9(scale: str, report: Report) -> Measurement:
         ("overlap", {"tiny": (50, 2000)}.get(scale, (50, 100, 200, 300, 500, 1000, 1500, 2000))),
         {"skew": SKEW, "acqs": 30 if scale == "tiny" else 2000},
     )
-    one = [row["overlap"] for row in rows if row["rate"] == 100_000 and row["trees"] == 1]
+    one_tree_overlaps = [row["overlap"] for row in rows if row["rate"] == 100_000 and row["trees"] == 1]
     gains = [_gain(rows, rate=100_000, overlap=row["overlap"]) for row in rows if row["rate"] == 100_000]
     measured: dict[str, tuple[Value, Value]] = {
-        "largest overlap factor with one tree at 100,000 tuples/s": (200, max(one, default=None)),
+        "largest overlap factor with one tree at 100,000 tuples/s": (200, max(one_tree_overlaps, default=None)),
         "saving at overlap 300 and 100,000 tuples/s, %": (19, _gain(rows, rate=100_000, overlap=300)),
         "saving at overlap 2,000 and 100,000 tuples/s, %": (74, _gain(rows, rate=100_000, overlap=2000)),
     }
     grows = _falls(rows, "rate", "normalised_cost")
     summary = (
         f"The saving {'grows' if grows else 'mostly grows'} with the overlap factor: at 100,000 tuples/s one tree up "
-        f"to {max(one, default=0)} (paper: 200), {_percent(gains[-1])} saved at 2,000 (paper: 74%)."
+        f"to {max(one_tree_overlaps, default=0)} (paper: 200), {_percent(gains[-1])} saved at 2,000 (paper: 74%)."
     )
     return Measurement(rows, summary, measured)
 
@@ -277,10 +277,10 @@ def _figure_10(scale: str, report: Report) -> Measurement:
         "the more ACQs the larger the largest saving": ("yes", "yes" if gains == sorted(gains) else "no"),
         f"largest saving at {counts[-1]:,} ACQs, %": (None, gains[-1]),
     }
-    where = ", ".join(
+    savings = ", ".join(
         f"{gain:.3g}% at skew {lowest[count]['skew']:g}" for count, gain in zip(counts, gains, strict=True)
     )
-    summary = f"Largest savings for {', '.join(f'{count:,}' for count in counts)} ACQs: {where}."
+    summary = f"Largest savings for {', '.join(f'{count:,}' for count in counts)} ACQs: {savings}."
     return Measurement(rows, summary, measured)
 
 

@@ -46,7 +46,7 @@ class Windows:
     def problem(self, rate: Fraction | int, collapse: bool = True, tick: int = SECOND) -> SearchProblem:
         """These windows over a stream of ``rate`` tuples/s under the papers' cost (Weave Share Eq. 1).
 
-        ``tick``: microseconds that a unit of the windows stands for.
+        ``tick``: microseconds per unit of the windows.
         """
         return SearchProblem.of_windows(
             self.ranges * tick, self.slides * tick, Fraction(rate), PAPER, collapse=collapse
@@ -97,9 +97,9 @@ def generate(
 
 
 def _primes(largest: int) -> NDArray[np.int64]:
-    found = np.ones(max(largest + 1, 2), dtype=np.bool_)
-    found[:2] = False
+    is_prime = np.ones(max(largest + 1, 2), dtype=np.bool_)
+    is_prime[:2] = False
     for number in range(2, int(largest**0.5) + 1):
-        if found[number]:
-            found[number * number :: number] = False
-    return np.flatnonzero(found).astype(np.int64)
+        if is_prime[number]:
+            is_prime[number * number :: number] = False
+    return np.flatnonzero(is_prime).astype(np.int64)

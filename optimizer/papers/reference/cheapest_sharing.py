@@ -67,39 +67,39 @@ class _Program:
     def relaxed(self, unit: float, iterations: int | None) -> Relaxation | None:
         """The solution without integrality; None if the iterations of the simplex method do not suffice.
 
-        ``unit``: what costs are divided by, so that the solver's absolute tolerances are small beside them.
+        ``unit``: divisor of the costs, so that the solver's absolute tolerances are small compared with them.
         """
         from scipy.optimize import linprog
 
         matrix, limits, equal = self._matrix(), np.array(self._limits), np.array(self._equal)
-        found = linprog(
+        solution = linprog(
             np.array(self.costs) / unit,
             *(matrix[~equal], limits[~equal], matrix[equal], limits[equal]),
             bounds=(0, 1),
             method="highs-ds",
             options={} if iterations is None else {"maxiter": min(iterations, INT32)},
         )
-        if found.status != 0:
+        if solution.status != 0:
             return None
-        return Relaxation(found.x, found.fun * unit, found.lower.marginals * unit)
+        return Relaxation(solution.x, solution.fun * unit, solution.lower.marginals * unit)
 
     def solve(self, unit: float, columns: NDArray[np.bool_], nodes: int | None) -> tuple[Floats | None, float]:
         """The best solution of some columns that the nodes suffice to find (None: none was), and a lower bound."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         limits = np.array(self._limits)
-        found = milp(
+        solution = milp(
             np.array(self.costs)[columns] / unit,
             integrality=np.ones(columns.sum()),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(self._matrix()[:, columns], np.where(self._equal, limits, -np.inf), limits),
             options={"mip_rel_gap": 0.0} | ({} if nodes is None else {"node_limit": min(nodes, INT32)}),
         )
-        if found.x is None:
-            return None, math.inf if found.status == 2 else -math.inf
+        if solution.x is None:
+            return None, math.inf if solution.status == 2 else -math.inf
         values = np.zeros(len(columns))
-        values[columns] = found.x
-        return values, found.mip_dual_bound * unit
+        values[columns] = solution.x
+        return values, solution.mip_dual_bound * unit
 
     def entries(self, columns: NDArray[np.bool_]) -> int:
         """Nonzeros of some columns."""
@@ -136,24 +136,24 @@ class Cheapest:
 def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     """The plan of least exact cost, among all ways to cut every query into segments and share them.
 
-    A pattern is shared if it is a segment at two and more places; a query for which that is no gain may be one of
-    them, and one query may be two.
+    A pattern is shared if it is a segment at two and more places. One of these may belong to a query that gains
+    nothing from it, and one query may have two.
 
-    Columns: for every pattern, is it counted; for every query and span, is this one of its segments, shared or its
-    own; the last segment twice, since it is dearer if it is also the second (:meth:`SequenceProblem.combining`).
-    Rows: a query's segments are a path through its pattern; no two segments of its own touch; shared ones are
-    of a pattern that is counted, and that two at least share.
+    Columns: one per pattern (is it counted?); one per query and span, shared and unshared (is this one of the query's
+    segments?). The last segment has two columns, since it costs more if it is also the second
+    (:meth:`SequenceProblem.combining`). Rows: a query's segments are a path through its pattern; no two unshared
+    segments touch; a shared segment's pattern is counted, and at least two segments share it.
 
-    Often the relaxation is integral, which is a proof. Otherwise it is rounded to good plans, and with the best one's
-    cost columns are ruled out. If few are left the integer program is solved. If not, the best rounded plan is the one
-    to return: not proven, but the relaxation's cost tells how far it is from the cheapest at most.
+    Often the relaxation is integral, which is a proof. Otherwise it is rounded to good plans, and the best one's cost
+    rules out columns. If few remain, the integer program is solved. If not, the best rounded plan is returned. It is
+    not proven, but the relaxation's cost bounds its distance from the cheapest.
 
     Parameters
     ----------
     work
-        Nonzeros of the columns that are left times columns that the relaxation leaves fractional, above which the
-        program is not solved; None for no limit. Work is counted, not timed: the plan does not depend on the machine.
-        One that is not proven can be replaced later, with more work (section 6).
+        Limit above which the program is not solved: nonzeros of the remaining columns times columns that the
+        relaxation leaves fractional. None for no limit. Work is counted, not timed, so the plan does not depend on
+        the machine. A plan that is not proven can be replaced later, with more work (section 6).
     """
     graph = sharon_graph(problem)
     greedy = sharing_of(problem, (graph.candidates[vertex] for vertex in gwmin(graph).plan))
@@ -170,7 +170,7 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
         for column, query, span in segments:
             if values[column] > 0.5:
                 spans[query].append(span)
-        return tuple(tuple(sorted(ones)) for ones in spans)
+        return tuple(tuple(sorted(query_spans)) for query_spans in spans)
 
     if not segments or known[0] <= 0:
         return cheapest_of(known[0])
@@ -198,9 +198,9 @@ def _through(problem: SequenceProblem, counted: Set[Types]) -> Sharing:
     while True:
         sharing = tuple(_route(problem, query, counted) for query in range(len(problem.queries)))
         places = problem.shared(sharing)
-        if all(len(found) > 1 for found in places.values()):
+        if all(len(occurrences) > 1 for occurrences in places.values()):
             return sharing
-        counted = {types for types, found in places.items() if len(found) > 1}
+        counted = {types for types, occurrences in places.items() if len(occurrences) > 1}
 
 
 def _route(problem: SequenceProblem, query: int, counted: Set[Types]) -> tuple[Span, ...]:

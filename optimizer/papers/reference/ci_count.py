@@ -51,18 +51,18 @@ def _feed_elements(stamps, lengths, p, keys, times, weights, limit):
 
 
 class CollectiveCount(CollectiveIndex):
-    """CI-COUNT: which of many substreams have more, or fewer, than v elements in the last T, for any v and T.
+    """CI-COUNT: substreams that have more, or fewer, than v elements in the last T, for any v and T.
 
     Parameters
     ----------
     keys
-        How many substreams.
+        Number of substreams.
     p
-        Levels of each power-of-two size: the more, the fewer false candidates (``relative_error`` of
-        :mod:`optimizer.papers.reference.ci_levels`) and the more work and memory: an update copies 2p times on average,
-        and p * log2(elements / p) are kept for each key.
+        Levels of each power-of-two size. More levels give fewer false candidates (``relative_error`` of
+        :mod:`optimizer.papers.reference.ci_levels`) but take more work and memory: an update copies 2p times on
+        average, and each key has p * log2(elements / p) levels.
     span_limit
-        The longest window that will be asked (T_max; None: any). Levels that only older elements reach are not kept.
+        The longest window of look-ups (T_max; None: any). Levels that only older elements reach are dropped.
     exact
         Keep histories, so that :meth:`exact` can check candidates.
 
@@ -73,7 +73,7 @@ class CollectiveCount(CollectiveIndex):
         super().__init__(keys, p, span_limit, exact, weighted=False)
 
     def update(self, key: int, time: int) -> None:
-        """One element. Raises ValueError if times do not ascend, IndexError for an unknown key."""
+        """Add one element. Raises ValueError if times do not ascend, IndexError for an unknown key."""
         expired = self._tick(key, time)
         if self.totals is not None:
             self.totals.append(key, time, 1, expired)

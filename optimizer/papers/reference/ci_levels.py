@@ -1,10 +1,10 @@
-"""The levels of CI-COUNT and CI-SUM: of positions from the end of each substream, one element's time kept for each.
+"""Levels of CI-COUNT and CI-SUM: ranges of positions from the end of each substream, with one element's time each.
 
 ``COUNT > v`` over the last T holds iff the (v+1)-th element from the end is no older than T. Positions from the
-end are divided into levels, p of each power-of-two size, and of each level one element's time is kept for every
-key: a *row* of times. A look-up reads the one row whose distance from the end comes nearest to v + 1, from below;
-so it finds all keys that qualify and some that fall short by a fraction (:func:`relative_error`). These few are
-checked exactly.
+end are divided into levels, p of each power-of-two size. For each level the index stores one element's time for every
+key: a *row* of times. A look-up reads the one row whose distance from the end comes nearest to v + 1, from below. So it
+returns all keys that qualify and some that fall short by a fraction (:func:`relative_error`). These few are checked
+exactly.
 
 References
 ----------
@@ -129,15 +129,15 @@ def check(stamps, level, rings, cutoff, v, below, candidates, count):
     ``level``: one on the other side of the threshold than the one that was scanned. It shows most candidates to be
     right, and only the others' histories are read, where nearly every access misses the caches.
     """
-    kept = 0
+    qualifying = 0
     stored = level < stamps.shape[0]
     row = stamps[level if stored else 0]
     for at in range(count):
         key = candidates[at]
         sure = (not stored or row[key] < cutoff) if below else stored and row[key] >= cutoff
-        candidates[kept] = key
-        kept += sure or is_within(rings, key, cutoff, v, below)
-    return kept
+        candidates[qualifying] = key
+        qualifying += sure or is_within(rings, key, cutoff, v, below)
+    return qualifying
 
 
 class CollectiveIndex(SubstreamClock):
@@ -178,7 +178,7 @@ class CollectiveIndex(SubstreamClock):
         return self._found[:count].copy()
 
     def exact(self, now: int, span: int, v: int, below: bool = False) -> Longs:
-        """As :meth:`lookup` without those that fall short: each candidate is checked in its own history.
+        """Return the keys of :meth:`lookup` that qualify exactly: each candidate is checked in its history.
 
         Raises ValueError as well if the index was made with ``exact=False``.
         """

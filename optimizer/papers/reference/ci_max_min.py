@@ -1,8 +1,8 @@
-"""CI-MAX and CI-MIN: which of many substreams have a maximum above, or a minimum below, v over the last T.
+"""CI-MAX and CI-MIN: substreams that have a maximum above, or a minimum below, v over the last T.
 
-Of a substream only the elements matter that none after them exceeds, a staircase: each is the maximum of the
-windows that begin between the stair before it and itself. These intervals are kept in a segment tree over time
-with a heap at every node, so a look-up walks one path of the tree and reports each key at most once; exact.
+Only the elements of a substream that no later one exceeds matter, a staircase. Each is the maximum of the windows that
+begin between the stair before it and itself. These intervals are stored in a segment tree over time with a heap at
+every node. A look-up walks one path of the tree and reports each key at most once; it is exact.
 
 References
 ----------
@@ -55,7 +55,7 @@ SMALLEST_TREE = 1 << 10
 
 @numba.njit(cache=True)
 def new_stairs(keys, leaves, room):
-    """Empty stairs for so many keys and leaves, with room for so many entries."""
+    """Empty stairs for ``keys`` keys and ``leaves`` leaves, with room for ``room`` entries."""
     entries = np.empty((room, 8), np.int64)
     for at in range(room):
         entries[at, NEXT] = at + 1
@@ -74,8 +74,9 @@ def new_stairs(keys, leaves, room):
 
 @numba.njit(cache=True)
 def _meld(entries, a, b, free):
-    """One heap of two, by random turns: O(log) expected (Gambin & Malinowski, "Randomized meldable priority
-    queues")."""
+    """Meld two heaps into one, by random turns: O(log) expected (Gambin & Malinowski, "Randomized meldable priority
+    queues").
+    """
     if a < 0:
         return b
     if b < 0:
@@ -114,14 +115,14 @@ def _leave(stairs, stair):
     entries, free = stairs.entries, stairs.free
     entry = stairs.heads[stair]
     while entry >= 0:
-        rest = _meld(entries, entries[entry, LEFT], entries[entry, RIGHT], free)
+        melded = _meld(entries, entries[entry, LEFT], entries[entry, RIGHT], free)
         parent = entries[entry, PARENT]
-        if rest >= 0:
-            entries[rest, PARENT] = parent
+        if melded >= 0:
+            entries[melded, PARENT] = parent
         if parent < 0:
-            stairs.roots[entries[entry, NODE]] = rest
+            stairs.roots[entries[entry, NODE]] = melded
         else:
-            entries[parent, LEFT if entries[parent, LEFT] == entry else RIGHT] = rest
+            entries[parent, LEFT if entries[parent, LEFT] == entry else RIGHT] = melded
         following = entries[entry, NEXT]
         entries[entry, NEXT], free[0] = free[0], entry
         free[1] += 1
@@ -163,8 +164,8 @@ def build_again(stairs, expired):
     for stair in range(stairs.free[2]):
         alive += stairs.owners[stair] >= 0 and stairs.moments[stair] > expired
     leaves = max(SMALLEST_TREE, 4 << floor_log2(alive + 1))
-    held = len(stairs.entries) - stairs.free[1]
-    fresh = new_stairs(len(stairs.last), leaves, SMALLEST_TREE + held + held // 2)
+    entry_count = len(stairs.entries) - stairs.free[1]
+    fresh = new_stairs(len(stairs.last), leaves, SMALLEST_TREE + entry_count + entry_count // 2)
     for stair in range(stairs.free[2]):
         if stairs.owners[stair] >= 0 and stairs.moments[stair] > expired:
             while not add_stair(fresh, stairs.owners[stair], stairs.moments[stair], stairs.values[stair]):
@@ -247,18 +248,18 @@ def _feed_stairs(stairs, keys, times, values, limit):
 
 
 class CollectiveExtreme(SubstreamClock):
-    """CI-MAX and CI-MIN: which of many substreams have a maximum above (a minimum below) v over the last T. Exact.
+    """CI-MAX and CI-MIN: substreams that have a maximum above (a minimum below) v over the last T. Exact.
 
     Parameters
     ----------
     keys
-        How many substreams.
+        Number of substreams.
     greatest
         Maxima above v; False: minima below v.
     span_limit
-        The longest window that will be asked (T_max; None: any). What only longer windows would see is forgotten.
+        The longest window of look-ups (T_max; None: any). Elements that only longer windows would see are dropped.
     dtype
-        Of the values: np.int64, or np.float64 in Spark's order (NaN greatest, -0.0 = 0.0).
+        Type of the values: np.int64, or np.float64 in Spark's order (NaN greatest, -0.0 = 0.0).
 
     With S stairs (elements that no later one of their key matches) within ``span_limit``: an update takes O(log^2 S)
     amortised, a look-up O(log S + keys found), space O(S log S).
@@ -274,17 +275,17 @@ class CollectiveExtreme(SubstreamClock):
 
     def _ordinals(self, values: Any) -> Longs:
         """Whole numbers in the order of the values, or in the opposite one for minima."""
-        taken = np.array(values, dtype=self.dtype, ndmin=1)
+        converted = np.array(values, dtype=self.dtype, ndmin=1)
         if self.dtype == np.float64:
-            numbers = ordinals(taken + 0.0)  # -0.0 becomes 0.0
-        elif len(taken) and (taken.min() == NEVER or taken.max() == ~NEVER):
+            numbers = ordinals(converted + 0.0)  # -0.0 becomes 0.0
+        elif len(converted) and (converted.min() == NEVER or converted.max() == ~NEVER):
             raise ValueError("values are within -2**63 + 1 .. 2**63 - 2")
         else:
-            numbers = taken.astype(np.int64, copy=False)
+            numbers = converted.astype(np.int64, copy=False)
         return numbers if self.greatest else ~numbers
 
     def update(self, key: int, time: int, value: float) -> None:
-        """One element. Raises as :meth:`update_many`."""
+        """Add one element. Raises as :meth:`update_many`."""
         (ordinal,) = self._ordinals(value)
         expired = self._tick(key, time)
         while not add_stair(self.stairs, key, time, ordinal):

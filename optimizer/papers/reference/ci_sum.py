@@ -22,9 +22,9 @@ from optimizer.papers.reference.substream_updates import TOTAL_LIMIT, expired_in
 
 @numba.njit(cache=True)
 def add_weight(stamps, lengths, p, key, time, weight, expired):
-    """Enter an element of a weight >= 1, as so many elements at one time; else as ``add_element`` of CI-COUNT.
+    """Enter an element of weight >= 1 as that number of elements at one time, else like ``add_element`` of CI-COUNT.
 
-    Each level's element is one of the new ones, or sits at a level known from before: O(levels), whatever the weight.
+    Each level's element is a new one, or sits at a level known from before: O(levels), whatever the weight.
     """
     rows = stamps.shape[0]
     length = lengths[key] + weight  # only its last 61 bits count: it may wrap
@@ -74,10 +74,10 @@ class CollectiveSum(CollectiveIndex):
         super().__init__(keys, p, span_limit, exact, weighted=True)
 
     def update(self, key: int, time: int, weight: int) -> None:
-        """One element of a weight of 1..2**61.
+        """Add one element of a weight of 1..2**61.
 
         Raises ValueError for another weight or if times do not ascend, IndexError for an unknown key, OverflowError
-        where what a key holds would exceed 2**61 (noticed only by an ``exact`` index).
+        if a key's total would exceed 2**61 (noticed only by an ``exact`` index).
         """
         if not 1 <= weight <= TOTAL_LIMIT:
             raise ValueError(f"weights are 1..2**61, not {weight}")

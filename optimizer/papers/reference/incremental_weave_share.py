@@ -1,20 +1,20 @@
-"""Incremental Weave Share: queries join and leave a plan without planning anew.
+"""Incremental Weave Share: queries join and leave a plan without a new plan from scratch.
 
 A refresh does not use it: it weaves new queries into the plan before (:func:`optimizer.search.incremental.evolve`).
 
-A new query becomes a tree and is merged with the tree that it weaves best with, if that saves; the merged tree may
-merge on. A query that leaves is taken out of its tree, which may then merge with another. So one change touches
-few trees: an addition takes a millisecond in a plan of ten thousand queries, a deletion as long as its tree's edges
-take to be counted again. But the plan drifts away from what Weave Share would find from scratch. When it has drifted
-too far it is reconstructed:
+A new query becomes a tree. It is merged with the tree that it weaves best with, if that saves; the merged tree may
+merge further. A query that leaves is removed from its tree, which may then merge with another. So one change touches
+few trees. In a plan of ten thousand queries an addition takes a millisecond, and a deletion as long as counting its
+tree's edges again. But the plan drifts away from the plan of Weave Share from scratch. If it has drifted too far, it is
+reconstructed:
 
 ``replan`` (default)
-    Compare with the cost of a plan from scratch, computed aside after the change is already in force: the
+    Compare with the cost of a plan from scratch, computed aside after the change is already in force. The
     deviation tolerance really holds after every :meth:`IncrementalPlan.check`.
 ``extrapolated``
     As published: compare with the plan-cost curve (cost of the plans from scratch so far against their number of
-    queries), extrapolated with its last slope. Costs nothing to check, but the curve is concave, so the line runs above
-    it and triggers late: deviations far above the tolerance occur.
+    queries), extrapolated with its last slope. The check costs nothing, but the curve is concave, so the line runs
+    above it and triggers late: deviations far above the tolerance occur.
 
 References
 ----------
@@ -137,8 +137,8 @@ class IncrementalPlan:
 
     def add_all(self, windows: Mapping[Hashable, Window]) -> None:
         """Take many queries at once: the plan of all is made from scratch. Raises ValueError if a name is taken."""
-        if taken := windows.keys() & self._windows.keys():
-            raise ValueError(f"queries that are already in the plan: {sorted(map(str, taken))}")
+        if duplicates := windows.keys() & self._windows.keys():
+            raise ValueError(f"queries that are already in the plan: {sorted(map(str, duplicates))}")
         self._windows |= windows
         self.reconstruct()
 
@@ -157,11 +157,11 @@ class IncrementalPlan:
                 del self._trees[number]
                 self._live[number] = False
                 return
-            left = absorb(edge for found in tree.count for edge in found)
+            remaining = absorb(edge for edge_set in tree.count for edge in edge_set)
             before = after = self._densities[number]
-            if left != self._edges[number]:
-                after = self._counter.density(left)
-            self._edges[number], self._densities[number], self._rates[number] = left, after, after[1] * SECOND
+            if remaining != self._edges[number]:
+                after = self._counter.density(remaining)
+            self._edges[number], self._densities[number], self._rates[number] = remaining, after, after[1] * SECOND
             # a union loses no more edges than the tree itself
             lost = max(before[1] - after[0], 0.0) * SECOND * (1 + 1e-12)
             bounds = np.maximum(np.maximum(self._rates[number], self._rates), self._unions[number] - lost)
@@ -250,10 +250,10 @@ class IncrementalPlan:
     def _settle(self, number: int) -> None:
         """Merge one tree with the tree that saves most, as long as that saves anything."""
         while True:
-            others = np.flatnonzero(self._live)
-            others = others[others != number]
-            self.comparisons += len(others)
-            partner = self._best_partner(number, others) if len(others) else None
+            partners = np.flatnonzero(self._live)
+            partners = partners[partners != number]
+            self.comparisons += len(partners)
+            partner = self._best_partner(number, partners) if len(partners) else None
             if partner is None:
                 return
             x, y = min(number, partner), max(number, partner)
@@ -263,12 +263,12 @@ class IncrementalPlan:
     def _best_partner(self, x: int, others: NDArray[np.intp]) -> int | None:
         counted: set[int] = set()
         while True:
-            mine, theirs = self._charges[x], self._charges[others]
+            charge, charges = self._charges[x], self._charges[others]
             unions = self._unions[x, others]
-            raised = (unions - self._rates[x]) * mine + (unions - self._rates[others]) * theirs
+            raised = (unions - self._rates[x]) * charge + (unions - self._rates[others]) * charges
             benefits = self._fixed + unions * self._base - raised
             if len(counted) < len(others):
-                size = SLACK * (self._fixed + unions * (mine + theirs))
+                size = SLACK * (self._fixed + unions * (charge + charges))
                 benefits = benefits + size
             at = int(benefits.argmax())
             y = int(others[at])
@@ -285,8 +285,8 @@ class IncrementalPlan:
         low, high = self._densities[x]
         rise = self._counter.increment(self._edges[x], (low, high), self._edges[y])
         union = low + rise[0], high + rise[1]
-        found = max(union[1] * SECOND, self._rates[x], self._rates[y])
-        self._unions[x, y] = self._unions[y, x] = found
+        rate = max(union[1] * SECOND, self._rates[x], self._rates[y])
+        self._unions[x, y] = self._unions[y, x] = rate
         return union
 
     def _merge(self, x: int, y: int) -> None:
@@ -295,11 +295,11 @@ class IncrementalPlan:
         # increments diminish: see weave_share.py
         diminishing = low - self._rates[x] - self._rates[y] - self._rates + self._unions[x] + self._unions[y]
         diminishing -= 1e-15 * (low + self._unions[x] + self._unions[y])
-        tree, gone = self._trees[x], self._trees.pop(y)
-        tree.queries.update(gone.queries)
-        for edges, count in gone.count.items():
+        tree, absorbed = self._trees[x], self._trees.pop(y)
+        tree.queries.update(absorbed.queries)
+        for edges, count in absorbed.count.items():
             tree.count[edges] = tree.count.get(edges, 0) + count
-        self._home.update(dict.fromkeys(gone.queries, x))
+        self._home.update(dict.fromkeys(absorbed.queries, x))
         self._edges[x] = absorb(self._edges[x] + self._edges[y])
         self._densities[x], self._rates[x] = union, union[1] * SECOND
         self._charges[x] += self._charges[y] - self._base
@@ -320,8 +320,8 @@ class IncrementalPlan:
         )
         partition = weave_share(problem)
         # all pairs once, then a row of pairs after every merge (section 8, Cost Lookup)
-        sets, left = len(problem), len(partition)
-        self.comparisons += sets * (sets - 1) // 2 + (sets + left) * (sets - left) // 2
+        sets, trees = len(problem), len(partition)
+        self.comparisons += sets * (sets - 1) // 2 + (sets + trees) * (sets - trees) // 2
         return problem, partition
 
     def _adopt(self, problem: SearchProblem, partition: Partition, cost: float | None = None) -> None:

@@ -16,7 +16,7 @@ from optimizer.combine.wavelet_matrix import Longs
 
 
 def quantile_rank(fraction: Fraction | Decimal, counts: Longs | int) -> Longs:
-    """Position of a quantile among so many sorted elements, from 1: max(1, ceil(fraction * count)), exactly.
+    """Position of a quantile among ``counts`` sorted elements, from 1: max(1, ceil(fraction * count)), exactly.
 
     ``fraction`` lies in [0, 1]; a float is refused (TypeError), as 0.29 * 100 is not 29 in floats. Section 3.3 has
     floor(fraction * count), which is no position at all for small counts.
@@ -47,7 +47,7 @@ def _merge(row, below, first, middle, end):
 
 @numba.njit(cache=True)
 def _update_sorted(rows, position, values):
-    """Add ``values`` after so many elements: each base-interval they complete is merged from its halves."""
+    """Add ``values`` after ``position`` elements: each base-interval they complete is merged from its halves."""
     size = rows.shape[1]
     for value in values:
         slot = position & (size - 1)

@@ -1,9 +1,9 @@
-"""Local schedulers that react to load: which sub-groups of queries run next (earliest deadline first).
+"""Local schedulers that react to load: they choose the sub-groups that run next (earliest deadline first).
 
-:mod:`optimizer.schedule` says when queries run if there is time for all of them. Where there may not be, a scheduler
-decides after every execution what is run next. Each task T, a sub-group with its period n, has d(T), the updates of the
-synopsis that are left until it is due: n once it is executed, one less after every update. It is *pending* at d(T) = 0
-and *late* below.
+:mod:`optimizer.schedule` plans when queries run if there is time for all of them. If there may not be, a scheduler
+decides after every execution what to run next. A task T is a sub-group with its period n. d(T) is the number of updates
+of the synopsis until T is due: n once it is executed, one less after every update. T is *pending* at d(T) = 0 and
+*late* below.
 
 =============  ======================================================================================================
 mode           jointly executed with the task of lowest d(T) = v
@@ -14,10 +14,10 @@ conservative   tasks of its group that have the same d(T) (Algorithm 2)
 hybrid         likewise; some periods are shortened beforehand (:func:`optimizer.schedule.fixed_periods.hybrid_periods`)
 late           hybrid; if v < 0 all late tasks of its group (section 4.4)
 late-pending   hybrid; if v < 0 all late and pending tasks of its group (Algorithm 3)
-free-riders    late-pending with the periods asked for; and whatever the scan covers anyway and is worth its own costs
+free-riders    late-pending with the queries' periods; and tasks that the scan covers anyway and that pay for themselves
 =============  ======================================================================================================
 
-Free riders (ours): a sub-group whose window is scanned anyway has to pay only its post costs, and is then due only a
+Free riders (ours): a sub-group whose window is scanned anyway pays only its post costs, and is then due only a
 whole period later. While nothing is late, this mode runs each group by its cheapest cycle
 (:func:`optimizer.schedule.planner.plan_schedule`), counted from the last time that the whole group was executed.
 
@@ -48,7 +48,7 @@ MODES = ("no-sharing", "aggressive", "conservative", "hybrid", "late", "late-pen
 
 
 class Task(NamedTuple):
-    """What is scheduled as one: queries of a group.
+    """Unit of scheduling: queries of a group.
 
     ``name``: of the sub-group, its smallest query; of an aggressive scheduler's task the group.
     """
@@ -58,10 +58,10 @@ class Task(NamedTuple):
 
 
 class LocalScheduler:
-    """Which tasks run next, for queries whose synopses are updated at the same time.
+    """Choose the tasks that run next, for queries whose synopses are updated at the same time.
 
     Drive it with :meth:`update` for each update of the synopses, :meth:`choose` whenever the processor is free, and
-    :meth:`done` when what was chosen has been executed.
+    :meth:`done` when the chosen tasks have been executed.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class LocalScheduler:
     Attributes
     ----------
     d
-        Updates left until each task is due: negative if it is late.
+        Updates until each task is due: negative if it is late.
     now
         Number of the last update.
 
@@ -121,7 +121,7 @@ class LocalScheduler:
     @property
     def queries(self) -> Iterator[str]:
         """The names of all queries."""
-        return (name for found in self._groups.values() for each in found for name in each.queries)
+        return (name for subgroups in self._groups.values() for each in subgroups for name in each.queries)
 
     def add(self, group: str, subgroup: SubGroup) -> None:
         """New queries, of a group that is there or a new one: due within their period from now."""
@@ -130,14 +130,14 @@ class LocalScheduler:
 
     def remove(self, query: str) -> None:
         """A query leaves; with the last of its sub-group the task does. Raises ValueError if it is not there."""
-        for group, found in self._groups.items():
-            for place, each in enumerate(found):
+        for group, subgroups in self._groups.items():
+            for place, each in enumerate(subgroups):
                 if query in each.queries:
-                    left = tuple(name for name in each.queries if name != query)
+                    remaining = tuple(name for name in each.queries if name != query)
                     old = self._task_of(group, each)
-                    found[place : place + 1] = [replace(each, queries=left)] if left else []
-                    if left and self.mode != "aggressive":
-                        self._rename(old, self._task_of(group, found[place]))
+                    subgroups[place : place + 1] = [replace(each, queries=remaining)] if remaining else []
+                    if remaining and self.mode != "aggressive":
+                        self._rename(old, self._task_of(group, subgroups[place]))
                     self._plan(group)
                     return
         raise ValueError(f"no query {query}")
@@ -161,24 +161,24 @@ class LocalScheduler:
         return Task(group, min(subgroup.queries))
 
     def _plan(self, name: str) -> None:
-        """Tasks and periods of a group whose queries have changed. What is known of executions is kept."""
-        found = self._groups[name]
+        """Set tasks and periods of a group whose queries have changed. Keep the record of executions."""
+        subgroups = self._groups[name]
         before = {task: self._periods.pop(task) for task in self._tasks.pop(name, [])}
         for task in before:
             del self._members[task]
-        if not found:
+        if not subgroups:
             del self._groups[name]
             for task in before:
                 self._forget(task)
             return
-        group = Group(name, tuple(found))
+        group = Group(name, tuple(subgroups))
         periods: Sequence[int]
         if self.mode == "aggressive":
-            tasks, members, periods = [Task(name, name)], [tuple(found)], [group.period]
+            tasks, members, periods = [Task(name, name)], [tuple(subgroups)], [group.period]
         else:
-            tasks, members = [self._task_of(name, each) for each in found], [(each,) for each in found]
+            tasks, members = [self._task_of(name, each) for each in subgroups], [(each,) for each in subgroups]
             shortened = self.mode in ("hybrid", "late", "late-pending")
-            periods = hybrid_periods(group, self.fixed) if shortened else [each.period for each in found]
+            periods = hybrid_periods(group, self.fixed) if shortened else [each.period for each in subgroups]
         if self.mode == "free-riders":
             self._cycles[name] = plan_schedule(1, [group], self.fixed).cycles[0], tuple(tasks)
             self._anchors.setdefault(name, self.now)
@@ -186,9 +186,9 @@ class LocalScheduler:
             self._forget(task)
         for task, each, period in zip(tasks, members, periods, strict=True):
             age = before[task] - self.d[task] if task in before else 0
-            left = period - age
+            remaining = period - age
             # a period that is shortened makes no task late that was not
-            self.d[task] = max(left, 0) if task in before and self.d[task] >= 0 else left
+            self.d[task] = max(remaining, 0) if task in before and self.d[task] >= 0 else remaining
             self._periods[task], self._members[task] = period, each
         self._tasks[name] = tasks
 
@@ -208,10 +208,10 @@ class LocalScheduler:
         for task in self.d:
             self.d[task] -= number - self.now
         self.now = number
-        for name, found in list(self._groups.items()):
-            left = [each for each in found if each.runs_at(number)]
-            if len(left) < len(found):
-                found[:] = left
+        for name, subgroups in list(self._groups.items()):
+            remaining = [each for each in subgroups if each.runs_at(number)]
+            if len(remaining) < len(subgroups):
+                subgroups[:] = remaining
                 self._plan(name)
 
     def choose(self) -> tuple[Task, ...]:
@@ -248,16 +248,16 @@ class LocalScheduler:
         return tuple(chosen)
 
     def _scheduled(self) -> set[Task]:
-        found: set[Task] = set()
+        scheduled: set[Task] = set()
         for name, (cycle, tasks) in self._cycles.items():
             if name in self._groups and self.now > self._anchors[name]:
-                found.update(tasks[number] for number in cycle.at(self.now - self._anchors[name]))
-        return found
+                scheduled.update(tasks[number] for number in cycle.at(self.now - self._anchors[name]))
+        return scheduled
 
     def _rides(self, task: Task, d: int, scan: Fraction) -> bool:
-        """Is a task worth executing when the scan that it needs is paid for?
+        """Return whether a task is worth executing when the scan that it needs is paid for.
 
-        Its post costs buy it the part of a period that has passed; by itself that costs its scan besides.
+        Its post costs pay for the part of a period that has passed; by itself that costs its scan in addition.
         """
         each = self._subgroup(task)
         return each.scan <= scan and each.post * each.period <= (each.scan + each.post) * (each.period - d)
@@ -267,11 +267,10 @@ class LocalScheduler:
         return each
 
     def done(self, tasks: Collection[Task]) -> None:
-        """Tasks have been executed on the synopses as they are: they are due a whole period later.
+        """Mark tasks as executed on the latest synopses: they are due a whole period later.
 
-        Even if they were late (section 4.1). Raises ValueError for tasks that are not there, or that were executed
-        since the last update already; nothing is changed then. Tasks whose lifetime ended while they ran should not be
-        reported.
+        This holds even if they were late (section 4.1). Raises ValueError for unknown tasks, or those executed since
+        the last update already; nothing is changed then. Do not report tasks whose lifetime ended while they ran.
         """
         if unknown := [task for task in tasks if task not in self.d]:
             raise ValueError(f"no such tasks: {unknown}")
@@ -294,9 +293,9 @@ class LocalScheduler:
         return tuple(name for task in tasks for each in self._members[task] for name in each.queries)
 
     def cost(self, tasks: Collection[Task]) -> Fraction:
-        """Of executing tasks of one group jointly: the longest scan, and what is not shared."""
+        """Cost of executing tasks of one group jointly: the longest scan, and the post costs that are not shared."""
         each = [subgroup for task in tasks for subgroup in self._members[task]]
-        return max(one.scan for one in each) + sum(one.post for one in each)
+        return max(subgroup.scan for subgroup in each) + sum(subgroup.post for subgroup in each)
 
     @property
     def late(self) -> Mapping[Task, int]:

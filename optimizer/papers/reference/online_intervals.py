@@ -1,6 +1,6 @@
 """One window operator at a time, fed element by element, as published: B-INT, L-INT, R-INT, PSoup and their kin.
 
-References: Arasu & Widom, VLDB 2004, section 3, Figures 3 to 5. What production runs on are the structures of
+References: Arasu & Widom, VLDB 2004, section 3, Figures 3 to 5. Production runs on the structures of
 :mod:`optimizer.combine`.
 """
 
@@ -115,8 +115,8 @@ class OnlineAggregate:
     """A structure of section 3: elements arrive one after the other, with look-ups in between.
 
     Positions count from 1; a look-up (left, right) is inclusive and lies within the last ``longest`` (N_max) positions.
-    Values are integers, or doubles if ``dtype`` is float64 (ADD_DOUBLE sums doubles). Doubles come back as doubles.
-    Every structure takes single values and arrays, and a whole interleaved input by :meth:`replay`; the arrays run in
+    Values are integers, or doubles if ``dtype`` is float64 (ADD_DOUBLE sums doubles). Doubles are returned as doubles.
+    Every structure takes single values and arrays, and a complete interleaved input with :meth:`replay`. Arrays run in
     compiled loops. Look-ups raise ValueError if they are empty or reach back too far.
     """
 
@@ -150,15 +150,16 @@ class OnlineAggregate:
         return self.replay(np.zeros(len(left), dtype=np.bool_), none, length + 1 - left, length - right)
 
     def replay(self, updates: NDArray[np.bool_], values: NDArray[Any], far: Longs, near: Longs) -> NDArray[Any]:
-        """Process inputs in order: ``updates`` (k,) says which are updates; they take ``values`` one after the other,
-        the look-ups take windows S[far, near]. Returns the answers of the look-ups (a,)."""
+        """Process inputs in order. ``updates`` (k,) is true for updates, which take ``values`` one after the other;
+        look-ups take windows S[far, near]. Returns the answers of the look-ups (a,).
+        """
         if np.count_nonzero(updates) != len(values) or not len(updates) - len(values) == len(far) == len(near):
             raise ValueError("one value an update and one window a look-up")
         elements = _elements(np.asarray(values, dtype=self.dtype), self.operation)
         out = empty_columns(elements, len(far))
         _process(self._state, updates, elements, far, near, out)
-        found = column_values(out, self.dtype)
-        return found[:, 0] + found[:, 1] if found.shape[1] > 1 else found[:, 0]
+        answers = column_values(out, self.dtype)
+        return answers[:, 0] + answers[:, 1] if answers.shape[1] > 1 else answers[:, 0]
 
 
 def _elements(values: NDArray[Any], operation: int) -> Columns:
@@ -167,7 +168,7 @@ def _elements(values: NDArray[Any], operation: int) -> Columns:
 
 
 def _kept(operation: int, dtype: Any, size: int) -> Columns:
-    """Room for so many elements."""
+    """Columns with room for ``size`` elements."""
     return tuple(np.zeros(size, column.dtype) for column in _elements(np.empty(0, dtype=dtype), operation))
 
 
@@ -176,7 +177,7 @@ def _clock() -> Longs:
 
 
 def _ring(size: int) -> int:
-    """The power of two that holds so many elements: positions modulo it are one bit operation."""
+    """The least power of two of at least ``size``: positions modulo it are one bit operation."""
     return 1 << max(0, size - 1).bit_length()
 
 
@@ -213,14 +214,14 @@ def _lookup_base(state, left, right):
     some_ahead = some_behind = False
     while first < end:
         if first & 1:
-            found = take_element(state.nodes, level + (first & (level - 1)))
-            ahead = join_elements(state.operation, ahead, found) if some_ahead else found
+            interval = take_element(state.nodes, level + (first & (level - 1)))
+            ahead = join_elements(state.operation, ahead, interval) if some_ahead else interval
             some_ahead = True
             first += 1
         if end & 1:
             end -= 1
-            found = take_element(state.nodes, level + (end & (level - 1)))
-            behind = join_elements(state.operation, found, behind) if some_behind else found
+            interval = take_element(state.nodes, level + (end & (level - 1)))
+            behind = join_elements(state.operation, interval, behind) if some_behind else interval
             some_behind = True
         first, end, level = first >> 1, end >> 1, level >> 1
     if some_ahead and some_behind:
@@ -286,10 +287,11 @@ class _LandmarkIntervals(NamedTuple):
     operation: int
     size: int
     partition: Longs
-    """Which partition a width belongs to: (longest + 1,), -1 for none."""
+    """Partition that a width belongs to: (longest + 1,), -1 for none."""
     parts: Longs
-    """Of each partition W_min and W_max, how many landmarks are kept (a power of two), and where the two kinds of
-    intervals begin in ``kept``."""
+    """By partition: W_min and W_max, the number of landmarks stored (a power of two), and the indices in ``kept`` where
+    the two kinds of intervals begin.
+    """
     kept: Columns
     """The last elements, by position; then of each partition, by position, what lies from there to the next landmark;
     and by landmark and width what follows a landmark. (One array: handing many to a kernel takes longer than this.)"""
@@ -300,8 +302,8 @@ _NARROWEST, _WIDEST, _LANDMARKS, _BACKWARD, _FORWARD = range(5)
 
 def _update_landmark(state, element):
     state.clock[0] += 1
-    position, mask, kept = state.clock[0], state.size - 1, state.kept
-    put_element(kept, position & mask, element)
+    position, mask, columns = state.clock[0], state.size - 1, state.kept
+    put_element(columns, position & mask, element)
     for part in range(len(state.parts)):
         narrowest, widest = state.parts[part, _NARROWEST], state.parts[part, _WIDEST]
         number = position // narrowest
@@ -309,17 +311,17 @@ def _update_landmark(state, element):
         if width == narrowest - 1:
             # the next element is a landmark: what lies before it, back to the last one
             row, best = state.parts[part, _BACKWARD], element
-            put_element(kept, row + (position & mask), best)
+            put_element(columns, row + (position & mask), best)
             for back in range(1, min(narrowest, position)):
-                best = join_elements(state.operation, take_element(kept, (position - back) & mask), best)
-                put_element(kept, row + ((position - back) & mask), best)
+                best = join_elements(state.operation, take_element(columns, (position - back) & mask), best)
+                put_element(columns, row + ((position - back) & mask), best)
         while number >= 0 and width < widest:
             slot = number & (state.parts[part, _LANDMARKS] - 1)
             at = state.parts[part, _FORWARD] + slot * widest + width
             if width == 0 or position == 1:
-                put_element(kept, at, element)
+                put_element(columns, at, element)
             else:
-                put_element(kept, at, join_elements(state.operation, take_element(kept, at - 1), element))
+                put_element(columns, at, join_elements(state.operation, take_element(columns, at - 1), element))
             number -= 1
             width += narrowest
 
@@ -377,9 +379,9 @@ class LandmarkIntervals(OnlineAggregate):
             landmarks = _ring(longest // narrowest + 3)
             parts[number] = narrowest, widest, landmarks, size * (1 + number), room
             room += landmarks * widest
-        kept = _kept(operation, dtype, room)
+        columns = _kept(operation, dtype, room)
         super().__init__(
-            operation, dtype, _LandmarkIntervals(_clock(), longest, operation, size, partition, parts, kept)
+            operation, dtype, _LandmarkIntervals(_clock(), longest, operation, size, partition, parts, columns)
         )
 
 
@@ -388,16 +390,18 @@ class _SearchTree(NamedTuple):
     longest: int
     operation: int
     links: Longs
-    """By node: left and right child (-1 for none), height of the subtree, position of the element; and, unrelated to
-    the node, one step of the path from the root that is gone up again. The last row has the root, as a left child."""
+    """By node: left and right child (-1 for none), height of the subtree, position of the element. The last column is
+    unrelated to the node: one step of the path from the root, for the way back up. The last row has the root as its
+    left child.
+    """
     nodes: Columns
-    """By node its element; ``longest`` further on the combine of its subtree."""
+    """Elements by node; ``longest`` further on, the combine of the node's subtree."""
 
 
 _LEFT, _RIGHT, _HEIGHT, _POSITION, _PATH = range(5)
 
 _SPARE = 64
-"""Rows beside those of the nodes, so that the path to a leaf of the highest tree has room."""
+"""Rows in addition to those of the nodes, so that the path to a leaf of the highest tree has room."""
 
 
 @numba.njit(cache=True)
@@ -544,8 +548,8 @@ class MaterializeNone(OnlineAggregate):
 
     def __init__(self, longest: int, operation: int, dtype: Any = np.int64) -> None:
         size = _ring(_positive(longest))
-        kept = _kept(operation, dtype, size)
-        super().__init__(operation, dtype, _MaterializeNone(_clock(), longest, operation, size, kept))
+        columns = _kept(operation, dtype, size)
+        super().__init__(operation, dtype, _MaterializeNone(_clock(), longest, operation, size, columns))
 
 
 class _MaterializeAll(NamedTuple):
@@ -556,7 +560,7 @@ class _MaterializeAll(NamedTuple):
     far: Longs
     near: Longs
     first: Longs
-    """Where the windows that reach back so far begin: (longest + 2,)."""
+    """Index of the first window that reaches back at least this far, by distance: (longest + 2,)."""
     elements: Columns
     answers: Longs
 
@@ -565,10 +569,10 @@ def _update_all(state, element):
     state.clock[0] += 1
     length, mask = state.clock[0], state.size - 1
     put_element(state.elements, length & mask, element)
-    kept = state.elements[0]
+    ring = state.elements[0]
     # before the stream has come so far, what leaves and what enters are the zeros that the ring begins with
     for window in range(len(state.far)):
-        enters, leaves = kept[(length - state.near[window]) & mask], kept[(length - state.far[window]) & mask]
+        enters, leaves = ring[(length - state.near[window]) & mask], ring[(length - state.far[window]) & mask]
         if state.operation == BIT_XOR:
             state.answers[window] ^= enters ^ leaves
         else:
@@ -597,9 +601,9 @@ class MaterializeAll(OnlineAggregate):
         longest = int(far.max())
         size = _ring(longest + 1)
         first = np.searchsorted(far, np.arange(longest + 2))
-        kept = _kept(_subtractable(operation), np.int64, size)
+        columns = _kept(_subtractable(operation), np.int64, size)
         answers = np.zeros(len(far), dtype=np.int64)
-        state = _MaterializeAll(_clock(), longest, operation, size, far, near, first, kept, answers)
+        state = _MaterializeAll(_clock(), longest, operation, size, far, near, first, columns, answers)
         super().__init__(operation, np.int64, state)
 
 

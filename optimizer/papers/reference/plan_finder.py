@@ -1,6 +1,6 @@
 """Sharon's plan finder as published: reduction of the graph, and the search level by level (Algorithms 2 to 4).
 
-The deviations stand in :mod:`optimizer.papers.reference.sharing_candidates`.
+:mod:`optimizer.papers.reference.sharing_candidates` lists the deviations.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from optimizer.papers.reference.sharing_candidates import (
 
 
 class Reduction(NamedTuple):
-    """What is left of a graph, and its conflict-free vertices, which are in every plan of highest score."""
+    """The vertices that remain of a graph, and its conflict-free vertices, which are in every plan of highest score."""
 
     left: tuple[int, ...]
     free: tuple[int, ...]
 
 
 def reduce(graph: SharonGraph, minimum: Fraction) -> Reduction:
-    """Take conflict-ridden and conflict-free vertices out of a graph until there are none (Algorithm 2, corrected).
+    """Remove conflict-ridden and conflict-free vertices from a graph until there are none (Algorithm 2, corrected).
 
     A vertex is conflict-ridden if no plan with it can reach ``minimum``, a weight that some plan is known to have.
-    Conflict-free vertices keep counting for those that stay, other than in the paper, whose algorithm loses the
-    plan of highest score. What is found does not depend on the order of the vertices.
+    Conflict-free vertices keep counting for those that remain. The paper's algorithm does not count them and loses the
+    plan of highest score. The reduction does not depend on the order of the vertices.
     """
     weights, scale = graph.whole_weights
     reachable, least = sum(weights), minimum * scale
-    left, free = (1 << len(graph)) - 1, 0
+    remaining, free = (1 << len(graph)) - 1, 0
     while True:
-        before = left
-        for vertex in bits(left):
-            around = graph.neighbours[vertex] & left
+        before = remaining
+        for vertex in bits(remaining):
+            around = graph.neighbours[vertex] & remaining
             if not around:
                 free |= 1 << vertex
-                left ^= 1 << vertex
+                remaining ^= 1 << vertex
             elif reachable - sum(weights[other] for other in bits(around)) < least:
                 reachable -= weights[vertex]
-                left ^= 1 << vertex
-        if left == before:
-            return Reduction(tuple(bits(left)), tuple(bits(free)))
+                remaining ^= 1 << vertex
+        if remaining == before:
+            return Reduction(tuple(bits(remaining)), tuple(bits(free)))
 
 
 def find_plan(graph: SharonGraph, plans: int | None = PLANS) -> Search:
     """The plan of highest score among all valid plans of the reduced graph (Algorithms 2-4).
 
-    Valid plans of s + 1 vertices come from pairs of valid plans of s that differ in the last one (Algorithm 3); here
-    every plan keeps the later vertices that conflict with none of its own, so that no pair has to be compared. The
+    Valid plans of s + 1 vertices come from pairs of valid plans of s that differ in the last one (Algorithm 3). Here
+    every plan keeps the later vertices that conflict with none of its vertices, so that no pair has to be compared. The
     first plan wins ties.
 
     Parameters
@@ -70,16 +70,16 @@ def find_plan(graph: SharonGraph, plans: int | None = PLANS) -> Search:
     graph
         The Sharon graph, expanded or not.
     plans
-        How many to consider at most, None for no limit. Then what is found is the greedy plan, or the best so far
-        if that is better, not proven; the search can be repeated with a larger limit later (section 6).
+        Number of plans to consider at most, None for no limit. If it is reached, the greedy plan is returned, or the
+        best so far if that is better, not proven. Repeat the search with a larger limit later (section 6).
     """
     greedy = gwmin(graph)
-    left, free = reduce(graph, guaranteed_weight(graph))
+    vertices, free = reduce(graph, guaranteed_weight(graph))
     weights, _ = graph.whole_weights
-    inside = sum(1 << vertex for vertex in left)
+    inside = sum(1 << vertex for vertex in vertices)
     # of each plan its vertices, their weight, and the later vertices that it can take
-    level = [(1 << v, weights[v], inside >> v + 1 << v + 1 & ~graph.neighbours[v]) for v in left]
-    best, highest, work, held, size = 0, 0, len(level), len(level), 1
+    level = [(1 << v, weights[v], inside >> v + 1 << v + 1 & ~graph.neighbours[v]) for v in vertices]
+    best, highest, work, peak, size = 0, 0, len(level), len(level), 1
     while level and (plans is None or work <= plans):
         children = []
         for plan, weight, open_to in level:
@@ -90,10 +90,10 @@ def find_plan(graph: SharonGraph, plans: int | None = PLANS) -> Search:
             if plans is not None and work + len(children) > plans:
                 break
         work += len(children)
-        held = max(held, len(level) * size + len(children) * (size + 1))
+        peak = max(peak, len(level) * size + len(children) * (size + 1))
         level, size = children, size + 1
-    found = tuple(sorted((*bits(best), *free)))
-    search = Search(found, graph.score(found), not level, work, graph.size + held)
+    chosen = tuple(sorted((*bits(best), *free)))
+    search = Search(chosen, graph.score(chosen), not level, work, graph.size + peak)
     if level and greedy.score >= search.score:
         return replace(search, plan=greedy.plan, score=greedy.score)
     return search
@@ -140,7 +140,7 @@ def options(graph: SharonGraph, vertex: int, any_subset: bool = True, limit: int
     candidate = graph.candidates[vertex]
     conflicts = [_causes(candidate, graph.candidates[other]) for other in bits(graph.neighbours[vertex])]
     everyone = frozenset(candidate.queries)
-    found = {everyone: None}
+    subsets = {everyone: None}
     if any_subset:
         causing = sorted(frozenset().union(*conflicts))
         if 1 << len(causing) > limit:
@@ -148,7 +148,7 @@ def options(graph: SharonGraph, vertex: int, any_subset: bool = True, limit: int
         for size in range(1, len(causing) + 1):
             for dropped in combinations(causing, size):
                 if len(everyone) - size > 1:
-                    found[everyone.difference(dropped)] = None
+                    subsets[everyone.difference(dropped)] = None
     else:
         level = [everyone]
         while level:
@@ -156,21 +156,21 @@ def options(graph: SharonGraph, vertex: int, any_subset: bool = True, limit: int
             for queries in level:
                 for causes in conflicts:
                     fewer = queries - causes
-                    if len(fewer) > 1 and fewer not in found:
-                        found[fewer] = below[fewer] = None
-            if len(found) > limit:
+                    if len(fewer) > 1 and fewer not in subsets:
+                        subsets[fewer] = below[fewer] = None
+            if len(subsets) > limit:
                 raise _too_many(limit)
             level = list(below)
-    return [candidate.among(queries) for queries in found]
+    return [candidate.among(queries) for queries in subsets]
 
 
 def _causes(candidate: Candidate, other: Candidate) -> frozenset[int]:
     """The queries in which two candidates overlap."""
-    theirs = other.spans()
+    other_spans = other.spans()
     return frozenset(
         query
         for query, begin in candidate.occurrences
-        if any(begin < end and start < begin + len(candidate.pattern) for start, end in theirs.get(query, ()))
+        if any(begin < end and start < begin + len(candidate.pattern) for start, end in other_spans.get(query, ()))
     )
 
 
@@ -187,7 +187,7 @@ def expand(problem: SequenceProblem, graph: SharonGraph, any_subset: bool = True
 
     Raises HDL-351 where there are more than ``limit`` options.
     """
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for vertex in range(len(graph)):
-        found += options(graph, vertex, any_subset, limit - len(found))
-    return sharon_graph(problem, found)
+        candidates += options(graph, vertex, any_subset, limit - len(candidates))
+    return sharon_graph(problem, candidates)

@@ -31,11 +31,13 @@ BEGIN, MASK, FIRST, COUNT, TOTAL = range(5)  # columns of Rings.keys
 
 
 class Rings(NamedTuple):
-    """The elements of every substream that a window may still hold: a ring each, in one array.
+    """A ring for every substream, with the elements that a window may still cover, all in the same arrays.
 
-    times: (a,) elements' times; totals: (a,) running totals before them, modulo 2**64, or empty where each counts 1;
-    keys: (keys, 8) of a ring its begin in the arrays, size - 1 (a power of two), numbers of the oldest element held and
-    of the next one, and the running total; used: (1,) how much of the arrays is given out.
+    - ``times`` (a,): times of elements.
+    - ``totals`` (a,): running totals before them, modulo 2**64, or empty if each counts 1.
+    - ``keys`` (keys, 8): of a ring its begin in the arrays, size - 1 (a power of two), numbers of its oldest element
+      and of the next one, and the running total.
+    - ``used`` (1,): length of the arrays that is allocated to rings.
     """
 
     times: Longs
@@ -120,8 +122,8 @@ def more_room(rings, key, expired):
     for k in range(len(sizes)):
         ring = rings.keys[k]
         _evict(rings.times, ring, expired)
-        held = ring[COUNT] - ring[FIRST]
-        sizes[k] = max(SMALLEST_RING, 2 << floor_log2(held + held // 2 + 1))
+        alive = ring[COUNT] - ring[FIRST]
+        sizes[k] = max(SMALLEST_RING, 2 << floor_log2(alive + alive // 2 + 1))
     used = sizes.sum()
     length = used + used // 2 + 2 * sizes.max()
     wider = Rings(
@@ -139,7 +141,7 @@ def more_room(rings, key, expired):
 
 @numba.njit(cache=True, inline="always")
 def _first_since(rings, ring, cutoff):
-    """Number of the first element held that is at or after the cutoff."""
+    """Number of the first element in the ring that is at or after the cutoff."""
     low, high = ring[FIRST], ring[COUNT]
     while low < high:
         middle = (low + high) >> 1
@@ -152,7 +154,7 @@ def _first_since(rings, ring, cutoff):
 
 @numba.njit(cache=True)
 def total_since(rings, key, cutoff):
-    """What a substream's elements at or after the cutoff come to: R-INT, the difference of two running totals."""
+    """Total of a substream's elements at or after the cutoff: R-INT, the difference of two running totals."""
     ring = rings.keys[key]
     first = _first_since(rings, ring, cutoff)
     if len(rings.totals) == 0:
@@ -164,7 +166,7 @@ def total_since(rings, key, cutoff):
 
 @numba.njit(cache=True, inline="always")
 def _is_since(rings, ring, distance, cutoff):
-    """Is the element at this distance from the end (1: the last) at or after the cutoff?"""
+    """Return whether the element at this distance from the end (1: the last) is at or after the cutoff."""
     number = ring[COUNT] - distance
     return number >= ring[FIRST] and rings.times[ring[BEGIN] + (number & ring[MASK])] >= cutoff
 
@@ -182,7 +184,7 @@ def ask_each(rings, cutoff, v, below, out):
 
 @numba.njit(cache=True)
 def is_within(rings, key, cutoff, v, below):
-    """Does this one substream qualify? For counts one element tells, nothing is searched."""
+    """Return whether one substream qualifies. For counts one element decides, without a search."""
     if len(rings.totals):
         total = total_since(rings, key, cutoff)
         return 0 < total < v if below else total > v
@@ -211,8 +213,8 @@ def _feed_totals(rings, keys, times, weights, limit):
 class SubstreamTotals(SubstreamClock):
     """Count, or sum of positive integer weights, of every substream over any of its last instants: R-INT for each.
 
-    Parameters: ``keys``, how many; ``span_limit``, the longest window that will be asked (T_max; None: any), elements
-    older than that are forgotten; ``weighted``, sums instead of counts. Update O(1), look-up O(keys * log elements);
+    Parameters: ``keys``, number of substreams; ``span_limit``, the longest window of look-ups (T_max; None: any), older
+    elements are dropped; ``weighted``, sums instead of counts. Update O(1), look-up O(keys * log elements);
     space: the elements of the last ``span_limit``, at most some six times over.
 
     References: Arasu & Widom (VLDB 2004) Figure 6 and section 4, "a simple strategy".
@@ -224,10 +226,10 @@ class SubstreamTotals(SubstreamClock):
         self.rings = _rings(keys, weighted)
 
     def update(self, key: int, time: int, weight: int = 1) -> None:
-        """One element of a substream, of a weight of 1..2**61 (1 unless ``weighted``).
+        """Add one element of a substream, of a weight of 1..2**61 (1 unless ``weighted``).
 
-        Raises ValueError if times do not ascend, IndexError for an unknown key, OverflowError where what a key holds
-        would exceed 2**61.
+        Raises ValueError if times do not ascend, IndexError for an unknown key, OverflowError if a key's total would
+        exceed 2**61.
         """
         if not 1 <= weight <= (TOTAL_LIMIT if self.weighted else 1):
             raise ValueError(f"weights are 1..2**61, and 1 where counts are asked, not {weight}")

@@ -1,4 +1,4 @@
-"""What a published executor of event sequences found: the answers of each query, and what they took.
+"""Results of a published executor of event sequences: the answers of each query, and the work they took.
 
 The executors are :func:`optimizer.papers.reference.a_seq.a_seq`, :func:`optimizer.papers.reference.sharon.sharon` and
 :func:`optimizer.papers.reference.two_step.two_step`. :mod:`optimizer.sequences` is measured against them, with the same
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Longs = NDArray[np.int64]
 
 EXACT_BELOW = 2.0**62
-"""Counts are kept modulo 2**64, with doubles beside them; a count whose double is below this is exact."""
+"""Limit of exact counts. Counts are kept modulo 2**64 and as doubles; a count whose double is below this is exact."""
 
 
 class Counts(NamedTuple):
@@ -38,10 +38,10 @@ class Counts(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a baseline found, and what it took.
+    """Answers of a baseline, and the work they took.
 
     ``answers``: of each query; ``additions``: counts that were added to (two-step: sequences constructed); ``peak``:
-    counts held at the same time at most (two-step: events in sequences), each key for itself, summed over the keys.
+    most counts in memory at the same time (two-step: events in sequences), per key, summed over the keys.
     """
 
     answers: list[Counts]
@@ -62,7 +62,7 @@ def answer_rows(size: int, queries: int) -> tuple[NDArray[Any], ...]:
 
 
 def counts_of_rows(columns: tuple[NDArray[Any], ...], rows: int, slide: int) -> list[Counts]:
-    """The answers of each query in so many rows of such buffers."""
+    """The answers of each query in the first ``rows`` rows of such buffers."""
     key, window, exact, approximate = (column[:rows] for column in columns)
     answers = []
     for query in range(exact.shape[1]):

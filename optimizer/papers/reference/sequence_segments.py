@@ -19,30 +19,35 @@ Segment = tuple[tuple[int, ...], bool]
 
 
 def segments_of(pattern: Sequence[int], spans: Spans) -> list[Segment]:
-    """Of one query, in order."""
+    """Segments of one query, in order."""
     if not pattern:
         raise ValueError("a pattern has at least one event type")
-    found, at = [], 0
+    segments, at = [], 0
     for begin, end in spans:
         if not at <= begin < end <= len(pattern):
             raise ValueError(f"shared spans {list(spans)} are not ascending and disjoint within {len(pattern)} types")
         if at < begin:
-            found.append((tuple(pattern[at:begin]), False))
-        found.append((tuple(pattern[begin:end]), True))
+            segments.append((tuple(pattern[at:begin]), False))
+        segments.append((tuple(pattern[begin:end]), True))
         at = end
-    return found + ([(tuple(pattern[at:]), False)] if at < len(pattern) else [])
+    return segments + ([(tuple(pattern[at:]), False)] if at < len(pattern) else [])
 
 
 class Layout(NamedTuple):
-    """Which segments are counted (*counters*), and of which of them each query consists. A counter has a *node* for
-    each of its positions, numbered through; lists of lists are (offsets, values).
+    """The segments that are counted (*counters*), and the counters that make up each query. A counter has a *node* for
+    each of its positions. Nodes are numbered through all counters. Lists of lists are (offsets, values).
 
-    nodes: (counters + 1,) first node of each; codes, owner: (nodes,) type and counter of each; pooled, leads: of each
-    counter, do its STARTs share counts by pane, and is it the first segment of any query; of_type: nodes of each type,
-    later ones first; joined: of each type the counters that begin with it and are later segments; path: (queries + 1,)
-    and parts: the counters of each query; noted: of each place the one whose notes it uses, the first with the same
-    counters up to it; joins: of each counter the places in ``parts`` where it is a later segment with notes of its own;
-    second: of each place, is it a second segment; panes: of one instant's windows, the most.
+    - ``nodes`` (counters + 1,): first node of each.
+    - ``codes``, ``owner`` (nodes,): type and counter of each node.
+    - ``pooled``, ``leads``: by counter, whether its STARTs share counts by pane, and whether it is the first segment of
+      any query.
+    - ``of_type``: nodes of each type, later ones first.
+    - ``joined``: by type, the counters that begin with it and are later segments.
+    - ``path`` (queries + 1,) and ``parts``: the counters of each query.
+    - ``noted``: by place, the place whose notes it uses, the first with the same counters up to it.
+    - ``joins``: by counter, the places in ``parts`` where it is a later segment with its own notes.
+    - ``second``: by place, whether it is a second segment.
+    - ``panes``: the most panes in the windows of one instant.
     """
 
     nodes: Longs
@@ -115,5 +120,5 @@ def layout_of(segments: Sequence[Sequence[Segment]], pooled: bool, panes: int, e
 
 
 def _flat(lists: Iterable[Sequence[int]]) -> tuple[Longs, Longs]:
-    held = list(lists)
-    return np.cumsum([0, *map(len, held)]), np.array([value for each in held for value in each], np.int64)
+    sequences = list(lists)
+    return np.cumsum([0, *map(len, sequences)]), np.array([value for each in sequences for value in each], np.int64)

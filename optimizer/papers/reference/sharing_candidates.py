@@ -1,21 +1,21 @@
 """Sharing plans for event sequences: candidates, their benefit, the Sharon graph and its greedy plan.
 
 An event sequence query SEQ(E1, ..., En) is counted in *segments*, contiguous pieces of its pattern, whose counts are
-then combined. A segment that several queries have is counted once for all of them. A plan says for every query which
-of its segments are shared; what is left between them are segments of its own.
+then combined. A segment that several queries have is counted once for all of them. A plan lists the shared segments of
+every query; the pieces between them are unshared segments.
 
 *As published.* Patterns of two and more event types that several queries contain are sharing candidates. Candidates
-that overlap in a query conflict; a plan is an independent set of this graph, and its score the sum of its candidates'
-benefits. GWMIN finds a plan greedily, the plan finder the one of highest score, level by level, after candidates
+that overlap in a query conflict. A plan is an independent set of this graph, and its score the sum of its candidates'
+benefits. GWMIN finds a plan greedily. The plan finder finds the one of highest score, level by level, after candidates
 that cannot or must be in it have left the graph. Conflict resolution adds candidates for fewer queries than could
 share.
 
-*What beats it* (:mod:`optimizer.papers.reference.cheapest_sharing`). Scores add up benefits, so a query that shares two
-patterns is credited twice with what it saves; the plan of highest score is not the cheapest. And conflict resolution
-adds exponentially many candidates. But a query's way of being counted is a path through its pattern, whose arcs are its
-segments and whose length is its exact cost; an arc that is shared has to be open, and is paid for once. This integer
-program (shortest paths over arcs with a fixed charge) chooses among all sets of queries for every pattern, and its
-relaxation is so tight that HiGHS proves the cheapest plan of hundreds of queries in seconds.
+*A cheaper plan* (:mod:`optimizer.papers.reference.cheapest_sharing`). Scores add up benefits, so a query that shares
+two patterns is credited twice with one saving, and the plan of highest score is not the cheapest. Conflict resolution
+also adds exponentially many candidates. Instead, the count of a query is a path through its pattern. The arcs are its
+segments and the length is its exact cost. A shared arc has to be open, and is paid for once. This integer program
+(shortest paths over arcs with a fixed charge) chooses among all sets of queries for every pattern. Its relaxation is so
+tight that HiGHS proves the cheapest plan of hundreds of queries in seconds.
 
 Costs are operations (updates of counts, multiplications) per window. Rates are events per window, group and event
 type. A pattern may repeat an event type: everything here goes by *occurrences*, positions in a query's pattern.
@@ -28,7 +28,7 @@ Mathematics 126, 2003 (GWMIN). Deviations:
 
 - Eq. 5 has one product for all segments. It is read here as its text explains it, step by step, which is the same up
   to three segments (one shared pattern); an empty prefix or suffix contributes no factor.
-- Section 7.3's factor for an event type that occurs k times is what the sum of Eq. 1 over positions already contains.
+- Section 7.3's factor for an event type that occurs k times is already contained in the sum of Eq. 1 over positions.
 - Def. 6 compares a suffix of one pattern with a prefix of the other. Conflicts here are occurrences that intersect.
 - Algorithm 2 loses the optimum as printed: the score of a conflict-free candidate that leaves the graph has to stay
   in the maximal scores of the others.
@@ -59,8 +59,9 @@ Sharing = tuple[tuple[Span, ...], ...]
 """For every query of a problem, in its order: the spans that are shared segments, ascending and disjoint."""
 
 WORK = 20_000_000
-"""What :func:`optimizer.papers.reference.cheapest_sharing.cheapest` may do by default: a few seconds for 180 queries of
-length 10 over 50 event types."""
+"""Default limit of work of :func:`optimizer.papers.reference.cheapest_sharing.cheapest`: a few seconds for 180 queries
+of length 10 over 50 event types.
+"""
 
 ITERATION = 1000
 """Work of an iteration of the simplex method."""
@@ -78,12 +79,12 @@ INT32 = (1 << 31) - 1
 """The solver's largest limit."""
 
 PROVEN = 1e-6
-"""How far, relatively, a proven plan may be above the bound: the solver's own tolerances."""
+"""Largest relative distance of a proven plan from the bound: the solver's tolerances."""
 
 
 @dataclass(frozen=True, order=True)
 class Pattern:
-    """What planning knows of a sequence query: its name, and its event types in order (one or more)."""
+    """A sequence query for planning: its name, and its event types in order (one or more)."""
 
     name: str
     types: Types
@@ -120,7 +121,7 @@ class SequenceProblem:
 
     def __init__(self, queries: Iterable[Pattern], rates: Mapping[str, float]) -> None:
         self.queries = tuple(sorted(queries))
-        repeated = [one.name for one, other in pairwise(self.queries) if one.name == other.name]
+        repeated = [query.name for query, other in pairwise(self.queries) if query.name == other.name]
         if repeated:
             raise ValueError(f"names of several queries: {repeated}")
         types = sorted({kind for query in self.queries for kind in query.types})
@@ -152,12 +153,12 @@ class SequenceProblem:
         return before if second else 0.0
 
     def segment_cost(self, query: int, span: Span, is_shared: bool, second: bool) -> float:
-        """What one of a query's segments costs the query; ``second``: it is the query's second one."""
+        """Cost of one of a query's segments to the query; ``second``: it is the query's second one."""
         own = 0.0 if is_shared else self.counting(self.queries[query].types[slice(*span)])
         return own + self.combining(query, span, second)
 
     def pattern_cost(self, types: Types) -> float:
-        """What a shared pattern costs once, for all queries that share it."""
+        """Cost of a shared pattern, paid once for all queries that share it."""
         return self.counting(types)
 
     def unshared(self, query: int) -> float:
@@ -169,16 +170,16 @@ class SequenceProblem:
 
         Raises ValueError where the spans are not ascending and disjoint, or not within the pattern.
         """
-        found, at, length = [], 0, len(self.queries[query].types)
+        pieces, at, length = [], 0, len(self.queries[query].types)
         for begin, end in shared:
             if not at <= begin < end <= length:
                 raise ValueError(f"query {self.queries[query].name} cannot have the segments {list(shared)}")
-            found += [((at, begin), False)] * (at < begin) + [((begin, end), True)]
+            pieces += [((at, begin), False)] * (at < begin) + [((begin, end), True)]
             at = end
-        return found + [((at, length), False)] * (at < length)
+        return pieces + [((at, length), False)] * (at < length)
 
     def own_cost(self, query: int, shared: Sequence[Span]) -> float:
-        """What a query costs besides its shared segments: its own segments and combining them all (Eq. 6)."""
+        """Cost of a query without its shared segments: its unshared segments and combining all (Eq. 6)."""
         return math.fsum(
             self.segment_cost(query, span, is_shared, number == 1)
             for number, (span, is_shared) in enumerate(self.segments(query, shared))
@@ -193,23 +194,23 @@ class SequenceProblem:
 
     def shared(self, sharing: Sharing) -> dict[Types, tuple[tuple[int, int], ...]]:
         """The shared patterns of a plan in alphabetical order, with their (query, begin)."""
-        found = defaultdict(list)
+        places = defaultdict(list)
         for query, spans in enumerate(sharing):
             for begin, end in spans:
-                found[self.queries[query].types[begin:end]].append((query, begin))
-        return {types: tuple(found[types]) for types in sorted(found)}
+                places[self.queries[query].types[begin:end]].append((query, begin))
+        return {types: tuple(places[types]) for types in sorted(places)}
 
     def occurrences(self) -> dict[Types, tuple[tuple[int, int], ...]]:
         """All patterns of two and more event types that occur at two and more places, with their (query, begin).
 
         In alphabetical order. O(n*l^2) patterns of n queries of length l.
         """
-        found = defaultdict(list)
+        places = defaultdict(list)
         for number, query in enumerate(self.queries):
             for begin, end in combinations(range(len(query.types) + 1), 2):
                 if end - begin > 1:
-                    found[query.types[begin:end]].append((number, begin))
-        return {types: tuple(found[types]) for types in sorted(found) if len(found[types]) > 1}
+                    places[query.types[begin:end]].append((number, begin))
+        return {types: tuple(places[types]) for types in sorted(places) if len(places[types]) > 1}
 
 
 @dataclass(frozen=True, order=True)
@@ -229,19 +230,19 @@ class Candidate:
 
     def spans(self) -> dict[int, list[Span]]:
         """Its occurrences by query."""
-        found = defaultdict(list)
+        by_query = defaultdict(list)
         for query, begin in self.occurrences:
-            found[query].append((begin, begin + len(self.pattern)))
-        return found
+            by_query[query].append((begin, begin + len(self.pattern)))
+        return by_query
 
     def among(self, queries: Set[int]) -> Candidate:
         """The candidate for some of its queries."""
-        return Candidate(self.pattern, tuple(found for found in self.occurrences if found[0] in queries))
+        return Candidate(self.pattern, tuple(place for place in self.occurrences if place[0] in queries))
 
 
 def sharing_candidates(problem: SequenceProblem) -> tuple[Candidate, ...]:
     """All sharable patterns, each with all queries that contain it (modified CCSpan, Algorithm 7), alphabetically."""
-    found = []
+    candidates = []
     for pattern, occurrences in problem.occurrences().items():
         disjoint: list[tuple[int, int]] = []
         for query, begin in occurrences:
@@ -249,8 +250,8 @@ def sharing_candidates(problem: SequenceProblem) -> tuple[Candidate, ...]:
                 disjoint.append((query, begin))
         candidate = Candidate(pattern, tuple(disjoint))
         if len(candidate.queries) > 1:
-            found.append(candidate)
-    return tuple(found)
+            candidates.append(candidate)
+    return tuple(candidates)
 
 
 def benefit(problem: SequenceProblem, candidate: Candidate) -> float:
@@ -309,8 +310,8 @@ def sharon_graph(problem: SequenceProblem, candidates: Iterable[Candidate] | Non
     Candidates conflict where their occurrences intersect in a query that both have. Without ``candidates`` those of
     :func:`sharing_candidates`.
     """
-    found = sharing_candidates(problem) if candidates is None else sorted(set(candidates))
-    worth = [(candidate, value) for candidate in found if (value := benefit(problem, candidate)) > 0]
+    considered = sharing_candidates(problem) if candidates is None else sorted(set(candidates))
+    worth = [(candidate, value) for candidate in considered if (value := benefit(problem, candidate)) > 0]
     covering: dict[tuple[int, int], int] = defaultdict(int)
     places = [
         [(query, at) for query, begin in candidate.occurrences for at in range(begin, begin + len(candidate.pattern))]
@@ -346,7 +347,7 @@ def guaranteed_weight(graph: SharonGraph) -> Fraction:
 
 @dataclass(frozen=True)
 class Search:
-    """A plan, as vertices of a Sharon graph, and how it was found.
+    """A plan, as vertices of a Sharon graph, and the effort of the search.
 
     Attributes
     ----------
@@ -355,11 +356,11 @@ class Search:
     score
         Sum of their weights (Eq. 9).
     proven
-        Has no plan a higher score?
+        Whether no plan has a higher score.
     work
         Plans considered (GWMIN: vertices compared).
     peak
-        Numbers held at once: vertices and edges of the graph, vertices of the plans of two levels.
+        Most numbers in memory: vertices and edges of the graph, vertices of the plans of two levels.
     """
 
     plan: tuple[int, ...]
@@ -375,27 +376,27 @@ def gwmin(graph: SharonGraph) -> Search:
     The first vertex wins ties. Its score is at least :func:`guaranteed_weight`. O(n*p + e) for a plan of p vertices.
     """
     weights, _ = graph.whole_weights
-    left, plan, work = (1 << len(graph)) - 1, [], 0
+    remaining, plan, work = (1 << len(graph)) - 1, [], 0
     degrees = [around.bit_count() for around in graph.neighbours]
-    while left:
+    while remaining:
         best = -1
-        for vertex in bits(left):
+        for vertex in bits(remaining):
             work += 1
             if best < 0 or weights[vertex] * (degrees[best] + 1) > weights[best] * (degrees[vertex] + 1):
                 best = vertex
         plan.append(best)
-        gone = graph.neighbours[best] & left | 1 << best
-        left &= ~gone
-        for vertex in bits(gone):
-            for other in bits(graph.neighbours[vertex] & left):
+        removed = graph.neighbours[best] & remaining | 1 << best
+        remaining &= ~removed
+        for vertex in bits(removed):
+            for other in bits(graph.neighbours[vertex] & remaining):
                 degrees[other] -= 1
     return Search(tuple(plan), graph.score(plan), False, work, graph.size + len(plan))
 
 
 def sharing_of(problem: SequenceProblem, candidates: Iterable[Candidate]) -> Sharing:
-    """What a valid plan of candidates shares in every query."""
+    """Return the shared spans of every query in a valid plan of candidates."""
     spans: list[list[Span]] = [[] for _ in problem.queries]
     for candidate in candidates:
         for query, begin in candidate.occurrences:
             spans[query].append((begin, begin + len(candidate.pattern)))
-    return tuple(tuple(sorted(found)) for found in spans)
+    return tuple(tuple(sorted(query_spans)) for query_spans in spans)

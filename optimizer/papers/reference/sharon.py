@@ -37,7 +37,7 @@ _CACHED = 1 << 14
 """Counts that a block of queries is to hold: 256 KiB."""
 
 _RECOUNTED = 4
-"""Queries that share something are put in different blocks if the block is so many times what they share, or more."""
+"""Queries that share segments are put in different blocks if the block is at least this many times the shared part."""
 
 _STALE = -(1 << 63)
 _ROWS, _ADDED, _PEAK = 0, 1, 2
@@ -52,23 +52,23 @@ def sharon(
     slide: int,
     pooled: bool = True,
 ) -> Run:
-    """Sharon's executor. ``sharing``: the plan, of each query the spans that are shared segments; the other parameters
-    are those of :func:`optimizer.papers.reference.a_seq.a_seq`.
+    """Run Sharon's executor. ``sharing``: the plan, of each query the spans that are shared segments; the other
+    parameters are those of :func:`optimizer.papers.reference.a_seq.a_seq`.
 
-    Equal shared segments are counted once (where many queries share little, once for every few of them); what lies
-    between them is each query's own. STARTs of segments that begin a pattern are pooled, those of later ones cannot
-    be: what comes before differs.
+    Equal shared segments are counted once (if many queries share little, once for every few of them). The segments
+    between them are counted for each query. STARTs of segments that begin a pattern are pooled. Those of later segments
+    cannot be, since different counts precede them.
 
-    :class:`optimizer.papers.reference.sharon_costs.SharonCosts` says how many additions that takes. Raises ValueError
-    as A-Seq does, and for spans that are not ascending, disjoint and within their pattern.
+    :class:`optimizer.papers.reference.sharon_costs.SharonCosts` models the number of additions. Raises ValueError as
+    A-Seq does, and for spans that are not ascending, disjoint and within their pattern.
     """
     check_windows(range, slide)
     segments = [segments_of(pattern, spans) for pattern, spans in zip(patterns, sharing, strict=True)]
     panes = -(-range // slide)
     starts = float(panes)
     if not pooled and len(events):
-        held = events.count.sum() / len(np.unique(events.key)) / len(np.unique(events.type))
-        starts = held * range / max(int(events.time.max() - events.time.min()), range)
+        per_type = events.count.sum() / len(np.unique(events.key)) / len(np.unique(events.type))
+        starts = per_type * range / max(int(events.time.max() - events.time.min()), range)
     answers: dict[int, Counts] = {}
     additions = peak = 0
     for queries in _blocks(segments, starts):
@@ -99,9 +99,10 @@ def _counted(events: Events, layout: Layout, range: int, slide: int, pooled: boo
 
 
 def _blocks(segments: Sequence[Sequence[Segment]], starts: float) -> list[list[int]]:
-    """The queries in blocks, which are counted one after the other so that their counts (as many as ``starts`` for each
-    position) stay in the caches. Shared segments are counted once in each block that has some of their queries: where
-    they are most of a block, it may be larger."""
+    """Cut the queries into blocks, which are counted one after the other so that their counts (``starts`` for each
+    position) stay in the caches. Shared segments are counted once in each block that has some of their queries. A block
+    may be larger if they are most of it.
+    """
     leader = list(range(len(segments)))
 
     def led(query: int) -> int:
@@ -118,30 +119,33 @@ def _blocks(segments: Sequence[Sequence[Segment]], starts: float) -> list[list[i
     for query in range(len(segments)):
         together.setdefault(led(query), []).append(query)
     blocks: list[list[int]] = []
-    held: set[tuple[int, ...]] = set()
+    shared_texts: set[tuple[int, ...]] = set()
     size = 0
     for group in together.values():
         for query in group:
-            again = 0 if query == group[0] else _RECOUNTED * sum(map(len, held))
+            again = 0 if query == group[0] else _RECOUNTED * sum(map(len, shared_texts))
             if not blocks or size >= max(_CACHED / starts, again):
                 blocks.append([])
-                held, size = set(), 0
+                shared_texts, size = set(), 0
             blocks[-1].append(query)
-            size += sum(len(text) for text, shared in segments[query] if not shared or text not in held)
-            held |= {text for text, shared in segments[query] if shared}
+            size += sum(len(text) for text, shared in segments[query] if not shared or text not in shared_texts)
+            shared_texts |= {text for text, shared in segments[query] if shared}
     return blocks
 
 
 class _State(NamedTuple):
     """The counts of one key. A counter has a *column* for each START (event or pane) that has not expired.
 
-    first, last: (counters,) its live columns [first, last); room: (counters,) columns that it has space for; fresh:
-    (counters,) does a START of this instant matter; pane: floor(START / slide) of each column, those of counter c from
-    ``panes[c]`` on; exact, approximate: counts modulo 2**64 and as doubles, those of node x from ``rows[x]`` on;
-    exact_noted, approximate_noted: at place p of a query the counts before column y in each open window, by how many
-    slides the window is older than y's pane, from ``notes[p] + y*panes`` on; exact_sums, approximate_sums: (counters *
-    panes,) counts of whole segments in each open window, by how many slides the window is older than pane ``summed``
-    (counters,), which is _STALE where they changed; steps: (counters,) panes of the STARTs in these sums.
+    - ``first``, ``last`` (counters,): its live columns [first, last).
+    - ``room`` (counters,): columns that it has space for.
+    - ``fresh`` (counters,): whether a START of this instant matters.
+    - ``pane``: floor(START / slide) of each column, those of counter c from ``panes[c]`` on.
+    - ``exact``, ``approximate``: counts modulo 2**64 and as doubles, those of node x from ``rows[x]`` on.
+    - ``exact_noted``, ``approximate_noted``: at place p of a query the counts before column y in each open window, by
+      how many slides the window is older than y's pane, from ``notes[p] + y*panes`` on.
+    - ``exact_sums``, ``approximate_sums`` (counters * panes,): counts of complete segments in each open window, by how
+      many slides the window is older than pane ``summed`` (counters,), which is _STALE if they changed.
+    - ``steps`` (counters,): panes of the STARTs in these sums.
     """
 
     first: Longs
@@ -220,7 +224,7 @@ def _first_of_pane(pane_of, offset, low, end, pane):
 
 @numba.njit(cache=True)
 def _has_room(layout, state, counter, more):
-    """Is there space for more columns, after expired ones were overwritten?"""
+    """Return whether there is space for more columns, after expired ones were overwritten."""
     room, first, last = state.room[counter], state.first[counter], state.last[counter]
     if last + more <= room:
         return True
@@ -251,7 +255,7 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
         return False
     panes, nodes, parts, second = layout.panes, layout.nodes, layout.parts, layout.second
     offsets, joins = layout.joins
-    firsts, lasts, rows, notes, held = state.first, state.last, state.rows, state.notes, state.panes
+    firsts, lasts, rows, notes, pane_offsets = state.first, state.last, state.rows, state.notes, state.panes
     exact, approximate, pane_of, summed = state.exact, state.approximate, state.pane, state.summed
     exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
     exact_sums, approximate_sums, steps = state.exact_sums, state.approximate_sums, state.steps
@@ -266,7 +270,7 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
             steps[before] = 0
             for age in range(panes):
                 # the STARTs of one pane more are in the next older window
-                begin = _first_of_pane(pane_of, held[before], first, end, pane - age)
+                begin = _first_of_pane(pane_of, pane_offsets[before], first, end, pane - age)
                 if begin < end:
                     total += _total(exact, row + begin, row + end)
                     size += _total(approximate, row + begin, row + end)
@@ -288,8 +292,8 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
             for other in range(first, last):
                 scale = approximate[row + other]
                 if scale > 0:
-                    later = pane - pane_of[held[before] + other]
-                    ages = min(panes - later, pane_of[held[before] + other] - oldest + 1)
+                    later = pane - pane_of[pane_offsets[before] + other]
+                    ages = min(panes - later, pane_of[pane_offsets[before] + other] - oldest + 1)
                     source = notes[place - 1] + other * panes
                     _add(exact_noted, begin + later, exact_noted, source, ages, exact[row + other])
                     _add(approximate_noted, begin + later, approximate_noted, source, ages, scale)
@@ -310,7 +314,7 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
     for query in range(len(layout.path) - 1):
         place = layout.path[query + 1] - 1
         counter = layout.parts[place]
-        first, last, held = state.first[counter], state.last[counter], state.panes[counter]
+        first, last, pane_offset = state.first[counter], state.last[counter], state.panes[counter]
         row = state.rows[layout.nodes[counter + 1] - 1]
         total, size = np.uint64(0), 0.0
         if place == layout.path[query]:
@@ -321,7 +325,7 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
         else:
             for column in range(first, last):
                 if approximate[row + column] > 0:
-                    note = state.notes[place] + column * panes + pane_of[held + column] - window
+                    note = state.notes[place] + column * panes + pane_of[pane_offset + column] - window
                     total += exact_noted[note] * exact[row + column]
                     size += approximate_noted[note] * approximate[row + column]
                     added += 1
@@ -333,23 +337,23 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
 
 @numba.njit(cache=True)
 def _expire(layout, state, window):
-    """Let the STARTs go that no window after this one has. Returns how many counts were held."""
-    held = 0
+    """Drop the STARTs that are in no window after this one. Returns the number of counts before that."""
+    counts = 0
     for counter in range(len(state.first)):
         begin, first, last = state.panes[counter], state.first[counter], state.last[counter]
         joins = layout.joins[0][counter + 1] - layout.joins[0][counter]
-        held += (last - first) * (layout.nodes[counter + 1] - layout.nodes[counter] + joins * layout.panes)
+        counts += (last - first) * (layout.nodes[counter + 1] - layout.nodes[counter] + joins * layout.panes)
         while first < last and state.pane[begin + first] <= window:
             first += 1
         if first == last:
             first, state.last[counter] = 0, 0
         state.first[counter] = first
-    return held
+    return counts
 
 
 @numba.njit(cache=True)
 def _settle(layout, state, key, oldest, newest, answers, tally):
-    """Close the windows of a key one after the other. Returns the counts held at most, -1 if the rows are full."""
+    """Close the windows of a key one after the other. Returns the most counts in memory, -1 if the rows are full."""
     keys, windows, exact, approximate = answers
     peak = 0
     for window in range(oldest, newest + 1):
@@ -386,11 +390,11 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, answ
                 upto += 1
             if now >= oldest * slide + range_:
                 closed = (now - range_) // slide
-                held = _settle(layout, state, key[begin], oldest, min(closed, newest), answers, tally)
-                if held < 0:
+                settled_peak = _settle(layout, state, key[begin], oldest, min(closed, newest), answers, tally)
+                if settled_peak < 0:
                     full = _ROWS_FULL
                     break
-                peak, oldest = max(peak, held), closed + 1
+                peak, oldest = max(peak, settled_peak), closed + 1
             if now >= (pane + 1) * slide:
                 pane = now // slide
             if now >= pane * slide + range_:
@@ -454,9 +458,9 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, answ
                 present[type[event]] = 0
             at = upto
         if full == _DONE:
-            held = _settle(layout, state, key[begin], oldest, newest, answers, tally)
-            full = _DONE if held >= 0 else _ROWS_FULL
-            peak = max(peak, held)
+            settled_peak = _settle(layout, state, key[begin], oldest, newest, answers, tally)
+            full = _DONE if settled_peak >= 0 else _ROWS_FULL
+            peak = max(peak, settled_peak)
         if full != _DONE:
             tally[_ROWS], tally[_ADDED] = rows_before, added_before
             return begin, full

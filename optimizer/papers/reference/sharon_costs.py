@@ -1,10 +1,10 @@
-"""What Sharon's executor adds for a sharing plan: the cost model of :func:`optimizer.papers.reference.sharon.sharon`.
+"""Cost model of Sharon's executor, :func:`optimizer.papers.reference.sharon.sharon`: additions for a sharing plan.
 
 The paper's Eqs. 1-8 (:class:`optimizer.papers.reference.sharing_candidates.SequenceProblem`) add up two units. Counts
 are updated once per *range*, since overlapping windows share the counts of a START. Products are formed when a window
-closes, r = range/slide times per range. The equations hold for r = 1, and they price combining by products of rates,
-where an executor that notes counts for each open window needs about r for each START. A plan by them is wrong both
-ways: it cuts patterns too often where events are rare, and not where they are frequent.
+closes, r = range/slide times per range. The equations hold for r = 1. They price combining by products of rates, but
+an executor that notes counts for each open window needs about r for each START. A plan by them is wrong both ways: it
+cuts patterns too often if events are rare, and not if they are frequent.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class SharonCosts(SequenceProblem):
         self.ratio, self.pooled = ratio, pooled
         places = self.occurrences()
         # shared patterns that follow another segment somewhere, and that another segment follows somewhere
-        self._later = {types for types, found in places.items() if any(begin > 0 for _, begin in found)}
+        self._later = {types for types, occurrences in places.items() if any(begin > 0 for _, begin in occurrences)}
         self._followed = {
             types
-            for types, found in places.items()
-            if any(begin + len(types) < len(self.queries[query].types) for query, begin in found)
+            for types, occurrences in places.items()
+            if any(begin + len(types) < len(self.queries[query].types) for query, begin in occurrences)
         }
 
     def _panes(self, rate: float) -> float:

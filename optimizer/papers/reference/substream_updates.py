@@ -1,8 +1,8 @@
-"""What the structures over many substreams have in common: keys, times, windows, and what they refuse.
+"""Common base of the structures over many substreams: keys, times, windows, and validation.
 
 A stream is partitioned by key (stock symbols, hosts) and many queries ask for the keys whose COUNT, SUM, MAX or MIN
-over their own window passes their own threshold. Asking every substream takes time in the number of keys
-(:mod:`optimizer.papers.reference.r_int`); a *collective index* over all of them leaves a few
+over their own window passes their own threshold. A look-up in every substream takes time in the number of keys
+(:mod:`optimizer.papers.reference.r_int`). A *collective index* over all of them leaves a few to check
 (:mod:`optimizer.papers.reference.ci_count`, :mod:`optimizer.papers.reference.ci_sum`,
 :mod:`optimizer.papers.reference.ci_max_min`). The same question over stored partial aggregates, fragments instead of
 single events, is :class:`optimizer.combine.threshold_index.HavingIndex`.
@@ -30,12 +30,12 @@ TOO_LARGE = "the sum of what one key holds exceeds 2**61"
 @numba.njit(cache=True, inline="always")
 def floor_log2(x):
     """floor(log2(x)) for 1 <= x < 2**63."""
-    found = 0
+    exponent = 0
     for step in (32, 16, 8, 4, 2, 1):
         if x >> step:
             x >>= step
-            found += step
-    return found
+            exponent += step
+    return exponent
 
 
 @numba.njit(cache=True, inline="always")
@@ -45,7 +45,7 @@ def expired_instant(time, limit):
 
 
 class SubstreamClock:
-    """What all have in common: how many keys, how far back windows reach, the time of the last update."""
+    """Common state of the structures: number of keys, longest span of windows, time of the last update."""
 
     def __init__(self, keys: int, span_limit: int | None) -> None:
         if keys < 1:
@@ -59,7 +59,7 @@ class SubstreamClock:
         self._found = np.empty(keys, np.int64)
 
     def _tick(self, key: int, time: int) -> int:
-        """One update at this time; what has expired by then. Raises as :meth:`_taken`."""
+        """Register one update and return the last instant that has expired. Raises as :meth:`_taken`."""
         if not 0 <= key < self.keys:
             raise IndexError(f"keys are 0..{self.keys - 1}, not {key}")
         if time < self.latest or time == NEVER:
@@ -82,7 +82,7 @@ class SubstreamClock:
         return numbers, moments
 
     def _cutoff(self, now: int, span: int) -> int:
-        """The first instant of a window. Raises ValueError for one that cannot be asked."""
+        """The first instant of a window. Raises ValueError for a window that cannot be looked up."""
         if now < self.latest:
             raise ValueError(f"windows end at the last update ({self.latest}) or later, not at {now}")
         if span < 1 or (self.span_limit is not None and span > self.span_limit):
@@ -92,14 +92,14 @@ class SubstreamClock:
 
 def weights_of(weights: Any, count: int) -> Longs:
     """Weights (count,) as the kernels take them. Raises ValueError unless each is in 1..2**61."""
-    taken = np.ascontiguousarray(weights, dtype=np.int64)
-    if taken.shape != (count,) or (count and not 1 <= taken.min() <= taken.max() <= TOTAL_LIMIT):
+    converted = np.ascontiguousarray(weights, dtype=np.int64)
+    if converted.shape != (count,) or (count and not 1 <= converted.min() <= converted.max() <= TOTAL_LIMIT):
         raise ValueError("weights are 1..2**61, one for each key")
-    return taken
+    return converted
 
 
 def threshold_of(v: int) -> int:
-    """A threshold as the kernels take it. Sums never pass the limit, so anything beyond asks the same."""
+    """A threshold in the form of the kernels. Sums never pass the limit, so all larger thresholds are equal."""
     if v < 0:
         raise ValueError(f"counts and sums of positive numbers are compared with 0 or more, not {v}")
     return min(operator.index(v), TOTAL_LIMIT + 1)

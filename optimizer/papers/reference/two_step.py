@@ -33,10 +33,10 @@ def two_step(
     limit: int,
     sharing: Sequence[Spans] | None = None,
 ) -> Run:
-    """Construct all sequences, then count them by window; each query for itself, or shared segments once (``sharing``,
-    as in :func:`optimizer.papers.reference.sharon.sharon`), from which the sequences of the queries are joined.
+    """Construct all sequences, then count them by window. Each query is computed separately, or shared segments once
+    (``sharing``, as in :func:`optimizer.papers.reference.sharon.sharon`) and joined to the sequences of the queries.
 
-    Raises :class:`TooManySequences` for more than ``limit`` sequences (of segments and of whole patterns), and
+    Raises :class:`TooManySequences` for more than ``limit`` sequences (of segments and of complete patterns), and
     ValueError as :func:`optimizer.papers.reference.sharon.sharon`.
     """
     check_windows(range, slide)
@@ -46,10 +46,10 @@ def two_step(
     each = np.repeat(np.arange(len(events)), events.count)
     key, time, kind = events.key[each], events.time[each], events.type[each]
     uses = np.bincount(layout.parts, minlength=len(layout.pooled))
-    found, rows, constructed, peak = _construct(key, time, kind, range, slide, layout, uses, limit)
+    columns, rows, constructed, peak = _construct(key, time, kind, range, slide, layout, uses, limit)
     if constructed > limit:
         raise TooManySequences(f"more than {limit:,} sequences")
-    return Run(counts_of_rows(found, rows, slide), constructed, peak)
+    return Run(counts_of_rows(columns, rows, slide), constructed, peak)
 
 
 @numba.njit(cache=True)
@@ -58,7 +58,7 @@ def _sequences(time, events, codes, range_, slide, budget):
     the budget. events: the key's events of each type by time, (offsets, numbers)."""
     offsets, numbers = events
     length = len(codes)
-    found = np.empty((16, length), np.int64)
+    matches = np.empty((16, length), np.int64)
     cursor = np.empty(length, np.int64)
     rows, depth = 0, 0
     cursor[0] = offsets[codes[0]]
@@ -90,27 +90,27 @@ def _sequences(time, events, codes, range_, slide, budget):
             cursor[depth] = low
         else:
             if rows == budget:
-                return found[:rows], True
-            if rows == len(found):
+                return matches[:rows], True
+            if rows == len(matches):
                 wider = np.empty((2 * rows, length), np.int64)
-                wider[:rows] = found
-                found = wider
+                wider[:rows] = matches
+                matches = wider
             for each in range(length):
-                found[rows, each] = numbers[cursor[each]]
+                matches[rows, each] = numbers[cursor[each]]
             rows += 1
             cursor[depth] += 1
-    return found[:rows], False
+    return matches[:rows], False
 
 
 @numba.njit(cache=True)
 def _follow(time, former, latter, range_, slide, budget):
     """All sequences of one of ``former`` and, later, one of ``latter``, as :func:`_sequences`."""
     left, right = former.shape[1], latter.shape[1]
-    found = np.empty((16, left + right), np.int64)
+    matches = np.empty((16, left + right), np.int64)
     rows = 0
-    for one in range(len(former)):
-        end = time[former[one, left - 1]]
-        expiry = time[former[one, 0]] // slide * slide + range_
+    for earlier in range(len(former)):
+        end = time[former[earlier, left - 1]]
+        expiry = time[former[earlier, 0]] // slide * slide + range_
         low, high = 0, len(latter)
         while low < high:
             middle = (low + high) >> 1
@@ -123,20 +123,20 @@ def _follow(time, former, latter, range_, slide, budget):
                 break
             if time[latter[other, right - 1]] < expiry:
                 if rows == budget:
-                    return found[:rows], True
-                if rows == len(found):
+                    return matches[:rows], True
+                if rows == len(matches):
                     wider = np.empty((2 * rows, left + right), np.int64)
-                    wider[:rows] = found
-                    found = wider
-                found[rows, :left] = former[one]
-                found[rows, left:] = latter[other]
+                    wider[:rows] = matches
+                    matches = wider
+                matches[rows, :left] = former[earlier]
+                matches[rows, left:] = latter[other]
                 rows += 1
-    return found[:rows], False
+    return matches[:rows], False
 
 
 @numba.njit(cache=True)
 def _construct(key, time, type, range_, slide, layout, uses, limit):
-    """The rows of answers, their number, sequences constructed (more than the limit: given up), and events held."""
+    """The rows of answers, their number, sequences constructed (above the limit: given up), and peak of events."""
     queries = len(layout.path) - 1
     keys, windows = np.empty(64, np.int64), np.empty(64, np.int64)
     exact, approximate = np.empty((64, queries), np.uint64), np.empty((64, queries), np.float64)
@@ -158,7 +158,7 @@ def _construct(key, time, type, range_, slide, layout, uses, limit):
         counts = np.zeros((time[at - 1] // slide - first + 1, queries), np.int64)
         shared = [np.empty((0, 1), np.int64) for _ in uses]
         known = np.zeros(len(uses), np.bool_)
-        held, most = 0, 0
+        shared_size, most = 0, 0
         for query in range(queries):
             matches = np.empty((0, 1), np.int64)
             for place in range(layout.path[query], layout.path[query + 1]):
@@ -172,14 +172,14 @@ def _construct(key, time, type, range_, slide, layout, uses, limit):
                     constructed += len(part)
                     if uses[counter] > 1:
                         shared[counter], known[counter] = part, True
-                        held += part.size
-                most = max(most, held + matches.size + part.size)
+                        shared_size += part.size
+                most = max(most, shared_size + matches.size + part.size)
                 if place > layout.path[query] and not over:
                     matches, over = _follow(time, matches, part, range_, slide, limit - constructed)
                     constructed += len(matches)
                 else:
                     matches = part
-                most = max(most, held + matches.size)
+                most = max(most, shared_size + matches.size)
                 if over:
                     return (keys, windows, exact, approximate), 0, limit + 1, 0
             for match in range(len(matches)):

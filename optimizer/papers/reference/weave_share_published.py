@@ -40,10 +40,10 @@ def counter_of(name: str) -> Count:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search came to.
+    """Outcome of a search.
 
-    ``partition`` is None where it did not end, and ``died`` says of what: "time", "memory" (Bit Set: a period beyond
-    its limit) or "groups" (F1: too many). ``seconds`` are of process time, ``counts`` edge counts made.
+    ``partition`` is None if it did not end, and ``died`` is the reason: "time", "memory" (Bit Set: a period beyond
+    its limit) or "groups" (F1: too many). ``seconds`` are process time, ``counts`` the number of edge counts.
     """
 
     partition: Partition | None
