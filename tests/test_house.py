@@ -27,6 +27,12 @@ LONGEST_COMMAND = 15
 DIALECT = frozenset({"told", "held", "beside", "asked", "one", "whole", "mine", "found"})
 """Words that say nothing of what they name."""
 
+LOCALS = (DIALECT - {"one"}) | {"kept", "gone", "taken", "wanted", "theirs", "said"}
+"""Words that no local variable has as its name. ``one`` may be the number 1."""
+
+OPENINGS = frozenset({"What", "Whether", "How", "Of", "Where", "As", "Which", "Those", "Who"})
+"""Words that open no docstring of a function or class: it opens with a noun or an imperative."""
+
 LONG_FUNCTIONS = {
     "optimizer/papers/reference/sharon.py _feed": "the paper's algorithm, whose steps share all of their state",
 }
@@ -219,6 +225,45 @@ def test_a_word_of_the_dialect_is_noticed() -> None:
     assert {line.split()[1] for line in dialect(of("heddle/a.py", text))} == {
         *("told", "held", "One", "whole", "mine", "found"),
     }
+
+
+def vague_locals(modules: Modules) -> list[str]:
+    """Local variables, those of comprehensions among them, whose name is a word of :data:`LOCALS`."""
+    return [
+        f"{path}:{name.lineno} {name.id}"
+        for path, module in modules.items()
+        for function in functions(module)
+        for name in ast.walk(function)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id in LOCALS
+    ]
+
+
+def test_locals_are_named_after_what_they_hold(modules: Modules) -> None:
+    assert vague_locals(modules) == []
+
+
+def test_a_vague_local_is_noticed() -> None:
+    text = "def f(rows):\n    found = [told for told in rows]\n    left, one = found[0], 1\n    return left + one\n"
+    assert [line.split()[1] for line in vague_locals(of("heddle/a.py", text))] == ["found", "told"]
+
+
+def oddly_opened(modules: Modules) -> list[str]:
+    """Functions and classes whose docstring opens with a word of :data:`OPENINGS`."""
+    return [
+        f"{path} {node.name}: {text.split()[0]}"
+        for path, module in modules.items()
+        for node in (*functions(module), *classes(module))
+        if (text := ast.get_docstring(node)) and text.split()[0].rstrip(",:") in OPENINGS
+    ]
+
+
+def test_docstrings_open_with_a_noun_or_an_imperative(modules: Modules) -> None:
+    assert oddly_opened(modules) == []
+
+
+def test_an_odd_opening_is_noticed() -> None:
+    text = 'def f():\n    """What is read."""\n\n\nclass A:\n    """Rows."""\n'
+    assert oddly_opened(of("heddle/a.py", text)) == ["heddle/a.py f: What"]
 
 
 def twice(modules: Modules) -> dict[str, list[str]]:

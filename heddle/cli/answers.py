@@ -258,8 +258,8 @@ def _window(
 
     last = parse_instant(ending_at or end or "")
     first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")
-    wanted = parse_having(query, having) if having is not None else True
-    return lambda lookups: lookups.window(first, last, wanted, group)
+    condition = parse_having(query, having) if having is not None else True
+    return lambda lookups: lookups.window(first, last, condition, group)
 
 
 def _csv_line(text: str) -> list[str]:

@@ -84,7 +84,7 @@ class HeddleError(Exception):
 
     @property
     def hint(self) -> str:
-        """How to fix it; empty if nothing is known."""
+        """Advice for fixing it; empty if nothing is known."""
         return self.diagnostic.hint
 
     @property

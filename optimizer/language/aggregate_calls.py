@@ -71,8 +71,8 @@ class AggregateReader:
 
     def read(self, node: exp.Expr, alias: str) -> AggregateCall:
         """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
-        where = node.expression if type(node) is exp.Filter else None
-        return self._call(_written(node.this if where else node, self.scope.text), alias, where, node)
+        filter_node = node.expression if type(node) is exp.Filter else None
+        return self._call(_written(node.this if filter_node else node, self.scope.text), alias, filter_node, node)
 
     def check_group(self, column: str, node: exp.Expr) -> None:
         """Refuse a group column among aggregates where it has no value there."""

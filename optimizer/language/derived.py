@@ -107,7 +107,7 @@ class DerivedReader(ExpressionReader):
         return DerivedCall(output, bool(self.takers))
 
     def read(self, node: exp.Expr, depth: int = 0) -> Typed:
-        """As of any expression, but names and calls stand for aggregates, and arithmetic works as over sums."""
+        """Read an expression in which names and calls stand for aggregates; arithmetic works as over sums."""
         if is_aggregate(node, self.scope.text):
             call = self.aggregates.read(node, "")
             self.takers.extend([call.output] * call.takes_error)

@@ -120,8 +120,8 @@ def parse(
         findings, query = Findings(), None
         with findings.collecting():
             is_registered = partial(_is_registered, registered_text, name, source)
-            named = NamedStatement(statement.text, name, settings.owner, source, is_registered)
-            query = read_query(named, streams, limits, unreadable, findings)
+            named_statement = NamedStatement(statement.text, name, settings.owner, source, is_registered)
+            query = read_query(named_statement, streams, limits, unreadable, findings)
         for problem in findings.problems[:MOST_PROBLEMS]:
             report.add(problem, name, statement.start)
         for warning in findings.warnings:

@@ -173,8 +173,8 @@ _QUANTILE = Form("percentile_disc", ("x", "fraction", "accuracy"), 2, LEAST_ERRO
 
 FORMS = {
     **{
-        name: Form(name, roles := _ROLES[found.signature], len(roles) - (found.default is not None), k=found.default)
-        for name, found in AGGREGATES.items()
+        name: Form(name, roles := _ROLES[form.signature], len(roles) - (form.default is not None), k=form.default)
+        for name, form in AGGREGATES.items()
     },
     "count_if": Form("count", ("x",), 1),
     "array_agg": Form("collect_set", ("x", "k"), 2),

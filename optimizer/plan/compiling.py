@@ -34,16 +34,16 @@ def compile_search() -> None:
 
 def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
     """Compile what these executors (and measures, with ``windows``) need into Numba's cache, where it is not there."""
-    one = np.ones(3, dtype=np.int64)
-    raw = one, np.array([1, 2, 2]), np.zeros(3, dtype=np.int32), {"whole": (one, None), "double": (one / 2, None)}
+    ones = np.ones(3, dtype=np.int64)
+    raw = ones, np.array([1, 2, 2]), np.zeros(3, dtype=np.int32), {"whole": (ones, None), "double": (ones / 2, None)}
     Events.of(*raw[:3])
-    Events.of(one, np.array([1, 1 << 60, 2]), raw[2])
-    asked = [SequenceQuery((0, 0, 0, 0, 0, 0), 8, 4)]
+    Events.of(ones, np.array([1, 1 << 60, 2]), raw[2])
+    sequence_queries = [SequenceQuery((0, 0, 0, 0, 0, 0), 8, 4)]
     for executor in executors:
         events = Events.of(*raw)
-        (group,) = choose(events, asked, executor)
+        (group,) = choose(events, sequence_queries, executor)
         none = np.zeros(0, dtype=np.int64)
-        for take in Pass(events, asked, None, replace(group, bits=0.0)).ladder():
+        for take in Pass(events, sequence_queries, None, replace(group, bits=0.0)).ladder():
             take(none)
     if "windows" in executors:
         # so often that sums take 128 bits

@@ -17,10 +17,10 @@ MOVED = Fraction(3, 2)
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search was given besides the queries, and what came of it.
+    """Input of a search in addition to the queries, and its result.
 
-    ``model``: before samples told it more. ``excess``: by how much the plan that was chosen costs more than the one
-    from scratch, as their ratio. ``densities``: what samples of the streams' events say
+    ``model``: before samples refined it. ``excess``: cost of the chosen plan over that of the plan from scratch, as a
+    ratio. ``densities``: from samples of the streams' events
     (:meth:`optimizer.synopses.sharing.Profile.densities`), by stream and number.
     """
 
@@ -80,12 +80,12 @@ def reused(
     """
     read = {query.stream for query in workload.queries}
     streams = tuple(stream for stream in workload.streams if stream.name in read)
-    mine = [(query.name, query.fingerprint) for query in plan.workload.queries]
+    planned = [(query.name, query.fingerprint) for query in plan.workload.queries]
     same = (
         searched.algorithm == plan.algorithm == algorithm
         and searched.model.name == plan.model.name == model.name
         and streams == plan.workload.streams
-        and [(query.name, query.fingerprint) for query in workload.queries] == mine
+        and [(query.name, query.fingerprint) for query in workload.queries] == planned
     )
     if not same:
         return None

@@ -97,7 +97,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     if len({row["fingerprint"] for row in ordered}) > 1:
         raise ValueError("rows of several plans")
     streams: dict[int, tuple[Stream, Fraction]] = {}
-    held: dict[int, list[ACQ]] = {}
+    queries_by_tree: dict[int, list[ACQ]] = {}
     about: dict[int, Mapping[str, Any]] = {}
     sharing: dict[int, list[list[str]]] = {}
     spans: dict[str, list[Any]] = {}
@@ -105,7 +105,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     for row in ordered:
         query: ACQ = _stored_value(row["query_definition"])
         queries.append(query)
-        held.setdefault(row["tree_position"], []).append(query)
+        queries_by_tree.setdefault(row["tree_position"], []).append(query)
         together = sharing.setdefault(row["tree_position"], [])
         if (place := row.get("together")) is not None:
             together += [[] for _ in range(place + 1 - len(together))]
@@ -116,7 +116,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         stream: Stream = _stored_value(row["stream_definition"])
         streams[row["stream_position"]] = (stream, Fraction(row["rate_exact"]))
     first = ordered[0]
-    numbers = sorted(held)
+    numbers = sorted(queries_by_tree)
     known = [streams[number] for number in sorted(streams)]
     trees = []
     for number in numbers:
@@ -124,7 +124,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         tree = ExecutionTree(
             row["tree_id"],
             row["stream"],
-            tuple(held[number]),
+            tuple(queries_by_tree[number]),
             row.get("tick", 1),
             tuple(map(tuple, sharing[number])),
         )
@@ -153,10 +153,13 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         tuple(first.get("upper_bounds", ())),
         first.get("distinct_edge_sets", 0),
         scratch,
-        tuple(Schedule.from_json(one) for one in json.loads(first.get("schedules") or "[]")),
+        tuple(Schedule.from_json(schedule) for schedule in json.loads(first.get("schedules") or "[]")),
         least,
     )
-    if plan.fingerprint_with({tree: sorted(found) for tree, found in spans.items()}) != first["fingerprint"]:
+    if (
+        plan.fingerprint_with({tree: sorted(shared_spans) for tree, shared_spans in spans.items()})
+        != first["fingerprint"]
+    ):
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
     return plan
 

@@ -64,7 +64,7 @@ class Schedule:
 
     @property
     def proven(self) -> bool:
-        """Whether no schedule is cheaper."""
+        """Return whether no schedule is cheaper."""
         return self.cost == self.bound
 
     def ticks(

@@ -184,7 +184,7 @@ class Trees:
 
     @property
     def is_estimating(self) -> bool:
-        """Whether the counter's work is spent."""
+        """Return whether the counter's work is spent."""
         return self.counter.work > PATIENCE
 
     @cached_property

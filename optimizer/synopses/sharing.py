@@ -78,8 +78,8 @@ class Profile:
         if len(families) < 2:
             return []
         each = np.array([self.rows((), [family]) for family in families]) / (self.rate or 1.0)
-        found: list[float] = np.maximum(each, LEAST_SHARE * each.mean()).tolist()
-        return found
+        raised: list[float] = np.maximum(each, LEAST_SHARE * each.mean()).tolist()
+        return raised
 
     def _count(self, edges: tuple[Progression, ...], families: tuple[Family, ...], events: int) -> tuple[float, int]:
         predicates = frozenset(filter for filter, _ in families)

@@ -46,7 +46,7 @@ PYTHON_MEMORY = 512 << 20
 
 
 def spark_settings(
-    quick: bool = True, is_local: bool = True, theirs: Mapping[str, str] | None = None
+    quick: bool = True, is_local: bool = True, user_values: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Settings of every Heddle application, also for ``spark-submit --conf``.
 
@@ -56,14 +56,14 @@ def spark_settings(
     is_local
         Whether Spark runs on this machine only. Otherwise the JVM's options and the event log are the cluster's, and
         the memory of Python workers is added to that of executors.
-    theirs
+    user_values
         What the user has set; default: :func:`user_settings`. It holds, but for :data:`REQUIRED`; of :data:`JOINED`
         ours is appended.
 
     Raises HDL-520 without Delta's jar.
     """
     configured = heddle_settings()
-    theirs = user_settings() if theirs is None else theirs
+    user_values = user_settings() if user_values is None else user_values
     needed = delta_jars(configured)
     ours = {
         "spark.driver.extraClassPath": os.pathsep.join(needed),
@@ -87,23 +87,23 @@ def spark_settings(
         ours |= _history(configured)
         ours["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={PROJECT / LOGGING}"
         if quick:
-            paths = _joined("spark.driver.extraClassPath", ours, theirs).split(os.pathsep)
+            paths = _joined("spark.driver.extraClassPath", ours, user_values).split(os.pathsep)
             ours["spark.driver.extraJavaOptions"] += f" {_quick_options(archive_of(paths))}"
     else:
         # on this machine the driver's class path has them
         ours["spark.jars"] = ",".join(needed)
-        ours["spark.executor.memoryOverhead"] = _overhead(configured, theirs)
+        ours["spark.executor.memoryOverhead"] = _overhead(configured, user_values)
     # a setting of Heddle's own is not replaced by a general one of Spark's
     explicit_keys = () if configured.driver_memory == DRIVER_MEMORY else ("spark.driver.memory",)
     own_settings = {
-        key: value for key, value in ours.items() if key in (*REQUIRED, *explicit_keys) or key not in theirs
+        key: value for key, value in ours.items() if key in (*REQUIRED, *explicit_keys) or key not in user_values
     }
-    return own_settings | {key: _joined(key, ours, theirs) for key in JOINED if key in ours}
+    return own_settings | {key: _joined(key, ours, user_values) for key in JOINED if key in ours}
 
 
-def _joined(key: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+def _joined(key: str, ours: Mapping[str, str], user_values: Mapping[str, str]) -> str:
     """The user's value, and after it ours, unless it is in there."""
-    separator, value = JOINED[key], theirs.get(key, "").strip()
+    separator, value = JOINED[key], user_values.get(key, "").strip()
     known = value.split(separator)
     more = [part for part in ours[key].split(separator) if part not in known]
     return separator.join([value, *more] if value else more)
@@ -157,11 +157,11 @@ def delta_jars(configured: Settings) -> list[str]:
     return needed
 
 
-def _overhead(configured: Settings, theirs: Mapping[str, str]) -> str:
+def _overhead(configured: Settings, user_values: Mapping[str, str]) -> str:
     """The memory of an executor outside of its JVM, which a cluster manager reserves: what Spark itself reserves, and
     for each core what a Python worker takes."""
-    heap = _bytes(theirs.get("spark.executor.memory", "1g"))
-    cores = int(theirs.get("spark.executor.cores", "1"))
+    heap = _bytes(user_values.get("spark.executor.memory", "1g"))
+    cores = int(user_values.get("spark.executor.cores", "1"))
     size = max(384 << 20, heap // 10) + cores * (configured.task_memory.bytes + PYTHON_MEMORY)
     return f"{-(-size // (1 << 20))}m"
 

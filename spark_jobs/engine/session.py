@@ -305,7 +305,7 @@ def _archive_classes(draft: str) -> None:
 
     A user's own class path has no archive.
     """
-    properties = spark_settings(theirs={})
+    properties = spark_settings(user_values={})
     options = f"{properties['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={draft}"
     session = start_session("archive", "local[1]", settings=properties | {"spark.driver.extraJavaOptions": options})
     with tempfile.TemporaryDirectory() as place:

@@ -78,7 +78,7 @@ class CarrierColumn(NamedTuple):
     width: int
 
     def where(self, rows: Longs) -> CarrierColumn:
-        """Those of some rows."""
+        """Return the values of the given rows."""
         if not self.width:
             return self
         values = self.values.reshape(-1, self.width)[rows].reshape(-1)

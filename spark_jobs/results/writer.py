@@ -190,7 +190,7 @@ class _Bounds:
         self.texts["stream"].add(answered.stream)
         self.texts["query"].add(answered.query)
         self.texts["fingerprint"].add(self.definitions[answered.query])
-        self.texts["error"].update("; ".join(told) for told in answered.errors.values())
+        self.texts["error"].update("; ".join(messages) for messages in answered.errors.values())
         self.errors += len(answered.errors)
         moments, window = np.array([answered.instants.min(), answered.instants.max()]), answered.window
         starts = starts_of(window, moments)
@@ -199,20 +199,20 @@ class _Bounds:
             self.positions += [int(answered.positions.min()), int(answered.positions.max())]
             self.placed += len(answered.positions)
         times = starts, moments - window.ago, moments
-        for name, found in zip(self.times, times, strict=True):
-            self.times[name] += found.tolist()
+        for name, bounds in zip(self.times, times, strict=True):
+            self.times[name] += bounds.tolist()
 
     def statistics(self, rows: int, stamp: Mapping[str, Any]) -> str:
-        found: dict[str, list[Any]] = {name: sorted(texts) for name, texts in self.texts.items()}
+        extremes: dict[str, list[Any]] = {name: sorted(texts) for name, texts in self.texts.items()}
         for name, times in self.times.items():
-            found[name] = [f"{np.datetime64(time, 'us')}Z" for time in (min(times), max(times))]
-        found |= {name: [value] for name, value in stamp.items()}
-        found |= {"key": sorted(self.keys), "position": sorted(self.positions)}
+            extremes[name] = [f"{np.datetime64(time, 'us')}Z" for time in (min(times), max(times))]
+        extremes |= {name: [value] for name, value in stamp.items()}
+        extremes |= {"key": sorted(self.keys), "position": sorted(self.positions)}
         return json.dumps(
             {
                 "numRecords": rows,
-                "minValues": {name: values[0] if values else None for name, values in found.items()},
-                "maxValues": {name: values[-1] if values else None for name, values in found.items()},
-                "nullCount": dict.fromkeys(found, 0) | {"position": rows - self.placed, "error": rows - self.errors},
+                "minValues": {name: values[0] if values else None for name, values in extremes.items()},
+                "maxValues": {name: values[-1] if values else None for name, values in extremes.items()},
+                "nullCount": dict.fromkeys(extremes, 0) | {"position": rows - self.placed, "error": rows - self.errors},
             }
         )

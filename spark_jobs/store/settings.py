@@ -584,8 +584,8 @@ class Settings:
         declared: Iterable[Setting[Any]] | None = None,
     ) -> None:
         """``declared``: the settings that are looked up, if not all."""
-        given = ((setting.name, setting.given(environment, project)) for setting in declared or DECLARED)
-        self.texts: Mapping[str, tuple[str, ...]] = {name: texts for name, texts in given if texts is not None}
+        texts_by_name = ((setting.name, setting.given(environment, project)) for setting in declared or DECLARED)
+        self.texts: Mapping[str, tuple[str, ...]] = {name: texts for name, texts in texts_by_name if texts is not None}
 
     def warnings(self) -> list[Diagnostic]:
         """HDL-125 for a setting that is given by its former name."""

@@ -415,8 +415,8 @@ def _stored(name: str, info: Any) -> Stored:
 def reached_by() -> tuple[str, ...]:
     """Variables of the environment that define the endpoints and credentials of stores."""
     # as bytes: every look at a table comes here, and decoding all names takes longer than the look
-    named = (name for name in os.environb if name.startswith((b"AWS_", b"AZURE_", b"AZURITE_", b"GOOGLE_")))
-    return tuple(os.fsdecode(name + b"=" + os.environb[name]) for name in sorted(named))
+    variables = (name for name in os.environb if name.startswith((b"AWS_", b"AZURE_", b"AZURITE_", b"GOOGLE_")))
+    return tuple(os.fsdecode(name + b"=" + os.environb[name]) for name in sorted(variables))
 
 
 def endpoint() -> str | None:

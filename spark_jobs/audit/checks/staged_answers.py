@@ -87,7 +87,7 @@ class Staged:
         return list(self._of_each(lambda file: _answers_of(file, ends), "answers"))
 
     def _of_each(self, read: Callable[[pq.ParquetFile], Iterator[T]], what: str) -> Iterable[T]:
-        """What is read of each file, by tasks if there are many answers. ``what``: for people."""
+        """Read each file, in tasks if there are many answers. ``what``: for the tasks' description."""
         paths = self._paths
         if self._workers is None or self.counts().total() <= KEPT_ROWS:
             return (part for file in self._files() for part in read(file))

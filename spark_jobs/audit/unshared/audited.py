@@ -20,7 +20,7 @@ from spark_jobs.audit.unshared.plain_evidence import Definition
 
 @dataclass(frozen=True)
 class Audit:
-    """How one aggregate is recomputed and compared.
+    """Recomputation and comparison of one aggregate.
 
     - ``define``: the evidence from all values, by the definition;
     - ``spark``: Spark's functions of the argument, the aggregate first and what is applied to its result behind it;

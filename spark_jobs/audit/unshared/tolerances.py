@@ -28,20 +28,20 @@ Evidence = Mapping[str, Any]
 
 
 def agrees_exactly(output: Output, value: Any, evidence: Evidence) -> bool:
-    """Whether a stored value is the recomputed one, or null where that is no integer of 64 bits."""
+    """Return whether a stored value equals the recomputed one, or is null where that exceeds 64 bits."""
     return equals_stored(value, _fitting(output, as_stored(evidence[""])))
 
 
 def agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
     """Return whether a sum or a mean agrees: of exact types to the last digit, or null if it overflowed."""
-    theirs, count = evidence[""], evidence["count"]
+    recomputed, count = evidence[""], evidence["count"]
     if "total" in evidence:
         return _agrees_average(output, value, evidence["total"], count)
     if output.type.is_exact:
-        return equals_stored(value, _fitting(output, theirs))
-    if not all_finite(value, theirs):
-        return equals_stored(value, theirs)
-    return bool(abs(value - theirs) <= sum_slack(output, evidence))
+        return equals_stored(value, _fitting(output, recomputed))
+    if not all_finite(value, recomputed):
+        return equals_stored(value, recomputed)
+    return bool(abs(value - recomputed) <= sum_slack(output, evidence))
 
 
 def _fitting(output: Output, value: Any) -> Any:

@@ -182,22 +182,23 @@ def registering(
 
 
 def _without_table(
-    given: dict[str, ACQ], kept: dict[str, ACQ], live: Mapping[str, registry.Registered]
+    given: dict[str, ACQ], registered: dict[str, ACQ], live: Mapping[str, registry.Registered]
 ) -> list[tuple[ACQ, ACQ]]:
-    """The given queries whose table belongs to a query in ``kept``. They are removed from ``given``, and stay as they
-    are registered, if at all.
+    """Remove the given queries whose table belongs to a query in ``registered`` from ``given``, and return them.
+
+    They stay as they are registered, if at all.
     """
     conflicts: list[tuple[ACQ, ACQ]] = []
     while True:
-        tables = {query.table.name.lower(): query for query in kept.values() if query.table is not None}
+        tables = {query.table.name.lower(): query for query in registered.values() if query.table is not None}
         asking = ((query, query.table) for query in given.values() if query.table is not None)
         new_conflicts = [(query, tables[table.name.lower()]) for query, table in asking if table.name.lower() in tables]
         if not new_conflicts:
             return conflicts
-        # what is kept instead may have the table of another
+        # a query that stays registered instead may have the table of another
         for query, _ in new_conflicts:
             del given[query.name]
-            kept |= {query.name: live[query.name].query} if query.name in live else {}
+            registered |= {query.name: live[query.name].query} if query.name in live else {}
         conflicts += new_conflicts
 
 

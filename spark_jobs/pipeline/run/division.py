@@ -129,10 +129,10 @@ def _packed(buckets: Sequence[int], sizes: NDArray[np.float64], piece: float, le
     return tuple(frozenset(piece) for piece in pieces if piece)
 
 
-def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, most: float) -> list[Slice]:
+def _spans(undivided: Slice, groups: Sequence[StoredGroup], slice_count: int, most: float) -> list[Slice]:
     """Divide a slice into several that each answer a span of instants, with about the same bytes of some row groups.
 
-    ``wanted``: the number of slices. There are fewer if that many would read too much again, and none if it is not
+    ``slice_count``: the number of slices. There are fewer if that many would read too much again, and none if it is not
     worth dividing. ``most``: bytes of those row groups that fit into a task.
     """
     until = max(part.last_instant for part in undivided.parts)
@@ -141,14 +141,14 @@ def _spans(undivided: Slice, groups: Sequence[StoredGroup], wanted: int, most: f
     # a task weighs large states twice
     limit = READ_AGAIN if 2 * total <= most else READ_IN_PASSES
     first, last = np.interp([undivided.begin, until], times, before)
-    while wanted > 1:
-        inner = np.interp(np.linspace(first, last, wanted + 1)[1:-1], before, times).astype(np.int64).tolist()
+    while slice_count > 1:
+        inner = np.interp(np.linspace(first, last, slice_count + 1)[1:-1], before, times).astype(np.int64).tolist()
         edges = [undivided.begin, *sorted({edge for edge in inner if undivided.begin < edge < until}), until]
         slices = [divided for span in pairwise(edges) if (divided := _between(undivided, *span)) is not None]
         read = sum(float(np.diff(np.interp(divided.fragments, times, before))[0]) for divided in slices)
         if read <= limit * total:
             return slices
-        wanted = min(wanted - 1, int(wanted * 0.8))
+        slice_count = min(slice_count - 1, int(slice_count * 0.8))
     return []
 
 

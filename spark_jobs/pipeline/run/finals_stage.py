@@ -261,11 +261,11 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
     for kind, execution in EXECUTIONS.items():
         work = [part for part in filled.work if part.synopsis.kind == kind]
         if work:
-            made, most = (
+            work_slices, most = (
                 (slices, timed) if kind.has_fragments else ([Slice(tuple(work), record.begin, by_bucket())], width)
             )
             answering = partial(_task_of, execution.answering, files, results, stamp, memory)
-            task, pieces = _answering(made, answering)
+            task, pieces = _answering(work_slices, answering)
             description = f"finals of {number_of(sum(len(part.queries) for part in work), 'query')}"
             outcome = stage_tasks.done(run, inspecting(task, inspection), pieces, most, description)
             outcomes, counts = outcome.results, counts + outcome.counts

@@ -148,8 +148,8 @@ def write_files(
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
         if "bucket" in part.schema.names:
             # a column of nulls costs as much as one of numbers
-            held = set(STATES) & set(part.schema.names)
-            empty = [name for name in held if part[name].null_count == len(part)]
+            state_columns = set(STATES) & set(part.schema.names)
+            empty = [name for name in state_columns if part[name].null_count == len(part)]
             groups = (group.drop_columns(empty) for group in _by_bucket(part, group_rows))
             yield _write_file(table, day, part, groups, empty)
             continue

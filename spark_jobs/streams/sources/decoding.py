@@ -249,13 +249,13 @@ def _taken_in(
 
 def of_each_layout(stream: Stream, splits: Sequence[Split]) -> list[Split]:
     """The first split of each layout of files, and of each file of which that is not known."""
-    found: dict[Any, Split] = {}
+    first_splits: dict[Any, Split] = {}
     format = format_of(stream)
     for path, split in {split.path: split for split in splits}.items():
         with failures_of(stream, path):
             layout = format.layout(split)
-        found.setdefault((path,) if layout is None else layout, split)
-    return list(found.values())
+        first_splits.setdefault((path,) if layout is None else layout, split)
+    return list(first_splits.values())
 
 
 def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> list[str]:

@@ -152,7 +152,7 @@ def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
 
 
 def _check_protocol(stream: Stream, table: DeltaTable) -> str | None:
-    """How the columns of files are identified: ``name``, ``id``, or None: by the table's own names."""
+    """Return how the columns of files are identified: ``name``, ``id``, or None: by the table's own names."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     # version 2 is column mapping, without any list of features
     mode = configuration.get("delta.columnMapping.mode", "none")

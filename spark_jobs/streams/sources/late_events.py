@@ -91,11 +91,15 @@ def change(
         stream, end = plan.workload.stream(name), ends[name]
         queries = plan.workload.queries_of(name)
         first = min((begin - query.window.reach for query in queries if query.kind.has_instants), default=begin)
-        met_files = [one for one in arrivals[name].since(since.get(name, 0)) if one.meets(first, end)]
+        met_files = [arrival for arrival in arrivals[name].since(since.get(name, 0)) if arrival.meets(first, end)]
         replaced = arrivals[name].replacements(stream).since(since.get(name, 0))
         explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
-        news = {one.identity: one for one in met_files if not _is_explained(one, explained, since.get(name, 0))}
-        gone = [one for one in news.values() if not one.is_here]
+        news = {
+            arrival.identity: arrival
+            for arrival in met_files
+            if not _is_explained(arrival, explained, since.get(name, 0))
+        }
+        removed = [arrival for arrival in news.values() if not arrival.is_here]
         changed = disjoint(span for each in replaced for span in _within(each.changed, first, end))
         spans = [span for split in splits for span in split.spans]
         possible = [(-FAR if low is None else low, FAR if high is None else high) for low, high in spans]
@@ -108,7 +112,7 @@ def change(
             if split.identity in news and split.may_hold(first, end)
             for batch in read_split(stream, split, columns)
         ]
-        times, found = _late(stream, batches, first, end)
+        times, events = _late(stream, batches, first, end)
         rows += len(times) + len(changed)
         at = np.concatenate([times, np.array([low for low, _ in changed], dtype=np.int64)])
         for edges in fragments.get(name, ()):
@@ -117,13 +121,13 @@ def change(
         for query in queries:
             if not query.kind.has_instants:
                 touched[query.name] = None
-                names += [query.name] * (len(times) > 0 or bool(gone) or bool(changed))
+                names += [query.name] * (len(times) > 0 or bool(removed) or bool(changed))
                 continue
-            mine = times
+            query_times = times
             if query.filter is not None and len(times):
-                passed = evaluate(query.filter, found, schema)
-                mine = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
-            hit = _windows(query, mine, gone, changed, begin, end, due.get(name, end), possible)
+                passed = evaluate(query.filter, events, schema)
+                query_times = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
+            hit = _windows(query, query_times, removed, changed, begin, end, due.get(name, end), possible)
             windows += len(hit)
             names += [query.name] * bool(len(hit))
             if stream.event_id is not None:

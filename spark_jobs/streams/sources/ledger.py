@@ -503,10 +503,14 @@ OPENED_A_TASK = 64
 
 
 class Listed(NamedTuple):
-    """What of a stream was listed: the ``splits`` of the files that were opened, of those one of each of the
-    ``layouts``, the ``settled`` files, which were not (:meth:`Ledger.settled_in`), and the state ``commit`` and the id
-    of a ``table``. ``others`` opens those, the last first. ``look``: the look that it was, if not all files had to be
-    looked at. ``warnings``: about files that are not read."""
+    """Result of listing a stream.
+
+    - ``splits``: of the opened files; ``layouts``: one of these for each layout of files;
+    - ``settled``: files that were not opened (:meth:`Ledger.settled_in`); ``others`` opens them, the last first;
+    - ``commit``: the state of a table; ``table``: its id;
+    - ``look``: the look, if not all files had to be read;
+    - ``warnings``: about files that are not read.
+    """
 
     splits: list[Split]
     layouts: list[Split]
@@ -550,7 +554,7 @@ def opened(
     shares = in_shares(work, len(chosen), tasks, available, f"list {stream.name}: {number_of(len(chosen), 'file')}")
     splits, layouts = ([split for share in shares for split in share[at]] for at in (0, 1))
 
-    def others() -> Iterator[list[Split]]:
+    def unopened_splits() -> Iterator[list[Split]]:
         for number in np.flatnonzero(is_settled)[::-1].tolist():
             yield files.opened([number])
         # nobody needs them for more than what columns they have
@@ -559,7 +563,7 @@ def opened(
             yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
 
     listed = np.concatenate([settled, passed])
-    return Listed(splits, layouts, listed, files.commit, others(), look, files.table, files.warnings)
+    return Listed(splits, layouts, listed, files.commit, unopened_splits(), look, files.table, files.warnings)
 
 
 class Admitted(NamedTuple):
@@ -594,26 +598,26 @@ def admitted(
     splits, seen = names.splits, names.seen
     listed = listed._replace(splits=splits)
     judged, spanned = _judged(warehouse, stream, listed, clock, known, trust)
-    judged = [_seen_now(one, seen.get(one.identity)) for one in judged]
+    judged = [_seen_now(arrival, seen.get(arrival.identity)) for arrival in judged]
     # nothing came or went: with the moment of their last entries, so that nothing counts as changed since
-    moved = {one.identity for one in judged}
-    before = known.of(name for name in seen if name not in moved) | {one.identity: one for one in spanned}
-    same = [_seen_now(one, seen.get(name)) for name, one in before.items()]
+    moved = {arrival.identity for arrival in judged}
+    before = known.of(name for name in seen if name not in moved) | {arrival.identity: arrival for arrival in spanned}
+    same = [_seen_now(arrival, seen.get(name)) for name, arrival in before.items()]
     rows = _changed_rows(stream, known, judged, listed)
     if not (judged or same) or note is None:
-        found = _moved(stream, judged, listed.commit, rows, next_moment(known))
+        moved_files = _moved(stream, judged, listed.commit, rows, next_moment(known))
     else:
         with warehouse.lease() as token:
             since = warehouse.version("source_files")
             if since != known.version and not ledger(warehouse, stream.name).rows.equals(known.rows):
                 return None
-            found = _moved(stream, judged, listed.commit, rows, next_moment(known))
-            for one in found:
-                if one.event == "came" and one.late:
-                    _quarantine(warehouse, stream, one, note, token)
+            moved_files = _moved(stream, judged, listed.commit, rows, next_moment(known))
+            for arrival in moved_files:
+                if arrival.event == "came" and arrival.late:
+                    _quarantine(warehouse, stream, arrival, note, token)
             try:
-                stamps, now = {name: one.stamp for name, one in seen.items()}, next_moment(known)
-                rows_added = [one.row(stamps.get(one.identity), now) for one in [*found, *same]]
+                stamps, now = {name: arrival.stamp for name, arrival in seen.items()}, next_moment(known)
+                rows_added = [arrival.row(stamps.get(arrival.identity), now) for arrival in [*moved_files, *same]]
                 warehouse.append("source_files", rows_added, token, since=since)
             except HeddleError as error:
                 if warehouse.place.is_local or error.diagnostic.code != "HDL-510":
@@ -621,18 +625,23 @@ def admitted(
                 return None
     if listed.look is not None and note is not None:
         listed.look.keep()
-    known = known.joined([*found, *spanned])
+    known = known.joined([*moved_files, *spanned])
     replacements, files = known.replacements(stream), known.of(split.identity for split in splits)
-    taken, has_statistics = [], format_of(stream).has_statistics
+    admitted_splits, has_statistics = [], format_of(stream).has_statistics
     for split in splits:
-        one = files[split.identity]
+        arrival = files[split.identity]
         # what statistics say of row groups is narrower than what the ledger knows of the file
-        begin, end = (split.begin, split.end) if has_statistics else (one.begin, one.end)
+        begin, end = (split.begin, split.end) if has_statistics else (arrival.begin, arrival.end)
         if begin is None or begin != end:  # not empty
             declared = known.declared or split.declared
-            about: dict[str, Any] = {"begin": begin, "end": end, "gaps": gaps_of(one.clusters), "refused": one.refused}
-            taken.append(replace(split, **about, declared=declared, replacements=replacements))
-    return Admitted(taken, known, rows.problem)
+            about: dict[str, Any] = {
+                "begin": begin,
+                "end": end,
+                "gaps": gaps_of(arrival.clusters),
+                "refused": arrival.refused,
+            }
+            admitted_splits.append(replace(split, **about, declared=declared, replacements=replacements))
+    return Admitted(admitted_splits, known, rows.problem)
 
 
 def _seen_now(file: Arrival, seen: Seen | None) -> Arrival:

@@ -94,15 +94,15 @@ def recognised(
 
     Raises HDL-402.
     """
-    found = Recognised(splits)
+    splits_seen = Recognised(splits)
     listings = {split.path: split for split in splits}
     if not listings:
-        return found
+        return splits_seen
     if format_of(stream).is_table:
-        return _of_table(found, listings, known, table)
+        return _of_table(splits_seen, listings, known, table)
     if not Place.of(stream.source.path).is_local:
-        return _of_store(found, listings, known)
-    return _of_folder(found, stream, listings, known, note, trust, available)
+        return _of_store(splits_seen, listings, known)
+    return _of_folder(splits_seen, stream, listings, known, note, trust, available)
 
 
 def _by_listing(arrivals: Sequence[Arrival]) -> dict[str, Arrival]:
@@ -149,7 +149,7 @@ def _of_folder(
     available: Available,
 ) -> Recognised:
     alike = known.listed({split.identity for split in listings.values()})
-    before = {pair: one.identity for one in reversed(alike) for pair in one.listings if pair[1]}
+    before = {pair: arrival.identity for arrival in reversed(alike) for pair in arrival.listings if pair[1]}
     statuses: dict[str, str] = {}
     for path in listings:
         with file_errors(stream, path):
@@ -160,14 +160,14 @@ def _of_folder(
         identity = before.get((split.identity, statuses[path]))
         if identity is not None and trust:
             identities[path] = identity
-    others = {path: split.identity for path, split in listings.items() if path not in identities}
+    unknown = {path: split.identity for path, split in listings.items() if path not in identities}
     sized: dict[str, list[Arrival]] = {}
-    for one in known.listed(set(others.values()), is_sized=True) if others else ():
-        for listing in {listing for listing, _ in one.listings}:
-            sized.setdefault(_sized(listing), []).append(one)
-    read = [(path, listing) for path, listing in others.items() if note or _sized(listing) in sized]
+    for arrival in known.listed(set(unknown.values()), is_sized=True) if unknown else ():
+        for listing in {listing for listing, _ in arrival.listings}:
+            sized.setdefault(_sized(listing), []).append(arrival)
+    read = [(path, listing) for path, listing in unknown.items() if note or _sized(listing) in sized]
     contents = _contents(stream, [(path, statuses[path], listing) for path, listing in read], available)
-    identities |= others
+    identities |= unknown
     for (path, listing), content in zip(read, contents, strict=True):
         identities[path] = identity = _held(listing, content, sized.get(_sized(listing), []))
         files_seen.seen[identity] = Seen(path, listing, f"{statuses[path]}|{content}")
@@ -175,14 +175,14 @@ def _of_folder(
 
 
 def _contents(stream: Stream, files: Sequence[tuple[str, str, str]], available: Available) -> list[str]:
-    """What some files hold, each by its path, its status and what it is listed as."""
+    """Return the content checksums of files, each given by path, status and listing."""
 
     def work(numbers: Sequence[int]) -> list[str]:
-        found = []
+        contents = []
         for number in numbers:
             with file_errors(stream, files[number][0]):
-                found.append(_content(*files[number]))
-        return found
+                contents.append(_content(*files[number]))
+        return contents
 
     # a listing ends in the size and the time of modification
     size = sum(int(listing.rsplit("|", 2)[1]) for _, _, listing in files)

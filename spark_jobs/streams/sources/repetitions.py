@@ -93,11 +93,11 @@ def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], beg
     kind = [stream.name, stream.event_id, begin, end, content]
     folder = warehouse.place / REPEATED
     file = folder / f"{digest([*kind, events.digest])}.parquet"
-    kept = file.info() if trust else None
-    if kept is None and trust and (former := folder / f"{digest(kind)}.parquet").exists() and events.is_former:
-        file, kept = former, former.info()
-    if kept is not None:
-        file.touch(kept)  # maintenance leaves it
+    stored_file = file.info() if trust else None
+    if stored_file is None and trust and (former := folder / f"{digest(kind)}.parquet").exists() and events.is_former:
+        file, stored_file = former, former.info()
+    if stored_file is not None:
+        file.touch(stored_file)  # maintenance leaves it
         return str(file)
     tables = []
     for place, split in enumerate(splits):
@@ -105,9 +105,9 @@ def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], beg
         # as the file has them: rows are counted from its first
         for batch in read_split(stream, replace(split, refused=(), repeated=()), [stream.event_id]):
             times = pc.fill_null(batch.column(stream.time).cast(pa.int64()), -(1 << 62)).to_numpy(zero_copy_only=False)
-            kept = (times >= begin) & (times < end) & (times > -(1 << 62)) & ~inside(times, split.refused)
-            kept &= batch.column(stream.event_id).is_valid().to_numpy(zero_copy_only=False)
-            places = np.flatnonzero(kept)
+            stored_file = (times >= begin) & (times < end) & (times > -(1 << 62)) & ~inside(times, split.refused)
+            stored_file &= batch.column(stream.event_id).is_valid().to_numpy(zero_copy_only=False)
+            places = np.flatnonzero(stored_file)
             tables.append(
                 pa.table(
                     {

@@ -22,7 +22,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-OURS = spark_settings(theirs={})
+OURS = spark_settings(user_values={})
 
 TEXTS = st.text("abc/.-D=", min_size=1, max_size=8)
 
@@ -81,12 +81,12 @@ def test_each_file_and_option_of_a_user_is_read(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_cluster_has_no_options_of_a_short_local_driver() -> None:
-    made = spark_settings(is_local=False, theirs={"spark.executor.cores": "4", "spark.executor.memory": "8g"})
+    made = spark_settings(is_local=False, user_values={"spark.executor.cores": "4", "spark.executor.memory": "8g"})
     assert not {"spark.driver.extraJavaOptions", "spark.eventLog.enabled"} & made.keys()
     # Spark's own tenth of 8 GiB, and four workers of 2.5 GiB
     assert made["spark.executor.memoryOverhead"] == f"{-(-8192 // 10) + 4 * 2560}m"
-    assert "spark.executor.memoryOverhead" not in spark_settings(theirs={})
-    long = spark_settings(quick=False, theirs={})["spark.driver.extraJavaOptions"]
+    assert "spark.executor.memoryOverhead" not in spark_settings(user_values={})
+    long = spark_settings(quick=False, user_values={})["spark.driver.extraJavaOptions"]
     assert "Tiered" not in long and "SharedArchive" not in long
 
 
