@@ -402,7 +402,7 @@ def test_bounds_are_divided_while_work_and_depth_are_left(
     monkeypatch.setattr(edge_counting, "SPLIT_FROM", factor)
     counter = EdgeCounter()
     counter._engine.depth = depth
-    counter._interval(HARD, 1_000)
+    counter._interval(list(HARD), 1_000)
     assert len(allowances) == divisions
 
 
