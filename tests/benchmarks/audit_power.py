@@ -185,10 +185,10 @@ def plan_of(folder: Path) -> Any:
         name: Stream(name, Source(formats[name], str(folder / name)), tuple(schema), "ts")
         for name, schema in schemas.items()
     }
-    found = parse(QUERIES, streams)
-    assert not [problem for problem in found.diagnostics if problem.severity == "error"], found.diagnostics
+    parsed = parse(QUERIES, streams)
+    assert not [problem for problem in parsed.diagnostics if problem.severity == "error"], parsed.diagnostics
     return build_plan(
-        Workload(found.queries, tuple(streams.values())), dict.fromkeys(streams, Fraction(1)), "weave-share"
+        Workload(parsed.queries, tuple(streams.values())), dict.fromkeys(streams, Fraction(1)), "weave-share"
     )
 
 
@@ -217,12 +217,12 @@ def play(events: Path, house: Path, apply: Callable[[], None], seed: int, runs: 
     number = 0
     audit = checks_stage.audit
 
-    def noted(*given: Any) -> list[dict[str, Any]]:
-        found = audit(*given)
-        wrong = [check for check in found if not check["success"]]
+    def noted(*args: Any) -> list[dict[str, Any]]:
+        checks = audit(*args)
+        wrong = [check for check in checks if not check["success"]]
         if wrong:
             refused.append((number, f"{wrong[0]['check']}: {wrong[0]['detail'][:200]}"))
-        return [check | {"success": True} for check in found]
+        return [check | {"success": True} for check in checks]
 
     checks_stage.audit = noted  # type: ignore[assignment]
     try:
@@ -237,8 +237,8 @@ def play(events: Path, house: Path, apply: Callable[[], None], seed: int, runs: 
                 spark, warehouse, version, begin, begin + DAY, f"{seed}/{number}", as_of=1 << 60, checks="sample"
             )
             if record.has_failed:
-                told = next(each for each in record.diagnostics if each["severity"] == "error")
-                raise RuntimeError(f"{told['code']} {told['message']}")
+                diagnostic = next(each for each in record.diagnostics if each["severity"] == "error")
+                raise RuntimeError(f"{diagnostic['code']} {diagnostic['message']}")
         answers: dict[tuple[Any, ...], Any] = {}
         for query in plan.workload.queries:
             for row in read(warehouse, query.name).to_pylist():
@@ -289,13 +289,13 @@ def executed(work: Callable[[], Any], modules: Sequence[str]) -> dict[str, set[i
     lines = {str(importlib.import_module(module).__file__): kernel_lines(module) for module in modules}
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
-        mine = lines.get(frame.f_code.co_filename)
-        if mine is None:
+        lines_of_file = lines.get(frame.f_code.co_filename)
+        if lines_of_file is None:
             return None
-        mine.add(frame.f_lineno)
+        lines_of_file.add(frame.f_lineno)
 
         def inside(frame: Any, event: str, argument: Any) -> Any:
-            mine.add(frame.f_lineno)
+            lines_of_file.add(frame.f_lineno)
             return inside
 
         return inside
@@ -363,9 +363,9 @@ def measure(
 
         def untouched() -> Any:
             lines: dict[str, set[int]] = {}
-            found: list[Played] = []
-            lines = executed(lambda: found.append(play(folder, folder / "right", lambda: None, seed, runs)), modules)
-            return found[0], lines
+            plays: list[Played] = []
+            lines = executed(lambda: plays.append(play(folder, folder / "right", lambda: None, seed, runs)), modules)
+            return plays[0], lines
 
         known = apart(untouched)
         if not isinstance(known, tuple) or known[0].failure or known[0].refused:
@@ -378,8 +378,10 @@ def measure(
             house = folder / f"mutant-{number}"
             played = apart(lambda mutant=mutant, house=house: play(folder, house, mutant.apply, seed, runs))  # type: ignore[misc]
             outcomes.append(outcome_of(mutant, right, played))
-            told = outcomes[-1]
-            report(f"{told.kind:11} {told.share:7.2%} {told.runs or '-'}  {told.mutant}  {told.reason[:90]}")
+            outcome = outcomes[-1]
+            report(
+                f"{outcome.kind:11} {outcome.share:7.2%} {outcome.runs or '-'}  {outcome.mutant}  {outcome.reason[:90]}"
+            )
         return outcomes
 
 
@@ -394,8 +396,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     counts = dict.fromkeys(options.place or PLACES, options.mutants)
-    told = options.seed, counts, options.fault, options.events, options.runs
-    outcomes = measure(*told, lambda line: print(line, flush=True))
+    parameters = options.seed, counts, options.fault, options.events, options.runs
+    outcomes = measure(*parameters, lambda line: print(line, flush=True))
     kinds = Counter(outcome.kind for outcome in outcomes)
     counted = [outcome for outcome in outcomes if outcome.kind in ("refused", "survived")]
     reading = sum(outcome.place in SHARED_READING for outcome in counted)

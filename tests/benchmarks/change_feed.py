@@ -69,8 +69,8 @@ def repaired(folder: Path, tables: list[pa.Table], days: int, has_feed: bool) ->
     begun, records = CpuSeconds(), []
     for each in outdated(house, clock):
         run_id = f"repair {each.begin}"
-        found = run(engine, house, version, each.begin, each.end, run_id, as_of=clock, checks="none")
-        records.append(found)
+        record = run(engine, house, version, each.begin, each.end, run_id, as_of=clock, checks="none")
+        records.append(record)
     return records, begun.spent()
 
 
@@ -79,18 +79,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="one updated row, with and without a change data feed")
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--days", type=int, default=7)
-    given = parser.parse_args()
+    options = parser.parse_args()
     shown = Table("files", "feed", "intervals", "windows", "answers", "events scanned", "CPU s")
-    tables = list(days_of_events(given.days, given.events))
+    tables = list(days_of_events(options.days, options.events))
     for files, written in (("a day", tables), ("all", [pa.concat_tables(tables)])):
         for has_feed in (False, True):
             with tempfile.TemporaryDirectory() as folder:
-                records, spent = repaired(Path(folder), written, given.days, has_feed)
+                records, spent = repaired(Path(folder), written, options.days, has_feed)
             windows = sum(record.radius["windows"] for record in records if record.radius is not None)
             counts = len(records), windows, sum(record.answers for record in records)
             scanned = sum(record.rows_scanned for record in records)
             shown.add_row(
-                files, "on" if has_feed else "off", *(f"{one:,}" for one in (*counts, scanned)), f"{spent:.2f}"
+                files, "on" if has_feed else "off", *(f"{number:,}" for number in (*counts, scanned)), f"{spent:.2f}"
             )
     Console().print(shown)
 

@@ -51,22 +51,22 @@ class Line:
 def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw each workload of a document that the benchmark wrote; the files. Without workloads there are none."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    paths = []
     for workload in document.get("workloads", ()):
         for quantity, (title, lines_of) in QUANTITIES.items():
             lines = [line for line in lines_of(workload) if line.points]
             if lines:
                 path = folder / f"sharing_{workload['kind']}_{quantity}.svg"
                 path.write_text(svg(f"{workload['kind']}, {workload['events']:,} events: {title}", lines))
-                made.append(path)
-    return made
+                paths.append(path)
+    return paths
 
 
 # ------------------------------------------------------------------------------------------- the lines
 def _spent(workload: Mapping[str, Any], measure: str, unit: float, grows: bool) -> list[Line]:
     """A line for the shared run, each peer and the scan. ``grows``: what peers spend on one query is taken times the
     number of queries."""
-    sizes = [one["queries"] for one in workload["shared"]]
+    sizes = [point["queries"] for point in workload["shared"]]
 
     def line(name: str, title: str, values: Sequence[Sequence[float | None]], factors: Sequence[float]) -> Line:
         points = []
@@ -77,22 +77,24 @@ def _spent(workload: Mapping[str, Any], measure: str, unit: float, grows: bool) 
         return Line(name, title, tuple(points))
 
     once = [1.0 for _ in sizes]
-    shared = [[] if one["run"]["failure"] else one["run"][measure] for one in workload["shared"]]
-    found = [line("heddle", "Heddle, all of it", shared, once)]
+    shared = [[] if point["run"]["failure"] else point["run"][measure] for point in workload["shared"]]
+    lines = [line("heddle", "Heddle, all of it", shared, once)]
     for name, peer in workload["peers"].items():
         spent = [] if peer["failure"] else peer[measure]
-        found.append(line(name, peer["title"], [spent for _ in sizes], list(map(float, sizes)) if grows else once))
-    return [*found, line("scan", "one plain scan-and-group", [workload["scan"][measure] for _ in sizes], once)]
+        lines.append(line(name, peer["title"], [spent for _ in sizes], list(map(float, sizes)) if grows else once))
+    return [*lines, line("scan", "one plain scan-and-group", [workload["scan"][measure] for _ in sizes], once)]
 
 
 def _written(workload: Mapping[str, Any]) -> list[Line]:
     """The warehouse of the shared run, beside the answers alone as a peer would write them, a file a query."""
-    shared = [(one["queries"], one["written_bytes"] / 1e6) for one in workload["shared"] if one["written_bytes"]]
+    shared = [
+        (point["queries"], point["written_bytes"] / 1e6) for point in workload["shared"] if point["written_bytes"]
+    ]
     bytes_of = [peer["answer_bytes"] for peer in workload["peers"].values() if peer["answer_bytes"]]
     plain = [
-        (one["queries"], one["answers"] * statistics.mean(bytes_of) / 1e6)
-        for one in workload["shared"]
-        if bytes_of and one["answers"]
+        (point["queries"], point["answers"] * statistics.mean(bytes_of) / 1e6)
+        for point in workload["shared"]
+        if bytes_of and point["answers"]
     ]
     titles = ("Heddle, the whole warehouse", "answers alone, as Parquet")
     return [Line("heddle", titles[0], tuple(shared)), Line("parquet", titles[1], tuple(plain))]
@@ -183,13 +185,15 @@ def _ticks(low: float, high: float) -> list[float]:
 def _apart(places: Sequence[float]) -> list[float]:
     """The heights of labels, as near to their own as they do not cover each other within the chart."""
     order = sorted(range(len(places)), key=lambda number: places[number])
-    found = list(places)
+    heights = list(places)
     for above, number in zip(order, order[1:], strict=False):
-        found[number] = max(found[number], found[above] + LABEL_HEIGHT)
-    over = max(0.0, found[order[-1]] - (BOTTOM + 8)) if order else 0.0
+        heights[number] = max(heights[number], heights[above] + LABEL_HEIGHT)
+    over = max(0.0, heights[order[-1]] - (BOTTOM + 8)) if order else 0.0
     for below, number in zip([None, *reversed(order)], reversed(order), strict=False):
-        found[number] = found[number] - over if below is None else min(found[number], found[below] - LABEL_HEIGHT)
-    return found
+        heights[number] = (
+            heights[number] - over if below is None else min(heights[number], heights[below] - LABEL_HEIGHT)
+        )
+    return heights
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

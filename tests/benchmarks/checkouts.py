@@ -38,8 +38,8 @@ class Checkout:
         """Publish the day once."""
         assert self._process.stdin is not None and self._process.stdout is not None
         print(json.dumps([kind, queries]), file=self._process.stdin, flush=True)
-        found: Spent = json.loads(self._process.stdout.readline())
-        return found
+        spent: Spent = json.loads(self._process.stdout.readline())
+        return spent
 
     def close(self) -> None:
         """End the process."""

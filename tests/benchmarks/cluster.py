@@ -76,7 +76,7 @@ def standalone(workers: int) -> Iterator[str]:
     worker = ["org.apache.spark.deploy.worker.Worker", "--host", LOOPBACK, "--cores", "1", "--memory", "3g", url]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        with log.open("w") as told:
+        with log.open("w") as log_file:
             commands = [[*master, "--webui-port", str(ports[1])], *[[*worker, "--webui-port", "0"]] * workers]
             processes = []
             for command in commands:
@@ -85,8 +85,8 @@ def standalone(workers: int) -> Iterator[str]:
                         [str(home / "bin" / "spark-class"), *command],
                         cwd=folder,
                         env=environment,
-                        stdout=told,
-                        stderr=told,
+                        stdout=log_file,
+                        stderr=log_file,
                     )
                 )
                 while log.read_text().count("started at" if len(processes) == 1 else "registered with master") == 0:
@@ -120,9 +120,9 @@ def workers(events: int, rounds: int, queries: int, console: Console) -> None:
     """Measure one core beside two."""
     table = Table("round", "cores", "wall s", "partials", "finals", "audit")
     with tempfile.TemporaryDirectory() as folder, standalone(2) as url:
-        made = generate(Path(folder), events)
-        stream = split_up(made, Path(folder) / "events", 50)
-        plan = plan_of(workload_of(made, queries), events)
+        generated = generate(Path(folder), events)
+        stream = split_up(generated, Path(folder) / "events", 50)
+        plan = plan_of(workload_of(generated, queries), events)
         plan = replace(plan, workload=replace(plan.workload, streams=(stream,)))
         for number in range(rounds + 1):
             for cores in (1, 2):
@@ -136,9 +136,9 @@ def workers(events: int, rounds: int, queries: int, console: Console) -> None:
                 ).count()
                 begun = time.perf_counter()
                 record = shared_run(spark, house, version)
-                wall, told = time.perf_counter() - begun, record.wall_seconds
+                wall, stage_seconds = time.perf_counter() - begun, record.wall_seconds
                 if number:
-                    stages = (f"{told[name]:.1f}" for name in ("partials", "finals", "audit"))
+                    stages = (f"{stage_seconds[name]:.1f}" for name in ("partials", "finals", "audit"))
                     table.add_row(str(number), str(cores), f"{wall:.1f}", *stages)
                 spark.stop()
     console.print(table)
@@ -258,8 +258,8 @@ def saying(rows: int) -> Iterator[None]:
     """Within, each split of a Parquet file says that it has ``rows`` rows."""
     splits = parquet.parquet_splits
 
-    def more(*arguments: Any, **named: Any) -> Any:
-        return [replace(split, rows=rows) for split in splits(*arguments, **named)]
+    def more(*arguments: Any, **keywords: Any) -> Any:
+        return [replace(split, rows=rows) for split in splits(*arguments, **keywords)]
 
     parquet.parquet_splits = more
     try:
@@ -288,8 +288,8 @@ def seconds_to_launch(spark: Any) -> tuple[float, float]:
     threads = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
 
     def used() -> float:
-        found = threads.getThreadInfo(threads.getAllThreadIds())
-        chosen = [each.getThreadId() for each in found if each and each.getThreadName().startswith(SCHEDULING)]
+        thread_infos = threads.getThreadInfo(threads.getAllThreadIds())
+        chosen = [each.getThreadId() for each in thread_infos if each and each.getThreadName().startswith(SCHEDULING)]
         return sum(map(threads.getThreadCpuTime, chosen)) / 1e9
 
     def job(count: int) -> None:
@@ -363,13 +363,13 @@ def simulate(events: int, queries: int, days: Sequence[int], clusters: Sequence[
     spark = start_session("simulate", "local[1]")
     costs = seconds_to_launch(spark)
     spark.stop()
-    whole = max(2, events // SPLIT_EVENTS)
-    found: dict[tuple[int, int], Day] = {}
+    split_count = max(2, events // SPLIT_EVENTS)
+    simulated_days: dict[tuple[int, int], Day] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made = generate(folder, events)
-        plan = plan_of(workload_of(made, queries), events)
-        large = split_up(made, folder / "large", whole)
+        generated = generate(folder, events)
+        plan = plan_of(workload_of(generated, queries), events)
+        large = split_up(generated, folder / "large", split_count)
         measured(large, plan, folder / "warm", 2)
         first = next(Path(large.source.path).iterdir())
         begun = time.process_time()
@@ -377,15 +377,15 @@ def simulate(events: int, queries: int, days: Sequence[int], clusters: Sequence[
         checksum = time.process_time() - begun
         for day in days:
             splits = day // SPLIT_EVENTS
-            stream = split_up(made, folder / f"splits-{splits}", splits)
-            with saying(day // whole), patch.object(recompute, "LARGEST_FILE", day):
+            stream = split_up(generated, folder / f"splits-{splits}", splits)
+            with saying(day // split_count), patch.object(recompute, "LARGEST_FILE", day):
                 files = measured(large, plan, folder / "house", max(clusters), is_split=True)
             for cores in clusters:
                 # files are as much smaller
                 smaller = recognition.BYTES_A_TASK * events // day
                 with saying(SPLIT_EVENTS), patch.object(recognition, "BYTES_A_TASK", smaller):
                     run_ = measured(stream, plan, folder / "house", cores)
-                found[day, cores] = at_scale(run_, files, splits, checksum, cores, costs)
+                simulated_days[day, cores] = at_scale(run_, files, splits, checksum, cores, costs)
                 console.print(f"{day:.0e}, {cores} cores: measured in {run_.wall:.0f} s, {run_.cpu:.0f} CPU-s")
     launch, begin = (f"{seconds * 1000:.1f} ms" for seconds in costs)
     console.print(
@@ -394,7 +394,7 @@ def simulate(events: int, queries: int, days: Sequence[int], clusters: Sequence[
     overview = Table("events a day", "cores", "driver alone", *STAGES, "wall", "work", title="seconds")
     serial = Table("events a day", "cores", *BEGINNINGS.values(), title="seconds of the driver alone")
     stages = Table("events a day", "cores", "stage", "tasks", "CPU-s", "largest", "ideal", "ends", title="stages")
-    for (day, cores), each in found.items():
+    for (day, cores), each in simulated_days.items():
         label = f"{day:.0e}", str(cores)
         cells = (f"{seconds:.2f}" for seconds in (each.driver, *map(each.ends, STAGES), each.wall))
         overview.add_row(*label, *cells, f"{each.share:.0%}")
@@ -417,11 +417,11 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--days", type=float, nargs="*", default=DAYS)
     parser.add_argument("--cores", type=int, nargs="*", default=CORES)
-    given = parser.parse_args()
-    if given.what == "workers":
-        workers(given.events or 50_000_000, given.rounds, given.queries, Console())
+    options = parser.parse_args()
+    if options.what == "workers":
+        workers(options.events or 50_000_000, options.rounds, options.queries, Console())
     else:
-        simulate(given.events or 10_000_000, given.queries, list(map(int, given.days)), given.cores, Console())
+        simulate(options.events or 10_000_000, options.queries, list(map(int, options.days)), options.cores, Console())
 
 
 if __name__ == "__main__":

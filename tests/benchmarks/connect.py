@@ -60,16 +60,16 @@ def main() -> None:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-        told = {name: json.loads(runner.stdout.readline()) for name, runner in runners.items()}  # type: ignore[union-attr]
-        table.add_row("session", *(f"{told[name]['session']:.1f}" for name in runners), "")
+        reports = {name: json.loads(runner.stdout.readline()) for name, runner in runners.items()}  # type: ignore[union-attr]
+        table.add_row("session", *(f"{reports[name]['session']:.1f}" for name in runners), "")
         for day in range(days):
             for name, runner in runners.items():
                 assert runner.stdin is not None and runner.stdout is not None
                 print(FIRST + day * 86_400_000_000, file=runner.stdin, flush=True)
-                told[name] = json.loads(runner.stdout.readline())
-            assert told["classic"]["answers"] == told["connect"]["answers"]
-            seconds = (f"{told[name]['run']:.1f}" for name in runners)
-            table.add_row(f"day {day + 1}", *seconds, f"{told['classic']['answers']:,}")
+                reports[name] = json.loads(runner.stdout.readline())
+            assert reports["classic"]["answers"] == reports["connect"]["answers"]
+            seconds = (f"{reports[name]['run']:.1f}" for name in runners)
+            table.add_row(f"day {day + 1}", *seconds, f"{reports['classic']['answers']:,}")
         for runner in runners.values():
             assert runner.stdin is not None
             runner.stdin.close()

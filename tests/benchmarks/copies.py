@@ -34,19 +34,19 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queries", type=int, default=10)
-    given = parser.parse_args()
+    options = parser.parse_args()
     table = Table("round", "step", "reader", "CPU s", "wall s", "MB copied")
     spark = start_session("copies", "local[2]")
     with tempfile.TemporaryDirectory() as folder:
-        made = generate(Path(folder), given.events)
+        generated = generate(Path(folder), options.events)
         source = Path(folder) / "events"
         source.mkdir()
-        rows = pq.read_table(made.source.path)
+        rows = pq.read_table(generated.source.path)
         last = len(rows) * 9 // 10
         pq.write_table(rows.slice(0, last), source / "0.parquet", row_group_size=1 << 20)
-        direct = replace(made, source=replace(made.source, format="parquet", path=str(source)))
-        plan = plan_of(workload_of(made, given.queries), given.events)
-        for number in range(given.rounds):
+        direct = replace(generated, source=replace(generated.source, format="parquet", path=str(source)))
+        plan = plan_of(workload_of(generated, options.queries), options.events)
+        for number in range(options.rounds):
             copies = Path(folder) / f"copies-{number}"
             origin = Origin("parquet", str(source), copies=str(copies))
             copied = with_copy(replace(direct, source=replace(direct.source, format="delta", origin=origin)))

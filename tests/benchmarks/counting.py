@@ -145,16 +145,16 @@ class Counting:
             so_far = f"SELECT {grouped}, CAST(sum(n) AS BIGINT) AS n FROM ({joined}) AS joined GROUP BY {grouped}"
         groups = groups_of(self.query)
         windows = ", ".join([f"{self.first_window('t')} AS first_window", "k AS last_window", *groups, "n"])
-        found = f"SELECT {windows} FROM ({so_far}) AS so_far"
+        sequences = f"SELECT {windows} FROM ({so_far}) AS so_far"
         by = ", ".join(["first_window", "last_window", *groups])
-        return self._of_windows(f"SELECT {by}, sum(n) AS n FROM ({found}) AS found GROUP BY {by}")
+        return self._of_windows(f"SELECT {by}, sum(n) AS n FROM ({sequences}) AS found GROUP BY {by}")
 
     # ------------------------------------------------------------------------------------------- paned
     def _paned(self) -> str:
         cuts, length, keys = Fragments.of(self.query.window), len(self.pattern), ", ".join(self.keys)
         pieces = [(begin, end) for end in range(1, length + 1) for begin in range(1, end + 1)]
         types = f"{self.on} IN ({', '.join(sorted(set(self.pattern)))})"
-        found = f"SELECT *, {cuts.number('t', self.divide)} AS fragment FROM ({self.rows(types)}) AS e"
+        relation = f"SELECT *, {cuts.number('t', self.divide)} AS fragment FROM ({self.rows(types)}) AS e"
         for end, event in enumerate(self.pattern, 1):
             # c1_3 of an event: in how many ways the second to third type of the pattern end with it, in its fragment
             counts = [f"CAST(CASE WHEN {self.on} = {event} THEN 1 ELSE 0 END AS BIGINT) AS c{end}_{end}"]
@@ -164,20 +164,22 @@ class Counting:
                     f"CASE WHEN {self.on} = {event} THEN {before} ELSE CAST(0 AS BIGINT) END AS c{begin}_{end}"
                 )
             window = f" WINDOW earlier AS (PARTITION BY fragment, {keys} ORDER BY t RANGE {BEFORE})" if end > 1 else ""
-            found = f"SELECT *, {', '.join(counts)} FROM ({found}) AS e{window}"
+            relation = f"SELECT *, {', '.join(counts)} FROM ({relation}) AS e{window}"
         sums = ", ".join(f"CAST(sum(c{begin}_{end}) AS BIGINT) AS s{begin}_{end}" for begin, end in pieces)
-        found = f"SELECT fragment, {keys}, {sums} FROM ({found}) AS e GROUP BY fragment, {keys}"
+        relation = f"SELECT fragment, {keys}, {sums} FROM ({relation}) AS e GROUP BY fragment, {keys}"
         first = f"(fragment - {cuts.a_window - cuts.a_slide}) {self.divide} {cuts.a_slide}"
         most = -(-cuts.a_window // cuts.a_slide)
-        found = self.repeat(found, first, f"fragment {self.divide} {cuts.a_slide} + 1", most)
-        found = f"SELECT *, s1_1 AS g1 FROM ({found}) AS e"
+        relation = self.repeat(relation, first, f"fragment {self.divide} {cuts.a_slide} + 1", most)
+        relation = f"SELECT *, s1_1 AS g1 FROM ({relation}) AS e"
         for end in range(2, length + 1):
             # v: sequences of the first types in the window's fragments before; g: those that end in this fragment
             window = f"WINDOW earlier AS (PARTITION BY k, {keys} ORDER BY fragment ROWS {BEFORE})"
-            known = f"SELECT *, {_total(f'sum(g{end - 1}) OVER earlier')} AS v{end - 1} FROM ({found}) AS e {window}"
+            known = f"SELECT *, {_total(f'sum(g{end - 1}) OVER earlier')} AS v{end - 1} FROM ({relation}) AS e {window}"
             ways = [f"s1_{end}", *(f"v{begin - 1} * s{begin}_{end}" for begin in range(2, end + 1))]
-            found = f"SELECT *, {' + '.join(ways)} AS g{end} FROM ({known}) AS e"
-        return self.answers(f"SELECT k, {', '.join([*groups_of(self.query), f'g{length} AS n'])} FROM ({found}) AS e")
+            relation = f"SELECT *, {' + '.join(ways)} AS g{end} FROM ({known}) AS e"
+        return self.answers(
+            f"SELECT k, {', '.join([*groups_of(self.query), f'g{length} AS n'])} FROM ({relation}) AS e"
+        )
 
 
 def _total(sum: str) -> str:

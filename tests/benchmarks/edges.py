@@ -53,10 +53,10 @@ def trees() -> dict[str, Edges]:
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     started = time.perf_counter()
     try:
-        found = work()
+        returned = work()
     except CountRefused:
-        found = None
-    return time.perf_counter() - started, found
+        returned = None
+    return time.perf_counter() - started, returned
 
 
 def measure(edges: Edges, budgets: Sequence[int]) -> dict[str, Any]:

@@ -56,13 +56,13 @@ def clickhouse(threads: int) -> Run:
     import pyarrow.ipc
     from chdb import session
 
-    made = session.Session()
-    kept = ("prefer_column_name_to_alias = 1", "cast_keep_nullable = 1", "query_plan_optimize_join_order_limit = 0")
-    for name in (*kept, f"max_threads = {threads}"):
-        made.query(f"SET {name}")
+    chdb_session = session.Session()
+    settings = ("prefer_column_name_to_alias = 1", "cast_keep_nullable = 1", "query_plan_optimize_join_order_limit = 0")
+    for name in (*settings, f"max_threads = {threads}"):
+        chdb_session.query(f"SET {name}")
 
     def run(statement: str) -> Any:
-        rows = made.query(statement, "ArrowStream").bytes()  # none of what is no query
+        rows = chdb_session.query(statement, "ArrowStream").bytes()  # none of what is no query
         return pyarrow.ipc.open_stream(rows).read_all() if rows else None
 
     return run

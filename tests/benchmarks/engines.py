@@ -88,15 +88,15 @@ class Engine(Peer):
             self.worker.run(self.statement(query, self.best.get(query.name, self.ways_of(query)[0])))
 
     def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
-        found = {}
+        answers_by_query = {}
         for query in queries:
             ways = self.ways_of(query)
             several = [self._table(query, way) for way in ways]
             for (way, one), (other, two) in pairwise(zip(ways, several, strict=True)):
                 if problem := difference(query, one, two):
                     raise ValueError(f"{self.title}: {query.name} by {other} is not what it is by {way}: {problem}")
-            found[query.name] = several[0]
-        return found
+            answers_by_query[query.name] = several[0]
+        return answers_by_query
 
     def _table(self, query: ACQ, way: str) -> pa.Table:
         with tempfile.TemporaryDirectory() as place:
@@ -153,8 +153,8 @@ class Statements(Engine):
         return f"SELECT *, {self.dialect.numbers.format(first, last)} AS k FROM ({rows}) AS repeated"
 
     def events(self, query: ACQ) -> str:
-        where = f" WHERE {sql(query.filter)}" if query.filter is not None else ""
-        return self.dialect.events.format(self.stream.source.path) + where
+        condition = f" WHERE {sql(query.filter)}" if query.filter is not None else ""
+        return self.dialect.events.format(self.stream.source.path) + condition
 
     @property
     def _moment(self) -> str:
@@ -172,11 +172,11 @@ class Statements(Engine):
         range_, slide, divide = query.window.range, query.window.slide, self.dialect.divide
         columns = sorted({self.stream.time, *query.columns()} - {self.stream.time})
         first, last = f"({self._moment} - {range_}) {divide} {slide} + 1", f"{self._moment} {divide} {slide} + 1"
-        held = f"{self.dialect.numbers.format(first, last)} AS k"
+        window_numbers = f"{self.dialect.numbers.format(first, last)} AS k"
         outputs = ", ".join(f"{plain(output)} AS {self.named(output.name)}" for output in query.outputs)
         return (
             f"SELECT k * {slide} AS window_start, {', '.join([*groups_of(query), outputs])} "
-            f"FROM (SELECT {', '.join([*columns, held])} FROM {self.events(query)}) AS repeated "
+            f"FROM (SELECT {', '.join([*columns, window_numbers])} FROM {self.events(query)}) AS repeated "
             f"WHERE {self.inside(query)} GROUP BY {', '.join(['k', *groups_of(query)])}"
         )
 
@@ -356,20 +356,20 @@ class Flink(Statements):
             for number, event in enumerate(query.pattern.events)
         ]
         between = " ".join(f"{f'other{number}*? ' if number else ''}e{number}" for number in range(len(defined)))
-        whole = _seconds(query.window.range // SECOND)
+        window_length = _seconds(query.window.range // SECOND)
         matches = (
             f"PARTITION BY {', '.join(query.pattern.per)} ORDER BY moment MEASURES e0.moment AS begun "
-            f"ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN ({between}) WITHIN {whole} "
+            f"ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN ({between}) WITHIN {window_length} "
             f"DEFINE {', '.join(defined)}"
         )
         return {"match_recognize": f"SELECT count(*) AS begun FROM {self.events(query)} MATCH_RECOGNIZE ({matches})"}
 
     def _repeated(self, cuts: Fragments) -> str:
         before = ", ".join(f"({number})" for number in range(-(-cuts.a_window // cuts.a_slide)))
-        held = f"(fragment / {cuts.a_slide} - before) * {cuts.a_slide} + {cuts.a_window} > fragment"
+        condition = f"(fragment / {cuts.a_slide} - before) * {cuts.a_slide} + {cuts.a_window} > fragment"
         return (
             f"SELECT grouped.*, fragment / {cuts.a_slide} - before AS k "
-            f"FROM grouped CROSS JOIN (VALUES {before}) AS earlier(before) WHERE {held}"
+            f"FROM grouped CROSS JOIN (VALUES {before}) AS earlier(before) WHERE {condition}"
         )
 
     def _repeat(self, rows: str, first: str, last: str, most: int) -> str:
@@ -381,11 +381,11 @@ class Flink(Statements):
 
     def _hop(self, query: ACQ) -> str:
         range_, slide = query.window.range // SECOND, query.window.slide // SECOND
-        whole = -(-range_ // slide) * slide
+        rounded_range = -(-range_ // slide) * slide
         start = "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start)"
         begin, end = (instant // SECOND for instant in self.interval)
         inside = [f"{start} + {range_} > {begin}", f"{start} + {range_} <= {end}"]
-        if whole != range_:
+        if rounded_range != range_:
             inside.append(f"moment < TIMESTAMPADD(SECOND, {range_}, CAST(window_start AS TIMESTAMP_LTZ(3)))")
         if query.filter is not None:
             inside.append(sql(query.filter))
@@ -395,7 +395,7 @@ class Flink(Statements):
             if output.function == "avg":  # of integers it would be an integer
                 aggregate = f"avg(CAST({aggregate[4:-1]} AS DOUBLE))"
             columns.append(f"{aggregate} AS {self.named(output.name)}")
-        windows = f"HOP(TABLE events, DESCRIPTOR(moment), {_seconds(slide)}, {_seconds(whole)})"
+        windows = f"HOP(TABLE events, DESCRIPTOR(moment), {_seconds(slide)}, {_seconds(rounded_range)})"
         return (
             f"SELECT {', '.join(columns)} FROM {windows} WHERE {' AND '.join(inside)} "
             f"GROUP BY {', '.join(['window_start', 'window_end', *groups_of(query)])}"

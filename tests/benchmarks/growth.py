@@ -97,22 +97,22 @@ def grow(
     report: Callable[[str], None],
 ) -> list[Grown]:
     """Measure a curve's points, over streams that are kept in ``folder``; one that fails is reported and left out."""
-    found = []
+    grown_points = []
     for point in points:
         workload = workload_of(generate(folder, point.events, point.keys), point.queries, point.kind)
-        found.append(Grown(name, point, plan_of(workload, point.events)))
+        grown_points.append(Grown(name, point, plan_of(workload, point.events)))
     for number in range(rounds + 1):
-        for one in found:
-            saying = f"{name}, {f'round {number} of {rounds}' if number else 'warming up'}: {one.point.x:,}"
-            with noted(one.run, saying, report) as going:
+        for grown in grown_points:
+            saying = f"{name}, {f'round {number} of {rounds}' if number else 'warming up'}: {grown.point.x:,}"
+            with noted(grown.run, saying, report) as going:
                 if not going:
                     continue
-                with shared(spark, one.plan, scratch / "warehouse") as (spent, record, _):
-                    one.run.add(spent, not number)
-                    one.answers = record.answers
-                scan = partial(scan_and_group, spark, one.plan.workload, one.point.kind.granule, scratch / "scan")
-                one.scan.add(spent_by(scan)[0], not number)
-    return found
+                with shared(spark, grown.plan, scratch / "warehouse") as (spent, record, _):
+                    grown.run.add(spent, not number)
+                    grown.answers = record.answers
+                scan = partial(scan_and_group, spark, grown.plan.workload, grown.point.kind.granule, scratch / "scan")
+                grown.scan.add(spent_by(scan)[0], not number)
+    return grown_points
 
 
 def curve_table(name: str, found: Sequence[Grown]) -> Table:
@@ -131,19 +131,19 @@ def curve_table(name: str, found: Sequence[Grown]) -> Table:
     ):
         table.add_column(heading, justify="right")
     before: Grown | None = None
-    for one in found:
-        added = "" if before is None else _added(before, one, curve.size)
+    for grown in found:
+        added = "" if before is None else _added(before, grown, curve.size)
         table.add_row(
-            f"{one.point.x:,}",
-            str(one.point.queries),
-            str(len(one.plan.trees)),
-            f"{one.answers:,}",
-            "fails" if one.run.failure else f"{one.run.median:.2f}",
+            f"{grown.point.x:,}",
+            str(grown.point.queries),
+            str(len(grown.plan.trees)),
+            f"{grown.answers:,}",
+            "fails" if grown.run.failure else f"{grown.run.median:.2f}",
             added,
-            f"{one.scan.median:.2f}",
-            f"{one.run.median / one.scan.median:.2f}",
+            f"{grown.scan.median:.2f}",
+            f"{grown.run.median / grown.scan.median:.2f}",
         )
-        before = one
+        before = grown
     return table
 
 

@@ -40,16 +40,16 @@ def main() -> int:
     """Measure in turns and print; the exit code."""
     parser = argparse.ArgumentParser(description="what import hooks save")
     parser.add_argument("--rounds", type=int, default=5)
-    found: dict[str, list[float]] = {name: [] for name in CODES}
+    seconds_by_import: dict[str, list[float]] = {name: [] for name in CODES}
     for number in range(parser.parse_args().rounds + 1):
         for name, code in CODES.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             if number:  # the first one finds no compiled modules
-                found[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+                seconds_by_import[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     table = Table("import", "CPU-s", "least")
-    for name, values in found.items():
+    for name, values in seconds_by_import.items():
         table.add_row(name, f"{median(values):.2f}", f"{min(values):.2f}")
     Console().print(table)
     return 0

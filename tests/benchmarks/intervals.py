@@ -105,7 +105,7 @@ def contenders(data: Data) -> list[Contender]:
     values, matrix, size = data.values, data.values[:, None], len(data.values)
     wide = np.random.default_rng(1).integers(0, 2**50, size)
     ones = np.ones(size, dtype=np.int64)
-    found = [
+    candidates = [
         Contender("SUM of integers", "running totals", lambda: PrefixSums(matrix), combine),
         Contender("SUM of integers", "R-INT", lambda: filled(RunningIntervals(size), values), look_up),
         *published("SUM of integers", values, ADD, int),
@@ -120,7 +120,7 @@ def contenders(data: Data) -> list[Contender]:
         *published("MAX", values, MAX, int),
     ]
     for aggregate, elements in (("median", values), ("median of 50 bits", wide)):
-        found += [
+        candidates += [
             Contender(aggregate, "wavelet matrix", partial(WaveletMatrix, elements), median, 0.5),
             Contender(
                 aggregate,
@@ -132,7 +132,7 @@ def contenders(data: Data) -> list[Contender]:
             Contender(aggregate, "sort each", lambda: None, partial(sort_each, elements), 0.0003),
         ]
     return [
-        *found,
+        *candidates,
         Contender("weighted median", "wavelet matrix", lambda: WaveletMatrix(wide, data.weights), weighted_median, 0.5),
         Contender(
             "DISTINCT", "grid", lambda: DistinctCounter(values), lambda built, low, high: built.count(low, high), 0.5
@@ -178,8 +178,8 @@ def look_up(built: Any, low: Array, high: Array) -> Array:
 
 
 def combine(built: Any, low: Array, high: Array) -> Array:
-    found = built.combine(low, high)
-    return found[:, 0] if found.shape[1] == 1 else found[:, 0] + found[:, 1]
+    combined = built.combine(low, high)
+    return combined[:, 0] if combined.shape[1] == 1 else combined[:, 0] + combined[:, 1]
 
 
 def median(built: Any, low: Array, high: Array) -> Array:
@@ -206,30 +206,30 @@ def distinct_of_each(values: Array, built: Any, low: Array, high: Array) -> Arra
 
 def nanoseconds(work: Callable[[], Any]) -> tuple[float, Any]:
     started = time.thread_time_ns()
-    found = work()
-    return time.thread_time_ns() - started, found
+    returned = work()
+    return time.thread_time_ns() - started, returned
 
 
 def measure(fragments: int, answers: int, rounds: int) -> list[dict[str, Any]]:
     data = made(fragments, answers)
     field = contenders(data)
-    taken: list[list[tuple[float, float]]] = [[] for _ in field]
+    measured: list[list[tuple[float, float]]] = [[] for _ in field]
     for turn in range(rounds + 1):
         known: dict[str, Array] = {}
-        for contender, times in zip(field, taken, strict=True):
+        for contender, times in zip(field, measured, strict=True):
             low, high = data.sliding if contender.forward else data.windows
             count = len(low) if contender.forward else max(30, int(len(low) * contender.share))
             low, high = low[:count], high[:count]
             building, built = nanoseconds(contender.build)
-            answering, found = nanoseconds(lambda: contender.answer(built, low, high))  # noqa: B023
+            answering, answered = nanoseconds(lambda: contender.answer(built, low, high))  # noqa: B023
             if turn:  # the first turn compiles, or reads what was compiled
                 times.append((building / fragments, answering / count))
-            first = known.setdefault(contender.aggregate, found)
-            shared = min(len(first), len(found))
-            if found.ndim == 1 and not np.allclose(first[:shared], found[:shared], rtol=1e-12, atol=0):
+            first = known.setdefault(contender.aggregate, answered)
+            shared = min(len(first), len(answered))
+            if answered.ndim == 1 and not np.allclose(first[:shared], answered[:shared], rtol=1e-12, atol=0):
                 raise AssertionError(f"{contender.aggregate}: {contender.name} answers otherwise")
     rows = []
-    for contender, times in zip(field, taken, strict=True):
+    for contender, times in zip(field, measured, strict=True):
         build, answer = (statistics.median(column) for column in zip(*times, strict=True))
         goal = GOALS.get((contender.aggregate, contender.name))
         rows.append(
@@ -288,14 +288,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     console = Console(width=140)
     if chosen.costs:
-        found = costs(chosen.fragments, chosen.rounds)
-        for name, coefficients in found.items():
+        measured = costs(chosen.fragments, chosen.rounds)
+        for name, coefficients in measured.items():
             shown = ", ".join(f"{key}={max(value, 0.0):.1f}" for key, value in coefficients.items())
             console.print(f'    "{name}": Cost({shown}),')
     else:
-        found = measure(chosen.fragments, chosen.answers, chosen.rounds)
+        measured = measure(chosen.fragments, chosen.answers, chosen.rounds)
         table = Table("aggregate", "structure", "ns a fragment", "ns an answer", "answers/s", "goal")
-        for row in found:
+        for row in measured:
             goal = (
                 f"{row['goal']:,.0f} {'met' if row['answers_per_second'] >= row['goal'] else 'MISSED'}"
                 if row["goal"]
@@ -307,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         console.print(table)
     if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=2))
+        chosen.json.write_text(json.dumps(measured, indent=2))
     return 0
 
 

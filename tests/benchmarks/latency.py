@@ -174,12 +174,12 @@ def session(place: Path, begun: float, period: float) -> int:
         wait=lambda seconds: time.sleep(seconds / faster),
     )
     following.make_ready()
-    for found in following.refreshes():
-        if not isinstance(found, RunRecord):
-            print(json.dumps({"error": str(found)}), flush=True)
+    for outcome in following.refreshes():
+        if not isinstance(outcome, RunRecord):
+            print(json.dumps({"error": str(outcome)}), flush=True)
             continue
-        spent = {"wall": found.wall_seconds, "cpu": found.cpu_seconds, "late": found.late}
-        print(json.dumps({"end": found.end, "begin": found.begin, "at": time.time()} | spent), flush=True)
+        spent = {"wall": outcome.wall_seconds, "cpu": outcome.cpu_seconds, "late": outcome.late}
+        print(json.dumps({"end": outcome.end, "begin": outcome.begin, "at": time.time()} | spent), flush=True)
     return 0
 
 
@@ -255,16 +255,16 @@ class Measured:
 
     @property
     def reached(self) -> int:
-        return max((one["end"] for one in self.said if "end" in one), default=0)
+        return max((report["end"] for report in self.said if "end" in report), default=0)
 
     def latencies(self) -> dict[int, float]:
         """Of each minute's refresh: seconds from when it was due until the first publication that reaches it."""
-        done = sorted((one["end"], one["at"]) for one in self.said if "end" in one)
-        found = {}
+        done = sorted((report["end"], report["at"]) for report in self.said if "end" in report)
+        seconds_by_refresh = {}
         for number in range(1, self.refreshes + 1):
             at = min((at for end, at in done if end >= BEGIN + number * MINUTE), default=math.inf)
-            found[number] = at - self.due(number)
-        return found
+            seconds_by_refresh[number] = at - self.due(number)
+        return seconds_by_refresh
 
     def judge(self) -> list[str]:
         """Each minute is a refresh of the plan's, and the publications follow on one another."""
@@ -280,7 +280,7 @@ class Measured:
         for before, after in zip(rows[:-1], rows[1:], strict=True):
             if before.end != after.begin:
                 wrong.append(f"{format_instant(before.end)} .. {format_instant(after.begin)}")
-        return wrong + [one["error"] for one in self.said if "error" in one]
+        return wrong + [report["error"] for report in self.said if "error" in report]
 
 
 def _sleep_until(moment: float) -> None:
@@ -311,7 +311,7 @@ def profile(place: Place, refreshes: int, console: Console) -> None:
         following = live.LiveSession(
             Warehouse.open(place.house), Engine("latency"), BEGIN + last * MINUTE, clock=lambda: now[0], wait=wait
         )
-        return [one for one in following.refreshes() if isinstance(one, RunRecord)]
+        return [outcome for outcome in following.refreshes() if isinstance(outcome, RunRecord)]
 
     answered(1, 3)
     tracer, begun = cProfile.Profile(), time.perf_counter()
@@ -319,7 +319,9 @@ def profile(place: Place, refreshes: int, console: Console) -> None:
     records = answered(4, 3 + refreshes)
     tracer.disable()
     console.print(f"{len(records)} refreshes in {time.perf_counter() - begun:.1f} s, traced")
-    stages = {name: median(one.wall_seconds.get(name, 0.0) for one in records) for name in records[0].wall_seconds}
+    stages = {
+        name: median(record.wall_seconds.get(name, 0.0) for record in records) for name in records[0].wall_seconds
+    }
     console.print(stages)
     pstats.Stats(tracer).sort_stats("cumulative").print_stats(90)
 
@@ -334,23 +336,23 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--begun", type=float, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.session is not None:
-        return session(given.session, given.begun, given.period)
+    options = parser.parse_args()
+    if options.session is not None:
+        return session(options.session, options.begun, options.period)
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(Path(folder), given.rate)
+        place = Place(Path(folder), options.rate)
         place.prepare()
-        if given.profile:
-            profile(place, min(given.refreshes, 20), console)
+        if options.profile:
+            profile(place, min(options.refreshes, 20), console)
             return 0
-        measured = Measured(place, given.period, given.refreshes)
+        measured = Measured(place, options.period, options.refreshes)
         try:
             measured.play(console)
         finally:
             measured.stop()
-        found, wrong = measured.latencies(), measured.judge()
-    return told(measured, found, wrong, given.json, console)
+        latencies, wrong = measured.latencies(), measured.judge()
+    return told(measured, latencies, wrong, options.json, console)
 
 
 def told(measured: Measured, found: dict[int, float], wrong: list[str], file: Path | None, console: Console) -> int:
@@ -361,8 +363,8 @@ def told(measured: Measured, found: dict[int, float], wrong: list[str], file: Pa
     for what in DISTURBANCES:
         groups[what] = [
             found[at]
-            for number, one in measured.happened.items()
-            if one == what
+            for number, disturbance in measured.happened.items()
+            if disturbance == what
             for at in (number, number + 1)
             if at in found
         ]
@@ -370,12 +372,12 @@ def told(measured: Measured, found: dict[int, float], wrong: list[str], file: Pa
         if of:
             goal = ", ".join(f"{name} {value:g} s" for name, value in GOALS.items()) if what == "all" else ""
             table.add_row(
-                what, str(len(of)), *(f"{one:.2f}" for one in (median(of), quantile(of, 0.99), max(of))), goal
+                what, str(len(of)), *(f"{seconds:.2f}" for seconds in (median(of), quantile(of, 0.99), max(of))), goal
             )
     console.print(table)
     console.print(f"load of the machine over the last 15 minutes: {os.getloadavg()[2]:.1f} of {os.cpu_count()} cores")
-    for one in wrong[:10]:
-        console.print(f"wrong: {one}")
+    for violation in wrong[:10]:
+        console.print(f"wrong: {violation}")
     if file is not None:
         file.write_text(
             json.dumps({"latencies": found, "happened": measured.happened, "said": measured.said}, indent=1)

@@ -93,9 +93,9 @@ def written(root: Path, groups: int, fragments: int) -> Warehouse:
         f"-- name: {SEQUENCES}\nSELECT symbol, max(B.volume) AS value FROM trades PATTERN SEQ(A, B, C) ON kind "
         f"WINDOW RANGE '{WIDTH} minutes' SLIDE '1 minute' ON ts GROUP BY symbol;\n"
     )
-    found = parse(text, {"trades": STREAM})
-    assert found.diagnostics == ()
-    workload = Workload(found.queries, (STREAM,))
+    parsed = parse(text, {"trades": STREAM})
+    assert parsed.diagnostics == ()
+    workload = Workload(parsed.queries, (STREAM,))
     assert len(build_plan(workload, {"trades": Fraction(1)}).trees) == 2
     return stored(root, workload, events, [(BEGIN + WIDTH * MINUTE - 1, BEGIN + fragments * MINUTE)])
 
@@ -130,27 +130,27 @@ def asked_of(lookups: Lookups, fragments: int, answers: int) -> Asked:
 
 
 def contenders(reader: Reader, fragments: int, answers: int) -> tuple[list[Contender], dict[str, float]]:
-    found, loads = [], {}
+    candidates, loads = [], {}
     for aggregate in QUERIES:
         took, lookups = nanoseconds(partial(reader.query, aggregate))
         loads[f"{aggregate}: load, cells as arrays"] = took / 1e6
-        asked = asked_of(lookups, fragments, answers)
-        (first, second) = (nanoseconds(partial(lookups.at, int(asked.times[0])))[0] for _ in range(2))
+        requests = asked_of(lookups, fragments, answers)
+        (first, second) = (nanoseconds(partial(lookups.at, int(requests.times[0])))[0] for _ in range(2))
         loads[f"{aggregate}: first table of all groups at an instant"] = first / 1e6
         loads[f"{aggregate}: another one"] = second / 1e6
         share = SHARES[aggregate]
-        found += [
-            Contender(aggregate, "ours, batch", partial(batch, lookups, asked), share, GOALS[aggregate]),
-            Contender(aggregate, "ours, one at a time", partial(singly, lookups, asked), 0.02, GOAL_OF_ONE),
+        candidates += [
+            Contender(aggregate, "ours, batch", partial(batch, lookups, requests), share, GOALS[aggregate]),
+            Contender(aggregate, "ours, one at a time", partial(singly, lookups, requests), 0.02, GOAL_OF_ONE),
         ]
-        runs = asked.low, asked.high
+        runs = requests.low, requests.high
         if aggregate == "quantile":
             (state,) = (state for state in lookups.cells.synopsis.states if state.kind == "values")
             elements = lookups._multiset(state)
-            runs = elements.offsets[asked.low], elements.offsets[asked.high]
+            runs = elements.offsets[requests.low], elements.offsets[requests.high]
             values, size = elements.values, len(elements.values)
             built = filled(BaseIntervalQuantiles(size), values)
-            found.append(Contender(aggregate, "B-INT-QNT", partial(published, online_median, built, *runs), 0.01))
+            candidates.append(Contender(aggregate, "B-INT-QNT", partial(published, online_median, built, *runs), 0.01))
             continue
         values, size = per_cell(lookups, aggregate), len(lookups.cells)
         operation = ADD if aggregate == "SUM" else MAX
@@ -164,16 +164,16 @@ def contenders(reader: Reader, fragments: int, answers: int) -> tuple[list[Conte
         for name, structure in structures.items():
             share = 1.0 if name[1:] == "-INT" and name[0] in "RL" else 0.1
             answer = partial(published, look_up, filled(structure, values), *runs)
-            found.append(Contender(aggregate, name, answer, share))
+            candidates.append(Contender(aggregate, name, answer, share))
     took, lookups = nanoseconds(partial(reader.query, SEQUENCES))
     loads[f"{SEQUENCES}: load"] = took / 1e6
     for what in ("first table of all groups at an instant", "another one"):
-        loads[f"{SEQUENCES}: {what}"] = nanoseconds(partial(lookups.at, int(asked.times[0])))[0] / 1e6
-    found += [
-        Contender(SEQUENCES, "ours, batch", partial(batch, lookups, asked), 1.0),
-        Contender(SEQUENCES, "ours, one at a time", partial(singly, lookups, asked), 0.02),
+        loads[f"{SEQUENCES}: {what}"] = nanoseconds(partial(lookups.at, int(requests.times[0])))[0] / 1e6
+    candidates += [
+        Contender(SEQUENCES, "ours, batch", partial(batch, lookups, requests), 1.0),
+        Contender(SEQUENCES, "ours, one at a time", partial(singly, lookups, requests), 0.02),
     ]
-    return found, loads
+    return candidates, loads
 
 
 def per_cell(lookups: Lookups, aggregate: str) -> Array:
@@ -207,16 +207,16 @@ def measure(groups: int, fragments: int, answers: int, rounds: int) -> tuple[lis
     with tempfile.TemporaryDirectory() as folder:
         reader = Reader(written(Path(folder) / "house", groups, fragments))
         field, loads = contenders(reader, fragments, answers)
-    taken: list[list[float]] = [[] for _ in field]
+    measured: list[list[float]] = [[] for _ in field]
     for turn in range(rounds + 1):
         known: dict[str, Array] = {}
-        for contender, times in zip(field, taken, strict=True):
-            took, (count, found) = nanoseconds(partial(contender.answer, contender.share))
+        for contender, times in zip(field, measured, strict=True):
+            took, (count, answered) = nanoseconds(partial(contender.answer, contender.share))
             if turn:  # the first turn compiles, or reads what was compiled, and builds
                 times.append(took / count)
-            first = known.setdefault(contender.aggregate, found)
-            shared = min(len(first), len(found))
-            if not np.array_equal(first[:shared], found[:shared]):
+            first = known.setdefault(contender.aggregate, answered)
+            shared = min(len(first), len(answered))
+            if not np.array_equal(first[:shared], answered[:shared]):
                 raise AssertionError(f"{contender.aggregate}: {contender.name} answers otherwise")
     rows = [
         {
@@ -226,7 +226,7 @@ def measure(groups: int, fragments: int, answers: int, rounds: int) -> tuple[lis
             "answers_per_second": 1e9 / statistics.median(times),
             "goal": contender.goal,
         }
-        for contender, times in zip(field, taken, strict=True)
+        for contender, times in zip(field, measured, strict=True)
     ]
     return rows, loads
 

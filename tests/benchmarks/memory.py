@@ -149,12 +149,12 @@ def measure(stage: str, shape: str, folder: Path, memory: TaskMemory) -> dict[st
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         begun = time.process_time()
-        told: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         if stage == "partials":
-            told["files"] = len(partials(work, stream, place / shape, memory))
+            figures["files"] = len(partials(work, stream, place / shape, memory))
         else:
-            told["answers"], told["too_large"] = finals(work, place / shape, memory)
-    return told | {"peak": resident("VmHWM") - before, "loaded": before, "cpu": time.process_time() - begun}
+            figures["answers"], figures["too_large"] = finals(work, place / shape, memory)
+    return figures | {"peak": resident("VmHWM") - before, "loaded": before, "cpu": time.process_time() - begun}
 
 
 SPARSE_QUERIES = """
@@ -204,8 +204,8 @@ def child(arguments: Sequence[str], limit: int) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, check=False, env=environment)
     if done.returncode:
         return {"died": (done.stderr.strip().splitlines() or [f"signal {-done.returncode}"])[-1]}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def main() -> None:
@@ -217,26 +217,26 @@ def main() -> None:
     reader.add_argument("--limit", type=int, default=6 << 30)
     reader.add_argument("--json", type=Path)
     reader.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
-    given = reader.parse_args()
-    if given.child:
-        stage, shape, folder, size = given.child
+    options = reader.parse_args()
+    if options.child:
+        stage, shape, folder, size = options.child
         sys.stdout.write(json.dumps(measure(stage, shape, Path(folder), TaskMemory(int(size)))) + "\n")
         return
-    found: list[dict[str, Any]] = []
-    for size in given.memory:
+    rows: list[dict[str, Any]] = []
+    for size in options.memory:
         with tempfile.TemporaryDirectory(prefix="heddle-memory-") as place:
             folder = Path(place)
-            generate(folder / "events", given.events)
+            generate(folder / "events", options.events)
             generate(folder / "warm" / "events", WARM)
             memory = Settings({"HEDDLE_TASK_MEMORY": size}).task_memory
-            for shape in given.shapes:
+            for shape in options.shapes:
                 for stage in ("run",) if shape == SPARSE else ("partials", "finals"):
-                    told = child([stage, shape, place, str(memory.bytes)], given.limit)
-                    found.append({"memory": size, "shape": shape, "stage": stage} | told)
-                    sys.stderr.write(f"{found[-1]}\n")
-    if given.json:
-        given.json.write_text(json.dumps(found))
-    Console().print(table(found))
+                    figures = child([stage, shape, place, str(memory.bytes)], options.limit)
+                    rows.append({"memory": size, "shape": shape, "stage": stage} | figures)
+                    sys.stderr.write(f"{rows[-1]}\n")
+    if options.json:
+        options.json.write_text(json.dumps(rows))
+    Console().print(table(rows))
 
 
 def table(found: Sequence[dict[str, Any]]) -> Table:

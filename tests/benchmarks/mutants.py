@@ -154,9 +154,9 @@ def _interpret(kernel: Dispatcher) -> None:
 
 def kernel_lines(module: str) -> set[int]:
     """The lines of a module's kernels, of which no trace tells whether they are executed."""
-    found = vars(importlib.import_module(module)).values()
+    members = vars(importlib.import_module(module)).values()
     codes = [
-        each.py_func.__code__ for each in found if isinstance(each, Dispatcher) and each.py_func.__module__ == module
+        each.py_func.__code__ for each in members if isinstance(each, Dispatcher) and each.py_func.__module__ == module
     ]
     return {line for code in codes for _, _, line in code.co_lines() if line is not None}
 
@@ -171,22 +171,24 @@ def _fresh(module: str) -> ast.Module:
 
 def function_in(module: str, name: str) -> Any:
     """The function that a name of a module is, whatever it is wrapped in; None if it cannot be changed."""
-    found: Any = sys.modules[module]
+    function: Any = sys.modules[module]
     for part in name.split("."):
-        found = vars(found).get(part)
+        function = vars(function).get(part)
     for _ in range(5):
         for inner in ("__func__", "fget", "func", "__wrapped__", "py_func"):
-            if not isinstance(found, types.FunctionType) and hasattr(found, inner):
-                found = getattr(found, inner)
-        if isinstance(found, types.FunctionType) and hasattr(found, "__wrapped__"):
-            found = found.__wrapped__
-    return found if isinstance(found, types.FunctionType) else None
+            if not isinstance(function, types.FunctionType) and hasattr(function, inner):
+                function = getattr(function, inner)
+        if isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+    return function if isinstance(function, types.FunctionType) else None
 
 
 def code_in(code: types.CodeType, names: Sequence[str]) -> types.CodeType | None:
     """The code of a function in that of a module, by its name's parts; None without it."""
     for name in names:
-        inner = [one for one in code.co_consts if isinstance(one, types.CodeType) and one.co_name == name]
+        inner = [
+            constant for constant in code.co_consts if isinstance(constant, types.CodeType) and constant.co_name == name
+        ]
         if not inner:
             return None
         code = inner[-1]
@@ -213,7 +215,9 @@ class _Changes(ast.NodeTransformer):
         if self.depth:
             return node
         self.names.append(node.name)
-        node.body = [self.visit(one) if isinstance(one, ast.FunctionDef) else one for one in node.body]
+        node.body = [
+            self.visit(statement) if isinstance(statement, ast.FunctionDef) else statement for statement in node.body
+        ]
         self.names.pop()
         return node
 
@@ -222,7 +226,9 @@ class _Changes(ast.NodeTransformer):
             self.names.append(node.name)
         self.depth += 1
         is_documented = ast.get_docstring(node) is not None
-        node.body = [one if at == 0 and is_documented else self.visit(one) for at, one in enumerate(node.body)]
+        node.body = [
+            statement if at == 0 and is_documented else self.visit(statement) for at, statement in enumerate(node.body)
+        ]
         self.depth -= 1
         if not self.depth:
             self.names.pop()
@@ -400,13 +406,15 @@ def named_mutant(name: str) -> Mutant:
     """The last fault of a name like ``module:function:change``."""
     module, function, change = name.split(":")
     place = next(place for place, modules in PLACES.items() if module in modules)
-    return [one for one in mutants_of(place, module) if (one.function, one.change) == (function, change)][-1]
+    return [mutant for mutant in mutants_of(place, module) if (mutant.function, mutant.change) == (function, change)][
+        -1
+    ]
 
 
 def drawn_mutants(seed: int, counts: Mapping[str, int], lines: Mapping[str, Collection[int]]) -> list[Mutant]:
     """So many faults of each place, of the lines that are executed: ``lines`` of each module's file."""
     chance = random.Random(seed)
-    found: list[Mutant] = []
+    mutants: list[Mutant] = []
     for place, count in counts.items():
         possible = [
             mutant
@@ -414,5 +422,5 @@ def drawn_mutants(seed: int, counts: Mapping[str, int], lines: Mapping[str, Coll
             for mutant in mutants_of(place, module)
             if mutant.line in lines.get(_path(module), ())
         ]
-        found += chance.sample(possible, min(count, len(possible)))
-    return found
+        mutants += chance.sample(possible, min(count, len(possible)))
+    return mutants

@@ -19,27 +19,27 @@ from tests.spark_jobs.laboratory import Laboratory, steady
 
 def text(queries: int, with_tables: bool) -> str:
     """Queries with windows of their own, answered once in five minutes."""
-    found = []
+    statements = []
     for number in range(queries):
-        asked = f"-- table: t{number}\n" if with_tables else ""
-        found.append(
-            f"-- name: q{number}\n{asked}SELECT symbol, count(*) AS n, avg(price) AS mean FROM trades\n"
+        table_line = f"-- table: t{number}\n" if with_tables else ""
+        statements.append(
+            f"-- name: q{number}\n{table_line}SELECT symbol, count(*) AS n, avg(price) AS mean FROM trades\n"
             f"WINDOW RANGE '{10 + 5 * (number % 40)} minutes' SLIDE '5 minutes' ON ts GROUP BY symbol;\n"
         )
-    return "".join(found)
+    return "".join(statements)
 
 
 def measure(queries: int, hours: int) -> None:
     """Print the CPU and wall seconds of what comes after the publication, by interval, and what tables are made of."""
     spent: list[tuple[float, float]] = []
 
-    def measured(*given: object) -> object:
+    def measured(*args: object) -> object:
         begin = time.process_time(), time.perf_counter()
-        found = held(*given)
+        returned = original(*args)
         spent.append((time.process_time() - begin[0], time.perf_counter() - begin[1]))
-        return found
+        return returned
 
-    held = tables.follow
+    original = tables.follow
     interval.tables.follow = measured  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder, without_audit():
         laboratory = Laboratory(in_process(), Path(folder))

@@ -201,8 +201,10 @@ def _records(queries: int, bounded: Sequence[str], hour: int, version: int) -> t
         refreshed=dict.fromkeys(bounded, end),
     )
     text = json.dumps(record.to_json())
-    given = LogRow(begin, end, 1, record.run_id, "allocated", version, f"{hour}", 0, None, at - 60_000_000, text)
-    return given, LogRow(begin, end, 1, record.run_id, "published", version, f"{hour}", record.answers, hour, at, text)
+    allocated = LogRow(begin, end, 1, record.run_id, "allocated", version, f"{hour}", 0, None, at - 60_000_000, text)
+    return allocated, LogRow(
+        begin, end, 1, record.run_id, "published", version, f"{hour}", record.answers, hour, at, text
+    )
 
 
 def _measurements(hour: int, rows: int) -> list[dict[str, Any]]:
@@ -248,14 +250,14 @@ def _files(hour: int) -> list[dict[str, Any]]:
 def make(root: Path, queries: int, days: int, last: int) -> Warehouse:
     """A warehouse of so many queries and days of hourly runs before the hour ``last`` (since 1970, a midnight)."""
     warehouse = Warehouse.open(root)
-    asked = workload(queries)
+    generated = workload(queries)
     rates = {stream.name: Fraction(10, number + 1) for number, stream in enumerate(STREAMS)}
-    version, _ = publish_plan(warehouse, build_plan(asked, rates, "weave-share"), "scheduler", "refreshed")
-    bounded = [query.name for query in asked.queries if query.window.at_most]
+    version, _ = publish_plan(warehouse, build_plan(generated, rates, "weave-share"), "scheduler", "refreshed")
+    bounded = [query.name for query in generated.queries if query.window.at_most]
     first, recent = last - days * 24, last - UNMERGED * 24
     spans = [range(first, recent), *(range(hour, hour + 1) for hour in range(recent, last))]
     with warehouse.lease() as token:
-        for rows in _parts(asked.queries, first, last):
+        for rows in _parts(generated.queries, first, last):
             actions = [added(file) for file in write_files(warehouse.path("results"), rows)]
             warehouse.commit("results", warehouse.table("results"), actions, token)
         for hours in spans:
@@ -309,10 +311,10 @@ def measure(root: Path, queries: int, rounds: int) -> list[Times]:
         "plain": next(query.name for query in known if not query.group_by),
         "grouped": next(query.name for query in known if query.group_by),
     }
-    found: dict[str, list[tuple[float, float]]] = {page: [] for page in PAGES}
+    times_by_page: dict[str, list[tuple[float, float]]] = {page: [] for page in PAGES}
     sizes: dict[str, int] = {}
     for _ in range(rounds + 1):
-        for page, times in found.items():
+        for page, times in times_by_page.items():
             wall, cpu = time.perf_counter(), time.process_time()
             answer = client.get("/" + page.format(**names))
             times.append((time.perf_counter() - wall, time.process_time() - cpu))
@@ -327,7 +329,7 @@ def measure(root: Path, queries: int, rounds: int) -> list[Times]:
             sizes[page],
             page.startswith(QUICK) and "span" not in page,
         )
-        for page, times in found.items()
+        for page, times in times_by_page.items()
     ]
 
 
@@ -336,10 +338,10 @@ def show(found: Sequence[Times], queries: int, days: int) -> None:
     table = Table(title=f"{queries:,} queries, {days} days of hourly runs", title_justify="left")
     for name in ("page", "first s", "s", "CPU-s", "KiB", f"goal {GOAL} s"):
         table.add_column(name, justify="left" if name == "page" else "right")
-    for one in found:
-        goal = ("met" if one.is_met else "missed") if one.is_quick else ""
-        figures = (f"{seconds:.2f}" for seconds in (one.first, one.wall, one.cpu))
-        table.add_row(one.page, *figures, f"{one.bytes / 1024:,.0f}", goal)
+    for times in found:
+        goal = ("met" if times.is_met else "missed") if times.is_quick else ""
+        figures = (f"{seconds:.2f}" for seconds in (times.first, times.wall, times.cpu))
+        table.add_row(times.page, *figures, f"{times.bytes / 1024:,.0f}", goal)
     Console().print(table)
 
 
@@ -351,16 +353,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warehouse", type=Path, help="made there unless it is one already")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        root = (given.warehouse or Path(folder) / "house").absolute()
+        root = (options.warehouse or Path(folder) / "house").absolute()
         if not root.exists():
-            make(root, given.queries, given.days, int(datetime.now(UTC).timestamp()) // 86_400 * 24)
-        found = measure(root, given.queries, given.rounds)
-    show(found, given.queries, given.days)
-    if given.json:
-        given.json.write_text(json.dumps([vars(one) for one in found], indent=1))
-    return int(not all(one.is_met for one in found))
+            make(root, options.queries, options.days, int(datetime.now(UTC).timestamp()) // 86_400 * 24)
+        measured = measure(root, options.queries, options.rounds)
+    show(measured, options.queries, options.days)
+    if options.json:
+        options.json.write_text(json.dumps([vars(times) for times in measured], indent=1))
+    return int(not all(times.is_met for times in measured))
 
 
 if __name__ == "__main__":

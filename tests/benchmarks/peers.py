@@ -111,18 +111,18 @@ def _peak(process: psutil.Process) -> float:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except FileNotFoundError:
         return 0.0 if Path("/proc/self/status").exists() else math.nan
-    told = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(told[1]) * 1024.0 if told else 0.0
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(match[1]) * 1024.0 if match else 0.0
 
 
 def _used() -> dict[tuple[int, float], float]:
     """CPU seconds of this process and each below it, since it began."""
-    here, found = psutil.Process(), {}
-    for process in (here, *here.children(recursive=True)):
+    this_process, seconds_by_process = psutil.Process(), {}
+    for process in (this_process, *this_process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            found[process.pid, process.create_time()] = times.user + times.system
-    return found
+            seconds_by_process[process.pid, process.create_time()] = times.user + times.system
+    return seconds_by_process
 
 
 @contextmanager
@@ -139,8 +139,8 @@ def noted(measured: Measured, saying: str, report: Callable[[str], None]) -> Ite
 
 def _told(error: Exception) -> str:
     """What happened, in a line; of an error in a Python worker the last one of what it said, before the JVM goes on."""
-    said = str(error).partition("JVM stacktrace:")[0].split("\n")
-    lines = [line for line in said if line.strip()] or [type(error).__name__]
+    message = str(error).partition("JVM stacktrace:")[0].split("\n")
+    lines = [line for line in message if line.strip()] or [type(error).__name__]
     return lines[-1] if lines[0].endswith(":") else lines[0]
 
 
@@ -300,14 +300,14 @@ class SparkStatement(SparkJobs):
     def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
         with self._quick():
             rows = self.union(queries).toArrow()
-        found = {}
+        answers_by_query = {}
         for query in queries:
-            mine = rows.filter(pc.equal(rows["query"], query.name))
-            columns: dict[str, Any] = {"window_start": mine["window_start"]}
+            query_rows = rows.filter(pc.equal(rows["query"], query.name))
+            columns: dict[str, Any] = {"window_start": query_rows["window_start"]}
             for carrier, names in (("key", groups_of(query)), ("outputs", [output.name for output in query.outputs])):
-                columns |= {name: pc.list_element(mine[carrier], at) for at, name in enumerate(names)}
-            found[query.name] = canonical(query, pa.table(columns))
-        return found
+                columns |= {name: pc.list_element(query_rows[carrier], at) for at, name in enumerate(names)}
+            answers_by_query[query.name] = canonical(query, pa.table(columns))
+        return answers_by_query
 
     def union(self, queries: Sequence[ACQ]) -> DataFrame:
         from pyspark.sql import functions as F
@@ -347,11 +347,11 @@ def difference(query: ACQ, ours: pa.Table, theirs: pa.Table) -> str | None:
         if not ours[name].equals(theirs[name]):
             return f"{name} is not the same"
     for output in query.outputs:
-        mine, other = (table[output.name].to_numpy().astype(float) for table in (ours, theirs))
+        our_values, other = (table[output.name].to_numpy().astype(float) for table in (ours, theirs))
         slack = 0.0
         if output.function == "stddev":
-            mine, other, slack = mine * mine, other * other, 1e-8
-        wrong = ~np.isclose(mine, other, rtol=1e-9, atol=slack, equal_nan=True)
+            our_values, other, slack = our_values * our_values, other * other, 1e-8
+        wrong = ~np.isclose(our_values, other, rtol=1e-9, atol=slack, equal_nan=True)
         if wrong.any():
             at = int(np.argmax(wrong))
             return f"{output.name} of {ours.slice(at, 1).to_pylist()} and {theirs.slice(at, 1).to_pylist()}"

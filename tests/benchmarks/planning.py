@@ -68,10 +68,10 @@ def distinct(number: int, fragments: bool, seed: int = 3) -> Arrays:
         slides = np.arange(60, 60 + number)
         return slides * chosen.integers(1, 20, number), slides
     slides = chosen.integers(60, 1001, 4 * number)
-    found = np.unique(np.stack([slides, chosen.integers(1, slides)], axis=1), axis=0)
-    found = chosen.permutation(found[2 * found[:, 1] != found[:, 0]])[:number]
-    slides = found[:, 0]
-    return slides * chosen.integers(0, 20, number) + found[:, 1], slides
+    pairs = np.unique(np.stack([slides, chosen.integers(1, slides)], axis=1), axis=0)
+    pairs = chosen.permutation(pairs[2 * pairs[:, 1] != pairs[:, 0]])[:number]
+    slides = pairs[:, 0]
+    return slides * chosen.integers(0, 20, number) + pairs[:, 1], slides
 
 
 def problem_of(windows: Arrays, rate: Fraction, collapse: bool = True) -> SearchProblem:
@@ -100,20 +100,20 @@ def one_search(case: Row) -> Row:
         )
     times: dict[str, list[float]] = {"grouping_seconds": [], "search_seconds": [], "seconds": []}
     for _ in range(case["rounds"]):
-        given, seconds = timed(problem_of, windows, rate)
+        problem, seconds = timed(problem_of, windows, rate)
         times["grouping_seconds"].append(seconds)
-        times["search_seconds"].append(timed(ALGORITHMS[case["algorithm"]], given)[1])
-        found, seconds = timed(lambda: find(lambda collapse: problem_of(windows, rate, collapse), case["algorithm"]))
+        times["search_seconds"].append(timed(ALGORITHMS[case["algorithm"]], problem)[1])
+        plan, seconds = timed(lambda: find(lambda collapse: problem_of(windows, rate, collapse), case["algorithm"]))
         times["seconds"].append(seconds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    gap = max(float(high / low - 1) for low, high in found.bounds)
+    gap = max(float(high / low - 1) for low, high in plan.bounds)
     spent = {name: median(values) for name, values in times.items()}
     return (
         case
         | spent
         | {
-            "sets": found.distinct_edge_sets,
-            "trees": len(found.partition),
+            "sets": plan.distinct_edge_sets,
+            "trees": len(plan.partition),
             "peak_mb": peak,
             "widest_bound": gap,
         }
@@ -168,18 +168,18 @@ def stored(windows: Arrays, folder: Path) -> Path:
 
 def command(quick: bool) -> list[Row]:
     """CPU and wall seconds of the whole command `heddle plan --windows` over the million windows."""
-    count, found = 100_000 if quick else 1_000_000, []
+    count, rows = 100_000 if quick else 1_000_000, []
     with TemporaryDirectory() as folder:
         path = stored(workload(count, 1000, 0.5, 10, False, 1), Path(folder))
         for rate in ("0.002", "100", "1000000"):
             for algorithm in ("weave-share", "best"):
-                asked = ["plan", "--windows", str(path), "--rate", rate, "--algorithm", algorithm]
+                arguments = ["plan", "--windows", str(path), "--rate", rate, "--algorithm", algorithm]
                 before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-                subprocess.run([sys.executable, "-m", "heddle.cli.app", *asked], check=True, capture_output=True)
+                subprocess.run([sys.executable, "-m", "heddle.cli.app", *arguments], check=True, capture_output=True)
                 wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
                 cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-                found.append({"rate": rate, "algorithm": algorithm, "cpu_seconds": cpu, "wall_seconds": wall})
-    return found
+                rows.append({"rate": rate, "algorithm": algorithm, "cpu_seconds": cpu, "wall_seconds": wall})
+    return rows
 
 
 def edge_sets(quick: bool) -> list[Row]:
@@ -222,28 +222,28 @@ def gaps(quick: bool) -> list[Row]:
         seconds: dict[str, list[float]] = {"optimum": [], "weave-share": [], "improved": []}
         for seed in range(10 if quick else times):
             windows, rate = small(number, seed)
-            given = problem_of(windows, rate)
-            plan, spent = timed(optimum, given)
+            problem = problem_of(windows, rate)
+            plan, spent = timed(optimum, problem)
             seconds["optimum"].append(spent)
-            least = given.cost(plan)
-            greedy, spent = timed(weave_share, given)
+            least = problem.cost(plan)
+            greedy, spent = timed(weave_share, problem)
             seconds["weave-share"].append(spent)
-            improved, spent = timed(improve, given, greedy, 0.05)
+            improved, spent = timed(improve, problem, greedy, 0.05)
             seconds["improved"].append(spent)
-            for name, found in (("weave-share", greedy), ("improved", improved)):
-                dearer[name].append(float(given.cost(found) / least) - 1)
+            for name, partition in (("weave-share", greedy), ("improved", improved)):
+                dearer[name].append(float(problem.cost(partition) / least) - 1)
         rows += [
             {
                 "number": number,
-                "workloads": len(found),
+                "workloads": len(excesses),
                 "algorithm": name,
-                "optimal": mean(gap < 1e-9 for gap in found),
-                "mean_gap": mean(found),
-                "worst_gap": max(found),
+                "optimal": mean(gap < 1e-9 for gap in excesses),
+                "mean_gap": mean(excesses),
+                "worst_gap": max(excesses),
                 "seconds": median(seconds[name]),
                 "optimum_seconds": median(seconds["optimum"]),
             }
-            for name, found in dearer.items()
+            for name, excesses in dearer.items()
         ]
     return rows
 
@@ -255,12 +255,12 @@ def savings(quick: bool) -> list[Row]:
         saved, greedy, seconds = [], [], []
         for seed in range(2 if quick else 5):
             windows = workload(1000, 1000, 0.6, 50, True, seed)
-            given = problem_of(windows, Fraction(rate))
-            start, spent = timed(weave_share, given)
+            problem = problem_of(windows, Fraction(rate))
+            start, spent = timed(weave_share, problem)
             greedy.append(spent)
-            better, spent = timed(improve, given, start, SECONDS)
+            better, spent = timed(improve, problem, start, SECONDS)
             seconds.append(spent)
-            saved.append(max(0.0, 1 - float(given.cost(better) / given.cost(start))))
+            saved.append(max(0.0, 1 - float(problem.cost(better) / problem.cost(start))))
         rows.append(
             {
                 "rate": rate,
@@ -316,16 +316,16 @@ def sequences(quick: bool) -> list[Row]:
         for rate in (4.0,) if quick else (2.0, 4.0, 8.0):
             seconds, gap = [], []
             for seed in range(1 if quick else 4):
-                given = SequenceProblem(*generate_sequences(180, kind=kind, rate=rate, seed=seed))
-                found, spent = timed(cheapest, given)
+                problem = SequenceProblem(*generate_sequences(180, kind=kind, rate=rate, seed=seed))
+                plan, spent = timed(cheapest, problem)
                 seconds.append(spent)
-                gap.append(0.0 if found.proven else found.cost / found.bound - 1)
+                gap.append(0.0 if plan.proven else plan.cost / plan.bound - 1)
             rows.append(
                 {
                     "kind": kind,
                     "rate": rate,
                     "workloads": len(gap),
-                    "proven": sum(not one for one in gap),
+                    "proven": sum(not excess for excess in gap),
                     "median_seconds": median(seconds),
                     "worst_seconds": max(seconds),
                     "widest_gap": max(gap),
@@ -354,12 +354,12 @@ def shown(value: Any) -> str:
 
 def table(title: str, rows: list[Row]) -> Table:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    made = Table(title=title, title_justify="left")
+    grid = Table(title=title, title_justify="left")
     for column in columns:
-        made.add_column(column.replace("_", " "), justify="right")
+        grid.add_column(column.replace("_", " "), justify="right")
     for row in rows:
-        made.add_row(*(shown(row[column]) if column in row else "" for column in columns))
-    return made
+        grid.add_row(*(shown(row[column]) if column in row else "" for column in columns))
+    return grid
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -102,10 +102,10 @@ def workload_of(shape: str, stream: Stream) -> Workload:
         f"WINDOW ROWS {rows} SLIDE {slide} ON ts GROUP BY symbol;"
         for number, (rows, slide) in enumerate(windows)
     ]
-    found = parse("\n".join(statements), {stream.name: stream})
-    if found.diagnostics:
-        raise ValueError(found.diagnostics[:3])
-    return Workload(tuple(found.queries), (stream,))
+    parsed = parse("\n".join(statements), {stream.name: stream})
+    if parsed.diagnostics:
+        raise ValueError(parsed.diagnostics[:3])
+    return Workload(tuple(parsed.queries), (stream,))
 
 
 def planned(house: Warehouse, shape: str, events: int, data: Path) -> int:
@@ -142,10 +142,10 @@ def play(name: str, part: int, folder: Path, events: int, data: Path) -> None:
 
 def played(name: str, folder: Path, events: int, data: Path, parts: int | None = None) -> list[Recorded]:
     """Play a series, or its first ``parts``, each of its processes anew: its runs, oldest first."""
-    given = ["--events", str(events), "--data", str(data)]
+    arguments = ["--events", str(events), "--data", str(data)]
     for part in range(len(SERIES[name].processes))[:parts]:
         environment = os.environ | {"HEDDLE_LOCAL_EVENTS": str(SERIES[name].in_process)}
-        call = [sys.executable, "-m", "tests.benchmarks.prediction", "--play", name, str(part), str(folder), *given]
+        call = [sys.executable, "-m", "tests.benchmarks.prediction", "--play", name, str(part), str(folder), *arguments]
         done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr[-3000:])
@@ -178,35 +178,37 @@ class Judged:
 
 def judged(runs: Sequence[Recorded]) -> list[Judged]:
     """What was predicted before each of some runs, oldest first, from those before it alone."""
-    found: list[Judged] = []
+    judgements: list[Judged] = []
     for number, run in enumerate(runs):
-        before = [replace(one, predicted=past.predicted) for one, past in zip(runs[:number], found, strict=True)]
-        said = Learned(Fit(SHIPPED), before[::-1][:REMEMBERED], run.machine).predict(run.expected, run.kind)
-        bounds = said.cpu_seconds, said.least, said.most
-        found.append(Judged(number, run.total, *bounds, said.is_measured, bool(run.features["processes"])))
-    return found
+        before = [
+            replace(earlier, predicted=past.predicted) for earlier, past in zip(runs[:number], judgements, strict=True)
+        ]
+        prediction = Learned(Fit(SHIPPED), before[::-1][:REMEMBERED], run.machine).predict(run.expected, run.kind)
+        bounds = prediction.cpu_seconds, prediction.least, prediction.most
+        judgements.append(Judged(number, run.total, *bounds, prediction.is_measured, bool(run.features["processes"])))
+    return judgements
 
 
 def shares(runs: Sequence[Judged]) -> dict[str, float]:
     """How good predictions are, by what is told of them."""
     early, late = ([run for run in runs if (run.before < ENOUGH) == is_early] for is_early in (True, False))
-    told = [run for run in runs if run.is_measured]
-    found: dict[str, float] = {}
+    measured_runs = [run for run in runs if run.is_measured]
+    figures: dict[str, float] = {}
     if early:
-        found["first runs within a factor of 2"] = _part(0.5 <= run.predicted / run.measured <= 2 for run in early)
+        figures["first runs within a factor of 2"] = _part(0.5 <= run.predicted / run.measured <= 2 for run in early)
     if late:
-        found["median error"] = statistics.median(run.error for run in late)
-        found["within 30 %"] = _part(run.error <= 0.3 for run in late)
-        found["all intervals hold"] = _part(run.holds for run in late)
-    if told:
-        found["measured intervals hold"] = _part(run.holds for run in told)
-        found["most over least"] = statistics.median(run.most / run.least for run in told)
-    return found
+        figures["median error"] = statistics.median(run.error for run in late)
+        figures["within 30 %"] = _part(run.error <= 0.3 for run in late)
+        figures["all intervals hold"] = _part(run.holds for run in late)
+    if measured_runs:
+        figures["measured intervals hold"] = _part(run.holds for run in measured_runs)
+        figures["most over least"] = statistics.median(run.most / run.least for run in measured_runs)
+    return figures
 
 
 def _part(holds: Iterable[bool]) -> float:
-    found = list(holds)
-    return sum(found) / len(found)
+    flags = list(holds)
+    return sum(flags) / len(flags)
 
 
 def table(found: Mapping[str, Sequence[Judged]]) -> Table:
@@ -216,10 +218,10 @@ def table(found: Mapping[str, Sequence[Judged]]) -> Table:
         shown.add_column(heading, justify="left" if heading == "series" else "right")
     every = [run for runs in found.values() for run in runs]
     for name, runs in [*found.items(), ("all", every)]:
-        told = shares(runs)
+        figures = shares(runs)
         spent = f"{min(run.measured for run in runs):.1f} to {max(run.measured for run in runs):.1f}"
-        cells = [f"{told[what]:.0%}" if what in told else "" for what in GOALS]
-        wide = f"{told['most over least']:.1f}" if "most over least" in told else ""
+        cells = [f"{figures[what]:.0%}" if what in figures else "" for what in GOALS]
+        wide = f"{figures['most over least']:.1f}" if "most over least" in figures else ""
         shown.add_row(name, str(len(runs)), spent, *cells, wide)
     goals = [f"{'at most' if what == 'median error' else 'at least'} {goal:.0%}" for what, goal in GOALS.items()]
     shown.add_row("goals", "", "", *goals, "")
@@ -228,11 +230,11 @@ def table(found: Mapping[str, Sequence[Judged]]) -> Table:
 
 def missed(runs: Sequence[Judged]) -> list[str]:
     """The goals that all runs together miss, or say nothing of."""
-    told = shares(runs)
+    figures = shares(runs)
     return [
         what
         for what, goal in GOALS.items()
-        if what not in told or (told[what] > goal if what == "median error" else told[what] < goal)
+        if what not in figures or (figures[what] > goal if what == "median error" else figures[what] < goal)
     ]
 
 
@@ -266,9 +268,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if options.json:
                     document = {"format_version": 1, "series": runs}
                     options.json.write_text(json.dumps(document, default=asdict, indent=1) + "\n")
-    found = {name: judged(of_series) for name, of_series in runs.items()}
-    Console(width=None if sys.stdout.isatty() else 160).print(table(found))
-    short = missed([run for of_series in found.values() for run in of_series])
+    judged_runs = {name: judged(of_series) for name, of_series in runs.items()}
+    Console(width=None if sys.stdout.isatty() else 160).print(table(judged_runs))
+    short = missed([run for of_series in judged_runs.values() for run in of_series])
     print("missed: " + ", ".join(short) if short else "all goals are met")
     return int(bool(short))
 

@@ -76,14 +76,14 @@ class Patterns:
         while len(drawn) < queries:
             length = LENGTHS[len(drawn) % len(LENGTHS)]
             piece = chance.choice(PIECES) if chance.random() < 0.5 else ()
-            others = [f"I{item:02d}" for item in range(ITEMS) if f"I{item:02d}" not in piece]
-            around = chance.sample(others, max(0, length - len(piece)))
+            unused_items = [f"I{item:02d}" for item in range(ITEMS) if f"I{item:02d}" not in piece]
+            around = chance.sample(unused_items, max(0, length - len(piece)))
             front = chance.randint(0, len(around))
             drawn[(*around[:front], *piece, *around[front:])[:length]] = None
-        found = parse("\n".join(_text(number, pattern) for number, pattern in enumerate(drawn)), {stream.name: stream})
-        if len(found.queries) != queries:
-            raise ValueError(f"the generated workload is not valid: {found.diagnostics[:3]}")
-        return Workload(tuple(found.queries), (stream,))
+        parsed = parse("\n".join(_text(number, pattern) for number, pattern in enumerate(drawn)), {stream.name: stream})
+        if len(parsed.queries) != queries:
+            raise ValueError(f"the generated workload is not valid: {parsed.diagnostics[:3]}")
+        return Workload(tuple(parsed.queries), (stream,))
 
     def sample(self, queries: Sequence[ACQ], number: int) -> list[ACQ]:
         """Queries of every length that there is, as many of each, about ``number`` in all; shorter patterns first, so

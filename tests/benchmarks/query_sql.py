@@ -63,11 +63,11 @@ RECIPES = {
 
 def states_of(queries: Sequence[ACQ]) -> dict[str, str]:
     """The states that some queries need: SQL over events, and how two of them combine."""
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for output in (output for query in queries for output in query.outputs):
         argument = "*" if output.argument is None else sql(output.argument)
-        found |= {lift.format(argument): combine for lift, combine in RECIPES[output.function].states}
-    return found
+        states |= {lift.format(argument): combine for lift, combine in RECIPES[output.function].states}
+    return states
 
 
 def answer_of(output: Output, names: Mapping[str, str]) -> str:
@@ -94,11 +94,11 @@ class Fragments:
 
     @classmethod
     def of(cls, window: Window) -> Fragments:
-        whole, rest = divmod(window.range, window.slide)
+        full_slides, remainder = divmod(window.range, window.slide)
         step = math.gcd(window.range, window.slide)
         if window.slide // step <= 2:
             return cls(window.slide // step, window.range // step, window.slide, None)
-        return cls(2, 2 * whole + 1, window.slide, rest)
+        return cls(2, 2 * full_slides + 1, window.slide, remainder)
 
     def number(self, time: str, divide: str) -> str:
         """SQL of the number of an instant (microseconds); ``divide`` is the operator of integer division."""

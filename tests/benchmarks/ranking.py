@@ -126,10 +126,10 @@ class Shape:
                 f"WINDOW RANGE '{self.kind.range_of(chance, slide)} seconds' SLIDE '{slide} seconds' {ago}ON ts "
                 f"GROUP BY {groups};"
             )
-        found = parse("\n".join(statements), {stream.name: stream})
-        if len(found.queries) != self.queries:
-            raise ValueError(f"the generated workload is not valid: {found.diagnostics[:3]}")
-        return Workload(tuple(found.queries), (stream,))
+        parsed = parse("\n".join(statements), {stream.name: stream})
+        if len(parsed.queries) != self.queries:
+            raise ValueError(f"the generated workload is not valid: {parsed.diagnostics[:3]}")
+        return Workload(tuple(parsed.queries), (stream,))
 
 
 REGULAR = Kind("regular", 30, MINUTES)
@@ -186,15 +186,17 @@ class Ranking:
 
     def ratio(self, search: str, of_run: bool = False) -> float:
         """How many times the fastest plan's CPU seconds those of a search's plan are."""
-        spent = {name: statistics.median(one.run if of_run else one.stages) for name, one in self.plans.items()}
+        spent = {
+            name: statistics.median(ranked.run if of_run else ranked.stages) for name, ranked in self.plans.items()
+        }
         return spent[search] / min(spent.values())
 
     def to_json(self) -> dict[str, Any]:
         return {
             "shape": self.shape,
             "plans": {
-                name: asdict(one) | {"ratio": self.ratio(name), "ratio_of_run": self.ratio(name, of_run=True)}
-                for name, one in self.plans.items()
+                name: asdict(ranked) | {"ratio": self.ratio(name), "ratio_of_run": self.ratio(name, of_run=True)}
+                for name, ranked in self.plans.items()
             },
         }
 
@@ -230,22 +232,22 @@ def measure(spark: SparkSession, name: str, stream: Stream, events: int, rounds:
     # the first run is of a cold session, and tells how many groups a fragment has
     groups = spent(spark, planned("shared"), scratch / "warehouse", 1)[2]
     costs = measured(groups_per_fragment={stream.name: groups or 1})
-    found = Ranking(name)
+    ranking = Ranking(name)
     runs: dict[Any, tuple[SharingPlan, Ranked]] = {}
     for search, (_, model) in SEARCHES.items():
         plan = planned(search, costs if model == "measured" else PAPER)
         trees = frozenset(frozenset(query.name for query in tree.queries) for tree in plan.trees)
-        found.plans[search] = runs.setdefault(trees, (plan, Ranked(len(plan.trees))))[1]
-    left = list(runs.values())
+        ranking.plans[search] = runs.setdefault(trees, (plan, Ranked(len(plan.trees))))[1]
+    remaining = list(runs.values())
     for number in range(rounds):
         # another one goes first in each round
-        first = number % len(left)
-        for plan, ranked in left[first:] + left[:first]:
-            stages, whole, _ = spent(spark, plan, scratch / "warehouse", SHAPES[name].runs)
+        first = number % len(remaining)
+        for plan, ranked in remaining[first:] + remaining[:first]:
+            stages, run_seconds, _ = spent(spark, plan, scratch / "warehouse", SHAPES[name].runs)
             ranked.stages.append(stages)
-            ranked.run.append(whole)
-        left = contenders(left, found.plans[OURS])
-    return found
+            ranked.run.append(run_seconds)
+        remaining = contenders(remaining, ranking.plans[OURS])
+    return ranking
 
 
 def contenders(left: Sequence[tuple[SharingPlan, Ranked]], ours: Ranked) -> list[tuple[SharingPlan, Ranked]]:
@@ -267,17 +269,17 @@ def table(found: Sequence[Ranking], events: int) -> Table:
         shown.add_column(search, justify="right")
     for heading in ("of the run", "fastest, s"):
         shown.add_column(heading, justify="right")
-    for one in found:
-        fastest = min(statistics.median(plan.stages) for plan in one.plans.values())
-        cells = [f"{one.ratio(search):.2f} ({one.plans[search].trees})" for search in SEARCHES]
-        style = None if one.ratio(OURS) <= GOAL else "red"
-        shown.add_row(one.shape, *cells, f"{one.ratio(OURS, of_run=True):.2f}", f"{fastest:.2f}", style=style)
+    for ranking in found:
+        fastest = min(statistics.median(plan.stages) for plan in ranking.plans.values())
+        cells = [f"{ranking.ratio(search):.2f} ({ranking.plans[search].trees})" for search in SEARCHES]
+        style = None if ranking.ratio(OURS) <= GOAL else "red"
+        shown.add_row(ranking.shape, *cells, f"{ranking.ratio(OURS, of_run=True):.2f}", f"{fastest:.2f}", style=style)
     return shown
 
 
 def judged(found: Sequence[Ranking]) -> tuple[bool, str]:
     """Whether the plans by the measured costs are the fastest, or nearly, on enough shapes; and that in words."""
-    missed = [one.shape for one in found if one.ratio(OURS) > GOAL]
+    missed = [ranking.shape for ranking in found if ranking.ratio(OURS) > GOAL]
     least = len(found) - len(found) // MISSES
     text = (
         f"{OURS}: the fastest or within 5 % of it on {len(found) - len(missed)} of {len(found)} shapes (goal: {least})"
@@ -299,16 +301,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console, report = Console(width=None if sys.stdout.isatty() else 140), Console(stderr=True).print
     options.data.mkdir(parents=True, exist_ok=True)
     spark = start_session("bench", quick=False)
-    found, begin = [], time.monotonic()
+    rankings, begin = [], time.monotonic()
     with tempfile.TemporaryDirectory(dir=options.data) as place:
         for name in options.shapes:
             shape = SHAPES[name]
             stream = shape.stream(options.data, options.events)
-            found.append(measure(spark, name, stream, shape.events(options.events), options.rounds, Path(place)))
-            ratios = ", ".join(f"{search} {found[-1].ratio(search):.2f}" for search in SEARCHES)
+            rankings.append(measure(spark, name, stream, shape.events(options.events), options.rounds, Path(place)))
+            ratios = ", ".join(f"{search} {rankings[-1].ratio(search):.2f}" for search in SEARCHES)
             report(f"{name}: {ratios}")
-    console.print(table(found, options.events))
-    reached, words = judged(found)
+    console.print(table(rankings, options.events))
+    reached, words = judged(rankings)
     console.print(words)
     console.print(f"in {time.monotonic() - begin:.0f} seconds")
     if options.json:
@@ -316,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "format_version": 1,
             "events": options.events,
             "reached": reached,
-            "rankings": [one.to_json() for one in found],
+            "rankings": [ranking.to_json() for ranking in rankings],
         }
         options.json.write_text(json.dumps(document, indent=2) + "\n")
     return 0 if reached else 1

@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shown = Table(
         "groups", "files", "answers of a query", "bytes of them", "read", "times", "CPU s", "writing a run, s"
     )
-    found = []
+    measurements = []
     for groups in options.groups:
         with tempfile.TemporaryDirectory() as place:
             warehouse, writing = filled(Path(place) / "warehouse", options.queries, groups, options.days)
@@ -119,13 +119,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     maintain(warehouse)
                 cost = reading(warehouse, name)
                 files = len(warehouse.files("results", "", "9"))
-                found.append({"groups": groups, "how": how, "files": files, "writing": writing} | cost)
+                measurements.append({"groups": groups, "how": how, "files": files, "writing": writing} | cost)
                 numbers = (cost["rows"], cost["answer"], cost["read"])
                 texts = (f"{groups}, {how}", f"{files:,}", *(f"{number:,}" for number in numbers))
                 shown.add_row(*texts, f"{cost['ratio']:.1f}", f"{cost['cpu']:.2f}", f"{writing:.3f}")
     Console(width=None if sys.stdout.isatty() else 140).print(shown)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        options.json.write_text(json.dumps(measurements, indent=2) + "\n")
     return 0
 
 

@@ -107,9 +107,9 @@ def workload(stream: Stream, queries: int, seed: int = 1) -> Workload:
             f"-- name: q{number}\nSELECT {group}, {chance.choice(OUTPUTS)} FROM packets WINDOW RANGE '{window * step} "
             f"seconds' SLIDE AT MOST '{bound * step} seconds' ON ts GROUP BY {group};\n"
         )
-    found = parse("".join(text), {"packets": stream})
-    assert not found.errors, found.errors
-    return Workload(found.queries, (stream,))
+    parsed = parse("".join(text), {"packets": stream})
+    assert not parsed.errors, parsed.errors
+    return Workload(parsed.queries, (stream,))
 
 
 # -------------------------------------------------------------------------------------------- the schedulers
@@ -139,12 +139,12 @@ class Clocked(ABC):
     def execute(self, spark: SparkSession, instant: int, names: Sequence[str]) -> None:
         """One run that answers some queries at an instant."""
         begun = time.perf_counter()
-        wanted = [(instant, tuple(names))]
-        with patch("spark_jobs.pipeline.run.refreshes.ticks", lambda *given: wanted):
+        due = [(instant, tuple(names))]
+        with patch("spark_jobs.pipeline.run.refreshes.ticks", lambda *args: due):
             run(spark, self.warehouse, self.version, self.reached, instant, f"run {self.runs}", as_of=instant)
-        taken = time.perf_counter() - begun
-        self.spent.append(taken)
-        self.clock += taken * SECOND
+        seconds = time.perf_counter() - begun
+        self.spent.append(seconds)
+        self.clock += seconds * SECOND
         self.reached, self.runs = instant, self.runs + 1
         for name in names:
             self.executed.setdefault(name, []).append(instant)
@@ -184,12 +184,12 @@ class Ours(Clocked):
     def turn(self, spark: SparkSession) -> None:
         known = {name: times[-1] for name, times in self.executed.items()}
         schedules = self.plan.schedules
-        found = instants_due.ticks(schedules, self.reached, int(self.clock), known)
-        while not found:
+        due = instants_due.ticks(schedules, self.reached, int(self.clock), known)
+        while not due:
             self.clock = float(int(self.clock) - int(self.clock) % self.step + self.step)
-            found = instants_due.ticks(schedules, self.reached, int(self.clock), known)
-        instant, names = found[-1]
-        if len(found) > 1:
+            due = instants_due.ticks(schedules, self.reached, int(self.clock), known)
+        instant, names = due[-1]
+        if len(due) > 1:
             ((instant, names),) = instants_due.late(schedules, self.reached, instant, known)
         self.execute(spark, instant, names)
 
@@ -250,32 +250,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--step", type=int, default=1, help="seconds between two updates of the synopses")
     parser.add_argument("--schedulers", nargs="+", default=[*MODES, "ours"], choices=[*MODES, "ours"])
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     console = Console(width=120)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        stream = packets(folder, given.rate, given.seconds * 4 + 240)
-        stream = Stream(stream.name, stream.source, stream.schema, stream.time, 0, given.step * SECOND)
-        plan = build_plan(workload(stream, given.queries), {"packets": Fraction(given.rate)})
+        stream = packets(folder, options.rate, options.seconds * 4 + 240)
+        stream = Stream(stream.name, stream.source, stream.schema, stream.time, 0, options.step * SECOND)
+        plan = build_plan(workload(stream, options.queries), {"packets": Fraction(options.rate)})
         spark = start_session("benchmark")
         try:
             warm = made("ours", plan, folder / "warm")
             for _ in range(2):
                 warm.turn(spark)
-            held = [made(name, plan, folder / "measured") for name in given.schedulers]
-            limit = NOON + given.seconds * SECOND
-            while any(one.clock < limit for one in held):
-                for one in held:
+            schedulers = [made(name, plan, folder / "measured") for name in options.schedulers]
+            limit = NOON + options.seconds * SECOND
+            while any(scheduler.clock < limit for scheduler in schedulers):
+                for scheduler in schedulers:
                     for _ in range(TURN):
-                        if one.clock < limit:
-                            one.turn(spark)
-                told = ", ".join(f"{one.name} {(one.clock - NOON) / SECOND:.0f} s" for one in held)
-                console.print(told, highlight=False, soft_wrap=True)
-            rows = [figures(one) for one in held]
-            recovered = [in_time(one, spark, 12) for one in held if one.name == "ours"]
+                        if scheduler.clock < limit:
+                            scheduler.turn(spark)
+                progress = ", ".join(
+                    f"{scheduler.name} {(scheduler.clock - NOON) / SECOND:.0f} s" for scheduler in schedulers
+                )
+                console.print(progress, highlight=False, soft_wrap=True)
+            rows = [figures(scheduler) for scheduler in schedulers]
+            recovered = [in_time(scheduler, spark, 12) for scheduler in schedulers if scheduler.name == "ours"]
         finally:
             spark.stop()
-    table = Table(title=f"{given.queries} queries, {given.rate} packets/s, an update every {given.step} s")
+    table = Table(title=f"{options.queries} queries, {options.rate} packets/s, an update every {options.step} s")
     for name in rows[0]:
         table.add_column(
             name.replace("_", " "), justify="left" if name == "scheduler" else "right", no_wrap=True, overflow="fold"
@@ -285,8 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table)
     if recovered:
         console.print(f"ours in time once load falls: {recovered[0]}")
-    if given.json:
-        given.json.write_text(json.dumps({"rows": rows, "recovered": recovered, **vars(given)}, default=str, indent=1))
+    if options.json:
+        options.json.write_text(
+            json.dumps({"rows": rows, "recovered": recovered, **vars(options)}, default=str, indent=1)
+        )
     return 0
 
 

@@ -55,22 +55,27 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=3_000_000)
     parser.add_argument("--queries", type=int, default=170)
     parser.add_argument("--late", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        stream = generate(Path(place), given.events)
+        stream = generate(Path(place), options.events)
         house = Warehouse.open(Path(place) / "warehouse")
-        version, _ = publish_plan(house, plan_of(workload_of(stream, given.queries), given.events))
+        version, _ = publish_plan(house, plan_of(workload_of(stream, options.queries), options.events))
         spark = Engine("repair", lambda: None)
         first = shared_run(spark, house, version)  # type: ignore[arg-type]
         table = Table("late events", "CPU s", "publication", "answers", "rewritten", "files", "MB")
         table.add_row("none yet", f"{sum(first.cpu_seconds.values()):.1f}", "", f"{first.answers:,}", "", "", "")
-        for number in range(given.late):
+        for number in range(options.late):
             late_event(Path(stream.source.path), 12 + number)
             spent = repaired(house.root)
             row = publish_log.rows_of_interval(Warehouse.open(house.root), *INTERVAL)[-1]
             again = row.record.rewritten
-            told = (f"{row.record.answers:,}", f"{again['rows']:,}", str(again["files"]), f"{again['bytes'] / 1e6:.0f}")
-            table.add_row(str(number + 1), f"{spent:.1f}", f"{row.record.cpu_seconds['publish']:.1f}", *told)
+            cells = (
+                f"{row.record.answers:,}",
+                f"{again['rows']:,}",
+                str(again["files"]),
+                f"{again['bytes'] / 1e6:.0f}",
+            )
+            table.add_row(str(number + 1), f"{spent:.1f}", f"{row.record.cpu_seconds['publish']:.1f}", *cells)
     Console().print(table)
 
 

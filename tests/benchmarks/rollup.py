@@ -58,10 +58,12 @@ class Family:
     @cached_property
     def levels(self) -> dict[int, int]:
         """The coarser granules of its windows, finest first, each with the coarsest finer one that makes it."""
-        found: dict[int, int] = {}
+        finer_by_granule: dict[int, int] = {}
         for granule in sorted({granule_of(query) for query in self.queries} - {self.granule}):
-            found[granule] = max(finer for finer in (self.granule, *found) if granule % finer == 0)
-        return found
+            finer_by_granule[granule] = max(
+                finer for finer in (self.granule, *finer_by_granule) if granule % finer == 0
+            )
+        return finer_by_granule
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -76,14 +78,14 @@ class Family:
     @cached_property
     def types(self) -> dict[str, str]:
         """The SQL types of its states' columns. Some engines add integers up to other types."""
-        found = {}
+        type_by_column = {}
         for output in (output for query in self.queries for output in query.outputs):
             argument = "*" if output.argument is None else sql(output.argument)
             for lift, _ in RECIPES[output.function].states:
                 type = LONG if lift.startswith("count") else output.argument_type
                 assert type is not None
-                found[self.names[lift.format(argument)]] = TYPES[type.name][0]
-        return found
+                type_by_column[self.names[lift.format(argument)]] = TYPES[type.name][0]
+        return type_by_column
 
     @property
     def reach(self) -> int:
@@ -126,21 +128,21 @@ def _merged(queries: Sequence[ACQ]) -> ACQ:
 
 
 def families_of(queries: Sequence[ACQ]) -> list[Family]:
-    found: dict[Any, list[ACQ]] = {}
+    members_by_key: dict[Any, list[ACQ]] = {}
     for query in queries:
-        found.setdefault((query.filter, query.group_by), []).append(query)
-    return [Family(f"family{number}", tuple(members)) for number, members in enumerate(found.values())]
+        members_by_key.setdefault((query.filter, query.group_by), []).append(query)
+    return [Family(f"family{number}", tuple(members)) for number, members in enumerate(members_by_key.values())]
 
 
 def units_of(families: Sequence[Family], batch: str) -> list[Unit]:
     """All queries, ``batch`` (``query``, ``window``) by batch."""
-    found: dict[Any, list[ACQ]] = {}
+    queries_by_key: dict[Any, list[ACQ]] = {}
     for family in families:
         for query in family.queries:
             apart = (query.window.range, query.window.slide) if batch == "window" else query.name
-            found.setdefault((family.name, apart), []).append(query)
+            queries_by_key.setdefault((family.name, apart), []).append(query)
     known = {family.name: family for family in families}
-    return [Unit(known[name], tuple(queries)) for (name, _), queries in found.items()]
+    return [Unit(known[name], tuple(queries)) for (name, _), queries in queries_by_key.items()]
 
 
 class Way(NamedTuple):
@@ -311,9 +313,9 @@ class SqlRollup(Rollup, Statements):
         if len(unit.queries) == 1:
             rows = f"WITH {source}, {windows} SELECT {self._lowered(unit, query)} FROM combined"
             return [self.writing.file.format(folder / f"{query.name}.parquet", rows)]
-        kept = ", ".join(["k", *groups_of(query), *unit.states])
+        window_columns = ", ".join(["k", *groups_of(query), *unit.states])
         return [
-            *self._made("windows", f"WITH {source}, {windows} SELECT {kept} FROM combined"),
+            *self._made("windows", f"WITH {source}, {windows} SELECT {window_columns} FROM combined"),
             *(
                 self.writing.file.format(
                     folder / f"{query.name}.parquet", f"SELECT {self._lowered(unit, query)} FROM windows"
@@ -462,7 +464,7 @@ class PolarsRollup(Rollup):
     def build(self, family: Family, day: Day) -> list[str]:
         *_, newest = stored = day.stored(family)
         query, moment = family.merged, f"pl.col({self.stream.time!r}).dt.epoch('us')"
-        where = "" if query.filter is None else f".filter(pl.sql_expr({sql(query.filter)!r}))"
+        filter_call = "" if query.filter is None else f".filter(pl.sql_expr({sql(query.filter)!r}))"
         lifted = ", ".join(
             self._total(f"pl.sql_expr({lift!r})", lift, f"pl.sql_expr({lift.replace('sum(', 'count(', 1)!r})")
             + f".alias({name!r})"
@@ -470,7 +472,7 @@ class PolarsRollup(Rollup):
         )
         keys = ", ".join([f"({moment} // {family.granule}).alias('fragment')", *map(repr, groups_of(query))])
         return [
-            f"pl.scan_parquet({f'{day.events}/*.parquet'!r}){where}.group_by({keys}).agg({lifted})"
+            f"pl.scan_parquet({f'{day.events}/*.parquet'!r}){filter_call}.group_by({keys}).agg({lifted})"
             f".sink_parquet({str(newest)!r})",
             f"tables[{family.table(family.granule)!r}] = pl.scan_parquet({list(map(str, stored))!r})"
             f".filter(pl.col('fragment') >= {day.first(family)}).collect()",

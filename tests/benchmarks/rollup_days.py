@@ -108,7 +108,7 @@ def tune(rollup: Rollup, family: Family, day: Day, folder: Path, ours: Ours, var
         if excess <= HOPELESS * levels:  # else it does not get cheaper any more than levels are with what makes them
             excess += try_all(unit, family.granule, lost) - from_levels[unit]
     rollup.run(rollup.forget(family))
-    found: dict[str, tuple[float, Tuning]] = {}
+    tunings: dict[str, tuple[float, Tuning]] = {}
     subsets = [(how,) for how in rollup.ways] + ([rollup.ways] if len(rollup.ways) > 1 else [])
     for is_finest, batch, hows in product((True, False), units, subsets):
         chosen: dict[Unit, Way] = {}
@@ -123,24 +123,24 @@ def tune(rollup: Rollup, family: Family, day: Day, folder: Path, ours: Ours, var
             total = math.inf
         how = hows[0] if len(hows) == 1 else "each its best"
         label = f"{'finest' if is_finest else 'levels'}, a {batch} at a time, {how}"
-        found[label] = total, tuning
+        tunings[label] = total, tuning
         variants[label] = variants.get(label, 0.0) + total
-    total, best = min(found.values(), key=lambda each: each[0])
+    total, best = min(tunings.values(), key=lambda each: each[0])
     variants["chosen"] = variants.get("chosen", 0.0) + total
     return best
 
 
 def compare(query: ACQ, ours: pa.Table, folder: Path, title: str) -> None:
     """ValueError if the file of a query's answers does not hold what ours are, in the declared types."""
-    theirs = pq.read_table(folder / f"{query.name}.parquet")
-    problem = difference(query, ours, theirs)
+    peer_answers = pq.read_table(folder / f"{query.name}.parquet")
+    problem = difference(query, ours, peer_answers)
     if problem is None:
         types = {output.name: TYPES[output.type.name][1] for output in query.outputs}
         ends, starts = (
-            theirs[name].cast(pa.timestamp("us")).cast(pa.int64()) for name in ("window_end", "window_start")
+            peer_answers[name].cast(pa.timestamp("us")).cast(pa.int64()) for name in ("window_end", "window_start")
         )
-        if wrong := [name for name, type in types.items() if theirs.schema.field(name).type != type]:
-            problem = f"{wrong[0]} is of type {theirs.schema.field(wrong[0]).type}"
+        if wrong := [name for name, type in types.items() if peer_answers.schema.field(name).type != type]:
+            problem = f"{wrong[0]} is of type {peer_answers.schema.field(wrong[0]).type}"
         elif pc.any(pc.not_equal(pc.subtract(ends, starts), query.window.range)).as_py():
             problem = "window_end is not the same"
     if problem:
@@ -185,8 +185,8 @@ class Size:
 
     def ratio(self, peer: str, day: int, way: str = "all") -> float:
         """How many times an engine's CPU seconds are Heddle's, run in a way: the median of the rounds'."""
-        theirs, ours = self.peers[peer][day].cpu, self.ours[way][day].cpu
-        ratios = [their / our for their, our in zip(theirs, ours, strict=False)]
+        peer_cpu, ours = self.peers[peer][day].cpu, self.ours[way][day].cpu
+        ratios = [their / our for their, our in zip(peer_cpu, ours, strict=False)]
         return statistics.median(ratios) if ratios else math.nan
 
     def to_json(self) -> dict[str, Any]:
@@ -349,10 +349,10 @@ class Comparison:
         """A day by Heddle."""
         begin, end = self.ground.day(number).interval
         if way == "submit":
-            told = ["--warehouse", str(warehouse.root), "--plan-version", str(version), "--run-id", f"day{number}"]
-            told += ["--from", format_instant(begin), "--to", format_instant(end)]
+            arguments = ["--warehouse", str(warehouse.root), "--plan-version", str(version), "--run-id", f"day{number}"]
+            arguments += ["--from", format_instant(begin), "--to", format_instant(end)]
             environment = os.environ | {"PYTHONPATH": str(ROOT), "HEDDLE_ENGINE": "spark"}
-            subprocess.run(submitted(ROOT, told), cwd=ROOT, env=environment, capture_output=True, check=True)
+            subprocess.run(submitted(ROOT, arguments), cwd=ROOT, env=environment, capture_output=True, check=True)
             return
         engine = self.ground.spark if way == "spark" else self.ground.local
         assert engine is not None

@@ -112,11 +112,11 @@ class Size:
 def resident() -> int:
     """The sum of the resident memory of our processes, in bytes. What several have in common counts once for each:
     their proportional shares take too long to read."""
-    found = 0
+    total = 0
     for process in own_processes():
         with suppress(psutil.Error):
-            found += process.memory_info().rss
-    return found
+            total += process.memory_info().rss
+    return total
 
 
 def answer(
@@ -154,21 +154,21 @@ def measure(
     """Each number of days, the fewest first. ValueError if a peer does not answer the warming day as we do."""
     report("warming up")
     first = write_days(scratch / "first", 1, events, seed=8)
-    asked = REGULAR.sample(REGULAR.workload(first, queries).queries, sample)
+    sampled = REGULAR.sample(REGULAR.workload(first, queries).queries, sample)
     warehouse = answer(spark, first, scratch / "warehouse", Size(1, events), queries, every)
     best: dict[str, dict[str, str]] = {}
     for name in peers:
         engine = _engine(name, first, 1)
-        theirs = engine.tables(asked)
-        for query in asked:
-            if problem := difference(query, read(warehouse, query.name), theirs[query.name]):
+        peer_answers = engine.tables(sampled)
+        for query in sampled:
+            if problem := difference(query, read(warehouse, query.name), peer_answers[query.name]):
                 raise ValueError(f"{query.name}: {name} does not answer as we do: {problem}")
-        engine.prepare(asked)
+        engine.prepare(sampled)
         best[name] = engine.best
         engine.close()
     shutil.rmtree(scratch / "first")
     shutil.rmtree(scratch / "warehouse")
-    found = []
+    sizes = []
     for number in sorted(days):
         size = Size(number, number * events)
         report(f"{size.events:,} events: generating")
@@ -181,19 +181,23 @@ def measure(
             report(f"{size.events:,} events: {PEERS[name].title}")
             engine = _engine(name, stream, number)
             engine.best = best[name]
-            spent, _ = spent_by(partial(engine.answer, asked), engine.processes)
+            spent, _ = spent_by(partial(engine.answer, sampled), engine.processes)
             engine.close()
-            size.peers[name] = {"cpu": spent.cpu / len(asked), "wall": spent.wall / len(asked), "memory": spent.memory}
+            size.peers[name] = {
+                "cpu": spent.cpu / len(sampled),
+                "wall": spent.wall / len(sampled),
+                "memory": spent.memory,
+            }
         shutil.rmtree(scratch / "events")
-        found.append(size)
-    return found
+        sizes.append(size)
+    return sizes
 
 
 def _engine(name: str, stream: Stream, days: int) -> Engine:
     """An engine that answers the windows of so many days."""
-    made = PEERS[name](Setting(cast("SparkSession", None), stream, (DAY_START, DAY_START + days * DAY)))
-    assert isinstance(made, Engine)
-    return made
+    engine = PEERS[name](Setting(cast("SparkSession", None), stream, (DAY_START, DAY_START + days * DAY)))
+    assert isinstance(engine, Engine)
+    return engine
 
 
 # ------------------------------------------------------------------------------------------- reporting
@@ -226,7 +230,9 @@ def shown(found: Sequence[Size], queries: int) -> list[Table]:
     for name, (value_of, text) in rows.items():
         measured.add_row(name, *(text(value_of(size)) for size in found))
         ratios.add_row(name, *(f"{value_of(size) / value_of(least):.2f}" for size in found))
-    measured.add_row("a run at the end, as times of one at the start", *(f"{one.last_over_first:.2f}" for one in found))
+    measured.add_row(
+        "a run at the end, as times of one at the start", *(f"{size.last_over_first:.2f}" for size in found)
+    )
     measured.caption = "* a sample's mean times the number of queries; answers are dropped, ours are published."
     return [measured, ratios]
 
@@ -243,36 +249,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data", type=Path, default=Path("var/bench"), help="where streams and warehouses lie meanwhile"
     )
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args(arguments)
-    if min(given.events, given.queries, given.every, given.sample, *given.days) < 1:
+    options = parser.parse_args(arguments)
+    if min(options.events, options.queries, options.every, options.sample, *options.days) < 1:
         parser.error("every number must be at least 1")
-    given.data.mkdir(parents=True, exist_ok=True)
+    options.data.mkdir(parents=True, exist_ok=True)
     spark = choice.Engine("bench", quick=False)
     report = Console(stderr=True).print
-    with tempfile.TemporaryDirectory(dir=given.data) as scratch:
-        found = measure(
+    with tempfile.TemporaryDirectory(dir=options.data) as scratch:
+        measured_sizes = measure(
             spark,
-            given.days,
-            given.events,
-            given.queries,
-            given.every,
-            given.peers,
-            given.sample,
+            options.days,
+            options.events,
+            options.queries,
+            options.every,
+            options.peers,
+            options.sample,
             Path(scratch),
             report,
         )
-    for table in shown(found, given.queries):
+    for table in shown(measured_sizes, options.queries):
         Console(width=None if sys.stdout.isatty() else 140).print(table)
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        sizes = [asdict(size) for size in found]
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        sizes = [asdict(size) for size in measured_sizes]
         document: dict[str, Any] = {
             "machine": machine(),
-            "queries": given.queries,
-            "every": given.every,
+            "queries": options.queries,
+            "every": options.every,
             "sizes": sizes,
         }
-        given.json.write_text(json.dumps(document, indent=2) + "\n")
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
     return 0
 
 

@@ -23,14 +23,14 @@ from optimizer.schedule.planner import plan_schedule
 
 
 def drawn(chance: random.Random, groups: int, subgroups: int, longest: int, post: int) -> list[Group]:
-    found = []
+    drawn_groups = []
     for place in range(groups):
         members = [
             SubGroup(chance.randint(2, longest), chance.randint(1, 1000), (f"q{place}_{number}",), post)
             for number in range(subgroups)
         ]
-        found.append(Group(f"g{place}", tuple(members)))
-    return found
+        drawn_groups.append(Group(f"g{place}", tuple(members)))
+    return drawn_groups
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,21 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--subgroups", type=int, default=10)
     parser.add_argument("--longest", type=int, default=1440)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     plan_schedule(1, drawn(random.Random(0), 2, 3, 9, 1), 1)  # compiled before it is measured
-    table = Table(title=f"{given.groups} groups of {given.subgroups} sub-groups, periods up to {given.longest}")
+    table = Table(title=f"{options.groups} groups of {options.subgroups} sub-groups, periods up to {options.longest}")
     for name in ("costs", "CPU s", "above the bound", "proven"):
         table.add_column(name, justify="left" if name == "costs" else "right")
     for label, fixed, post in (("scans", 0, 0), ("and of a run", 500, 0), ("and of an execution", 500, 20)):
         seconds, above, proven = [], [], 0
-        for number in range(given.rounds):
-            groups = drawn(random.Random(number), given.groups, given.subgroups, given.longest, post)
+        for number in range(options.rounds):
+            groups = drawn(random.Random(number), options.groups, options.subgroups, options.longest, post)
             begun = time.process_time()
-            found = plan_schedule(1, groups, fixed)
+            schedule = plan_schedule(1, groups, fixed)
             seconds.append(time.process_time() - begun)
-            above.append(float(found.cost / found.bound) - 1)
-            proven += found.proven
-        row = f"{statistics.median(seconds):.2f}", f"{statistics.median(above):.1%}", f"{proven} of {given.rounds}"
+            above.append(float(schedule.cost / schedule.bound) - 1)
+            proven += schedule.proven
+        row = f"{statistics.median(seconds):.2f}", f"{statistics.median(above):.1%}", f"{proven} of {options.rounds}"
         table.add_row(label, *row)
     Console().print(table)
     return 0

@@ -85,7 +85,7 @@ def measure(point: Point, windows: float, rounds: int, ticks: int) -> list[Row]:
     begin = time.process_time()
     case = case_of(stream, patterns, point.window, point.ratio)
     compacting = time.process_time() - begin
-    seconds, found = race(executors(case), case.events, rounds)
+    seconds, answers_by_executor = race(executors(case), case.events, rounds)
     rates = {name: case.total / took for name, took in seconds.items()}
     rows = [
         {
@@ -94,7 +94,7 @@ def measure(point: Point, windows: float, rounds: int, ticks: int) -> list[Row]:
             "cpu_seconds": seconds[name],
             "ahead": rates["ours"] / rate,
             "goal": point.goal if name == "a_seq" else 1.0 if name.startswith("sharon") else None,
-            "same_answers": same_answers([found["a_seq"], found[name]]),
+            "same_answers": same_answers([answers_by_executor["a_seq"], answers_by_executor[name]]),
         }
         for name, rate in rates.items()
     ]
@@ -144,15 +144,15 @@ def compare_executors(point: Point, kind: str, windows: float, rounds: int, tick
         answers(events, queries)
     work = {name or "chosen": partial(answers, events, queries, name) for name in (None, *OURS)}
     results: dict[str, Any] = {}
-    taken: dict[str, list[float]] = {name: [] for name in work}
+    measured: dict[str, list[float]] = {name: [] for name in work}
     for number in range(rounds + 1):
         for name, run in work.items():
-            if number < 2 or taken[name][1] < SLOW * taken["chosen"][1]:
+            if number < 2 or measured[name][1] < SLOW * measured["chosen"][1]:
                 begin = time.process_time()
                 results[name] = run()
-                taken[name].append(time.process_time() - begin)
+                measured[name].append(time.process_time() - begin)
     # the first round compiles, or reads what was compiled
-    seconds = {name: statistics.median(each[1:]) for name, each in taken.items()}
+    seconds = {name: statistics.median(each[1:]) for name, each in measured.items()}
     return {
         "chosen": sorted(chosen),
         "cpu_seconds": round(seconds["chosen"], 4),
@@ -186,23 +186,23 @@ def measure_measures(point: Point, windows: float, rounds: int, ticks: int) -> l
         "double": (rng.integers(0, 10_000, size) / 100, None),
     }
     events = Events.of(stream.key, stream.time, stream.type, columns)
-    taken: dict[str, list[float]] = {name: [] for name in MEASURED}
+    measured: dict[str, list[float]] = {name: [] for name in MEASURED}
     for _ in range(rounds + 1):
-        for name, wanted in MEASURED.items():
-            asked = [
+        for name, measures in MEASURED.items():
+            queries = [
                 SequenceQuery(
                     pattern,
                     case.range,
                     case.slide,
-                    tuple(Measure(of, column, pattern[at]) for of, column, at in wanted),
+                    tuple(Measure(of, column, pattern[at]) for of, column, at in measures),
                 )
                 for pattern in patterns
             ]
             begin = time.process_time()
-            answers(events, asked)
-            taken[name].append(time.process_time() - begin)
+            answers(events, queries)
+            measured[name].append(time.process_time() - begin)
     # the first round compiles, or reads what was compiled
-    seconds = {name: statistics.median(each[1:]) for name, each in taken.items()}
+    seconds = {name: statistics.median(each[1:]) for name, each in measured.items()}
     return [
         {"measures": name, "cpu_seconds": took, "times_counts": took / seconds["counts alone"]}
         for name, took in seconds.items()
@@ -234,35 +234,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
     console = Console(width=140)
-    found: dict[str, list[Row]] = {}
+    rows_by_point: dict[str, list[Row]] = {}
     if chosen.executors:
         table = Table("point", "asked", "chosen", *OURS, "same")
         for name in chosen.points:
             for kind in KINDS:
                 point = (POINTS | LONGER)[name]
                 row = compare_executors(point, kind, chosen.windows, chosen.rounds, chosen.ticks)
-                found.setdefault(name, []).append({"asked": kind, **row})
+                rows_by_point.setdefault(name, []).append({"asked": kind, **row})
                 times = [f"{row['times'][each]:.2f}" for each in OURS]
                 table.add_row(name, kind, " ".join(row["chosen"]), *times, "yes" if row["same_answers"] else "NO")
             if chosen.json:
-                chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": found}, indent=1))
+                chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": rows_by_point}, indent=1))
         console.print(table)
         return 0
     if chosen.measures:
         for name in chosen.points:
             rows = measure_measures(POINTS[name], chosen.windows, chosen.rounds, chosen.ticks)
-            found[name] = rows
+            rows_by_point[name] = rows
             table = Table("measures", "CPU s", "times counts", title=name, title_justify="left")
             for row in rows:
                 table.add_row(row["measures"], f"{row['cpu_seconds']:.3f}", f"{row['times_counts']:.2f}")
             console.print(table)
         if chosen.json:
-            chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": found}, indent=2))
+            chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": rows_by_point}, indent=2))
         return 0
     for name in chosen.points:
         point = POINTS[name]
         rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks)
-        found[name] = rows
+        rows_by_point[name] = rows
         title = (
             f"{name}: {point.queries} queries of {point.length} types, {point.shared} of {point.piece} in common, "
             f"{point.window:,} events per window, range/slide {point.ratio}"
@@ -272,8 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             table.add_row(*shown(row))
         console.print(table)
     if chosen.json:
-        chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": found}, indent=2))
-    return 0 if all(row.get("same_answers", True) for rows in found.values() for row in rows) else 1
+        chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": rows_by_point}, indent=2))
+    return 0 if all(row.get("same_answers", True) for rows in rows_by_point.values() for row in rows) else 1
 
 
 if __name__ == "__main__":

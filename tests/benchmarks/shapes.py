@@ -84,7 +84,7 @@ def drawn(chance: random.Random, streams: dict[int, Stream]) -> Shape:
     filters = chance.choice((1, 1, 3, 8, 16))
     groups = chance.randint(1, min(4, len(GROUPS)))
     primes = chance.random() < 0.3
-    made = ["", *(f"WHERE {_filter(chance)} " for _ in range(filters - 1))]
+    where_clauses = ["", *(f"WHERE {_filter(chance)} " for _ in range(filters - 1))]
     by = chance.sample(GROUPS, groups)
     slides = (7, 11, 13, 17, 23) if primes else (1, 2, 5, 10, 30, 60)
     texts = []
@@ -93,14 +93,14 @@ def drawn(chance: random.Random, streams: dict[int, Stream]) -> Shape:
         range_ = slide * chance.choice((1, 2, 3, 6, 12))
         columns = chance.choice(by)
         chosen = ", ".join(chance.sample(OUTPUTS, chance.randint(1, 3)))
-        named = "".join(f"{column}, " for column in columns)
+        selected = "".join(f"{column}, " for column in columns)
         grouped = f"GROUP BY {', '.join(columns)}" if columns else ""
         texts.append(
-            f"-- name: q{number}\nSELECT {named}{chosen} FROM trades WINDOW RANGE '{range_} minutes' "
-            f"SLIDE '{slide} minutes' ON ts {chance.choice(made)}{grouped};"
+            f"-- name: q{number}\nSELECT {selected}{chosen} FROM trades WINDOW RANGE '{range_} minutes' "
+            f"SLIDE '{slide} minutes' ON ts {chance.choice(where_clauses)}{grouped};"
         )
-    found = parse("\n".join(texts), {"trades": streams[keys]})
-    return Shape(keys, queries, filters, groups, primes, Workload(found.queries, (streams[keys],)))
+    parsed = parse("\n".join(texts), {"trades": streams[keys]})
+    return Shape(keys, queries, filters, groups, primes, Workload(parsed.queries, (streams[keys],)))
 
 
 def _filter(chance: random.Random) -> str:
@@ -152,16 +152,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", type=Path, default=Path("var/bench"))
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    console, chance = Console(width=None if sys.stdout.isatty() else 160), random.Random(given.seed)
-    streams = {keys: generate(given.data, given.events, keys) for keys in (20, 200, 5000)}
-    shapes = [drawn(chance, streams) for _ in range(given.shapes)]
+    options = parser.parse_args()
+    console, chance = Console(width=None if sys.stdout.isatty() else 160), random.Random(options.seed)
+    streams = {keys: generate(options.data, options.events, keys) for keys in (20, 200, 5000)}
+    shapes = [drawn(chance, streams) for _ in range(options.shapes)]
     table = Table("shape", *("atoms", "families", "alone", "chosen"), "chosen / cheapest")
     document, ratios, missed = [], list[float](), 0
-    with tempfile.TemporaryDirectory(dir=given.data) as folder:
+    with tempfile.TemporaryDirectory(dir=options.data) as folder:
         for shape in shapes:
-            choices, seconds = plans(shape, given.events), dict[str, list[float]]()
-            for number in range(given.rounds + 1):
+            choices, seconds = plans(shape, options.events), dict[str, list[float]]()
+            for number in range(options.rounds + 1):
                 for name, (plan, roll_up) in choices.items():
                     took = spent(plan, roll_up, Path(folder) / "house")
                     if number:
@@ -174,8 +174,8 @@ def main() -> int:
             mark = " missed" if short else ""
             table.add_row(shape.title, *(f"{least[name]:.2f}" for name in least), f"{ratios[-1]:.2f}{mark}")
             document.append({"shape": shape.title, "seconds": seconds})
-            if given.json is not None:
-                given.json.write_text(json.dumps(document, indent=1))
+            if options.json is not None:
+                options.json.write_text(json.dumps(document, indent=1))
     console.print(table)
     console.print(f"median {median(ratios):.2f}, worst {max(ratios):.2f}; {missed} of {len(ratios)} missed")
     return int(missed > 0)

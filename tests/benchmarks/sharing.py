@@ -125,7 +125,7 @@ class Comparison:
     def ratio(self, queries: int, peer: str) -> float:
         """How many times a peer's CPU seconds are the shared run's; NaN if it was not measured."""
         ours = self.shared[queries].run.cpu
-        return _median([theirs * queries / our for theirs, our in zip(self.peers[peer].cpu, ours, strict=False)])
+        return _median([peer_cpu * queries / our for peer_cpu, our in zip(self.peers[peer].cpu, ours, strict=False)])
 
     def of_scan(self, queries: int) -> float:
         """How many times the scan-and-group's CPU seconds the shared run's are."""
@@ -150,18 +150,18 @@ class Comparison:
             },
             "shared": [
                 {
-                    "queries": one.queries,
-                    "trees": len(one.plan.trees),
-                    "answers": one.answers,
-                    "written_bytes": one.written,
-                    "planning": _measured(one.planning),
-                    "run": _measured(one.run),
-                    "stage_cpu": one.stage_medians,
-                    "compared": one.compared,
-                    "over_scan": _number(self.of_scan(one.queries)),
-                    "peers_over_shared": {name: _number(self.ratio(one.queries, name)) for name in self.peers},
+                    "queries": size.queries,
+                    "trees": len(size.plan.trees),
+                    "answers": size.answers,
+                    "written_bytes": size.written,
+                    "planning": _measured(size.planning),
+                    "run": _measured(size.run),
+                    "stage_cpu": size.stage_medians,
+                    "compared": size.compared,
+                    "over_scan": _number(self.of_scan(size.queries)),
+                    "peers_over_shared": {name: _number(self.ratio(size.queries, name)) for name in self.peers},
                 }
-                for one in self.shared.values()
+                for size in self.shared.values()
             ],
         }
 
@@ -193,41 +193,41 @@ def measure(
 
     What fails, or answers otherwise than the others, is reported and from then on left out.
     """
-    found = Comparison(kind.name, events, kind.granule)
+    comparison = Comparison(kind.name, events, kind.granule)
     for size in sorted(sizes):
-        found.shared[size] = Shared(size, plan_of(kind.workload(setting.stream, size), events))
+        comparison.shared[size] = Shared(size, plan_of(kind.workload(setting.stream, size), events))
     largest = kind.workload(setting.stream, max(sizes))
     samples = {name: kind.sample(largest.queries, max(sample, peer.least)) for name, peer in peers.items()}
-    found.sampled = {name: [query.name for query in queries] for name, queries in samples.items()}
-    found.peers = {name: Measured() for name in peers}
+    comparison.sampled = {name: [query.name for query in queries] for name, queries in samples.items()}
+    comparison.peers = {name: Measured() for name in peers}
     patterns = {query.name: query.pattern for query in largest.queries}
-    found.lengths = {name: len(pattern.events) for name, pattern in patterns.items() if pattern is not None}
+    comparison.lengths = {name: len(pattern.events) for name, pattern in patterns.items() if pattern is not None}
     answers: Answers = {}
     for number in range(rounds + 1):
         title = f"{kind.name}, " + (f"round {number} of {rounds}" if number else "warming up")
         for name, peer in peers.items():
-            with noted(found.peers[name], f"{title}: {peer.title}", report) as going:
+            with noted(comparison.peers[name], f"{title}: {peer.title}", report) as going:
                 if going and not number:
                     answers[name] = peer.tables(samples[name])
-                    found.parquet[name] = _parquet_bytes(answers[name].values())
+                    comparison.parquet[name] = _parquet_bytes(answers[name].values())
                     peer.prepare(samples[name])
                     if isinstance(peer, Engine):
-                        found.ways[name] = peer.spent
+                        comparison.ways[name] = peer.spent
                 elif going:
                     spent, _ = spent_by(partial(peer.answer, samples[name]), peer.processes)
                     queries = len(samples[name])
-                    found.peers[name].add(Spent(spent.cpu / queries, spent.wall / queries, spent.memory))
-        for size, ours in found.shared.items():
+                    comparison.peers[name].add(Spent(spent.cpu / queries, spent.wall / queries, spent.memory))
+        for size, ours in comparison.shared.items():
             with noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
                 if going:
                     _share(ours, events, scratch / "warehouse", answers, warming=not number)
         if kind.granule is not None:
-            with noted(found.scan, f"{title}: one plain scan-and-group", report) as going:
+            with noted(comparison.scan, f"{title}: one plain scan-and-group", report) as going:
                 if going:
                     scan = partial(scan_and_group, setting.spark, largest, kind.granule, scratch / "scan")
-                    found.scan.add(spent_by(scan)[0], warming=not number)
+                    comparison.scan.add(spent_by(scan)[0], warming=not number)
         answers.clear()
-    return found
+    return comparison
 
 
 def _share(ours: Shared, events: int, root: Path, answers: Answers, warming: bool) -> None:
@@ -258,11 +258,11 @@ def _parquet_bytes(answers: Collection[pa.Table]) -> float:
 def _compared(warehouse: Warehouse, workload: Workload, answers: Answers) -> list[str]:
     """The queries of a workload that peers answered, and as we did; ValueError if one answers otherwise."""
     known = {query.name for query in workload.queries}
-    names = sorted({name for theirs in answers.values() for name in theirs if name in known})
+    names = sorted({name for peer_tables in answers.values() for name in peer_tables if name in known})
     for name in names:
         ours = read(warehouse, name)
-        for peer, theirs in answers.items():
-            if name in theirs and (problem := difference(workload.query(name), ours, theirs[name])):
+        for peer, peer_tables in answers.items():
+            if name in peer_tables and (problem := difference(workload.query(name), ours, peer_tables[name])):
                 raise ValueError(f"{name}: {peer} does not answer as we do: {problem}")
     return names
 
@@ -275,29 +275,29 @@ def tables(found: Comparison) -> list[Table]:
     stages = Table(title=f"{found.kind}, the shared run's stages", title_justify="left")
     for shown, first in ((medians, "queries"), (stages, "queries")):
         shown.add_column(first)
-        for one in sizes:
-            shown.add_column(f"{one.queries:,}", justify="right")
-    medians.add_row("answers", *(f"{one.answers:,}" for one in sizes))
-    medians.add_row("execution trees", *(str(len(one.plan.trees)) for one in sizes))
-    medians.add_row("planning", *(f"{one.planning.median:.2f}" for one in sizes), end_section=True)
-    medians.add_row("shared run", *(_seconds(one.run) for one in sizes), style="bold", end_section=True)
+        for size in sizes:
+            shown.add_column(f"{size.queries:,}", justify="right")
+    medians.add_row("answers", *(f"{size.answers:,}" for size in sizes))
+    medians.add_row("execution trees", *(str(len(size.plan.trees)) for size in sizes))
+    medians.add_row("planning", *(f"{size.planning.median:.2f}" for size in sizes), end_section=True)
+    medians.add_row("shared run", *(_seconds(size.run) for size in sizes), style="bold", end_section=True)
     for name in PEERS:
         if name not in found.peers:
             medians.add_row(PEERS[name].title, *("not measured" for _ in sizes))
             continue
         spent = found.peers[name]
-        cells = (f"{_short(spent.median * one.queries)} ({_short(found.ratio(one.queries, name))})" for one in sizes)
+        cells = (f"{_short(spent.median * size.queries)} ({_short(found.ratio(size.queries, name))})" for size in sizes)
         medians.add_row(f"{PEERS[name].title} *", *(["fails"] * len(sizes) if spent.failure else cells))
     if found.granule is not None:
         medians.add_section()
         medians.add_row(f"one plain scan-and-group, {found.granule} s", *(_seconds(found.scan) for _ in sizes))
-        medians.add_row("shared run / scan-and-group", *(f"{found.of_scan(one.queries):.2f}" for one in sizes))
+        medians.add_row("shared run / scan-and-group", *(f"{found.of_scan(size.queries):.2f}" for size in sizes))
     medians.caption = (
         "CPU seconds, medians; in brackets: times the shared run's. * a sample's mean times the number of queries; "
         "answers are dropped, the shared run's published."
     )
-    for name in dict.fromkeys(name for one in sizes for name in one.stage_medians):
-        stages.add_row(name, *(_portion(one, name) for one in sizes))
+    for name in dict.fromkeys(name for size in sizes for name in size.stage_medians):
+        stages.add_row(name, *(_portion(size, name) for size in sizes))
     return [medians, stages, *([_ways(found)] if found.lengths else [])]
 
 
@@ -312,8 +312,8 @@ def _ways(found: Comparison) -> Table:
         for way in dict.fromkeys(way for each in spent.values() for way in each):
             cells = []
             for length in lengths:
-                taken = [each[way] for query, each in spent.items() if found.lengths[query] == length and way in each]
-                cells.append(_short(_median(taken)) if taken else "-")
+                seconds = [each[way] for query, each in spent.items() if found.lengths[query] == length and way in each]
+                cells.append(_short(_median(seconds)) if seconds else "-")
             shown.add_row(PEERS[name].title, way if way in COUNTING else f"{way} +", *cells)
     return shown
 
@@ -414,9 +414,14 @@ def _workloads(
         able = [name for name in options.peers if isinstance(kind, Kind) or PEERS[name].counts_sequences]
         peers = {name: PEERS[name](setting) for name in able if installed(name)}
         try:
-            given = (options.queries, options.rounds, options.sample, peers, scratch, report)
-            found = measure(setting, options.events, kind, *given)
-            yield "workloads", [found.to_json()], tables(found), [one.run for one in found.shared.values()]
+            parameters = (options.queries, options.rounds, options.sample, peers, scratch, report)
+            comparison = measure(setting, options.events, kind, *parameters)
+            yield (
+                "workloads",
+                [comparison.to_json()],
+                tables(comparison),
+                [size.run for size in comparison.shared.values()],
+            )
         finally:
             for peer in peers.values():
                 peer.close()
@@ -435,13 +440,13 @@ def _rollups(
             for name in names:
                 rollups[name] = ROLLUPS[name](Setting(spark, ground.stream))
                 rollups[name].begin()
-            found: list[rollup_days.Size] = []
+            sizes: list[rollup_days.Size] = []
             for size in rollup_days.measure(ground, kind, options.queries, options.rounds, rollups, report):
-                found.append(size)
+                sizes.append(size)
                 measured = {"kind": kind.name, "events": options.events} | size.to_json()
-                shown = rollup_days.tables(kind.name, options.events, found)
+                shown = rollup_days.tables(kind.name, options.events, sizes)
                 runs = [spent for days in size.ours.values() for spent in days]
-                yield "rollups", [measured], shown if len(found) == len(options.queries) else [], runs
+                yield "rollups", [measured], shown if len(sizes) == len(options.queries) else [], runs
             while rollups:
                 rollups.popitem()[1].close()
     finally:
@@ -456,8 +461,13 @@ def _curves(
 ) -> Iterator[Part]:
     for name in options.growth or CURVES:
         points = CURVES[name].points(options.events)
-        found = grow(spark, options.data, name, points, options.rounds, scratch, report)
-        yield "growth", [one.to_json() for one in found], [curve_table(name, found)], [one.run for one in found]
+        grown_points = grow(spark, options.data, name, points, options.rounds, scratch, report)
+        yield (
+            "growth",
+            [grown.to_json() for grown in grown_points],
+            [curve_table(name, grown_points)],
+            [grown.run for grown in grown_points],
+        )
 
 
 if __name__ == "__main__":

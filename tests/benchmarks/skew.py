@@ -199,8 +199,8 @@ def verdicts(name: str, states: str, folder: Path, events: int, seconds: int, ro
 
     def cheapest(factor: int, cores: int) -> dict[str, list[float]]:
         with scaled(factor, is_divided=cores > 1):
-            found = [measured(stream, text, shape.days, events, cores) for _ in range(rounds)]
-        return {stage: min((one[stage] for one in found), key=sum) for stage in STAGES}
+            measurements = [measured(stream, text, shape.days, events, cores) for _ in range(rounds)]
+        return {stage: min((measurement[stage] for measurement in measurements), key=sum) for stage in STAGES}
 
     # kernels are loaded
     measured(few, text, shape.days, events, 1)
@@ -210,10 +210,13 @@ def verdicts(name: str, states: str, folder: Path, events: int, seconds: int, ro
     factor = BILLION // events
     splits = [seconds for seconds in divided["partials"] for _ in range(factor)]
     yield judged(name, states, BILLION, "partials", splits, factor * sum(undivided["partials"]))
-    times, one = divided["finals"], sum(undivided["finals"])
+    times, undivided_sum = divided["finals"], sum(undivided["finals"])
     if states in GROWING:
-        times, one = [factor * seconds for seconds in cheapest(factor, CORES)["finals"]], factor * one
-    yield judged(name, states, BILLION, "finals", times, one)
+        times, undivided_sum = (
+            [factor * seconds for seconds in cheapest(factor, CORES)["finals"]],
+            factor * undivided_sum,
+        )
+    yield judged(name, states, BILLION, "finals", times, undivided_sum)
 
 
 def main() -> None:
@@ -225,22 +228,24 @@ def main() -> None:
     parser.add_argument("--range", type=int, default=600, help="seconds of the windows, which slide by a sixth")
     parser.add_argument("--rounds", type=int, default=2, help="of which the cheapest counts")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    console, found = Console(width=120), list[Verdict]()
+    options = parser.parse_args()
+    console, all_verdicts = Console(width=120), list[Verdict]()
     columns = ("shape", "states", "events", "stage", "tasks", "task s", "largest", "ends", "bound", "CPU", "passes")
     table = Table(*columns)
     with tempfile.TemporaryDirectory() as folder:
-        for shape in given.shapes:
-            for states in given.states:
+        for shape in options.shapes:
+            for states in options.states:
                 console.print(f"{shape}, {states} …")
-                found += verdicts(shape, states, Path(folder), given.events, given.range, given.rounds)
-    for one in found:
-        figures = (f"{value:.2f}" for value in (one.total, one.largest, one.makespan, one.bound, one.ratio))
-        cells = (one.shape, one.states, f"{one.events:.0e}", one.stage, str(one.tasks))
-        table.add_row(*cells, *figures, "yes" if one.passes else "no")
+                all_verdicts += verdicts(shape, states, Path(folder), options.events, options.range, options.rounds)
+    for verdict in all_verdicts:
+        figures = (
+            f"{value:.2f}" for value in (verdict.total, verdict.largest, verdict.makespan, verdict.bound, verdict.ratio)
+        )
+        cells = (verdict.shape, verdict.states, f"{verdict.events:.0e}", verdict.stage, str(verdict.tasks))
+        table.add_row(*cells, *figures, "yes" if verdict.passes else "no")
     console.print(table)
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(verdict) for verdict in all_verdicts], indent=1))
 
 
 if __name__ == "__main__":

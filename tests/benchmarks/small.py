@@ -81,8 +81,8 @@ def process(code: str, *arguments: str, home: Path = ROOT) -> tuple[float, float
 def arguments_of(house: Path, number: int) -> list[str]:
     """Those of the job that publishes a day."""
     begin, end = day(number)
-    told = ["--warehouse", str(house), "--plan-version", "1", "--from", begin, "--to", end]
-    return [*told, "--run-id", f"day {number}"]
+    arguments = ["--warehouse", str(house), "--plan-version", "1", "--from", begin, "--to", end]
+    return [*arguments, "--run-id", f"day {number}"]
 
 
 def demo_of(folder: Path) -> list[str]:
@@ -94,8 +94,8 @@ def demo_of(folder: Path) -> list[str]:
     shutil.copytree(ROOT / flights, folder / flights)
     begin, end = day(0)
     files = [str(file) for file in sorted(workload.glob("*.sql"))]
-    given = ["--streams", str(workload / "streams.yaml"), "--warehouse", str(folder / "warehouse")]
-    return ["run", *files, *given, "--from", begin, "--to", end]
+    arguments = ["--streams", str(workload / "streams.yaml"), "--warehouse", str(folder / "warehouse")]
+    return ["run", *files, *arguments, "--from", begin, "--to", end]
 
 
 def add_late_file(folder: Path) -> None:
@@ -105,29 +105,29 @@ def add_late_file(folder: Path) -> None:
     from deltalake import DeltaTable, write_deltalake
 
     table = DeltaTable(str(folder / "var" / "data" / "flights"))
-    found = table.to_pyarrow_dataset().to_table().sort_by("event_time")
-    first = pa.scalar(datetime.combine(FIRST, time_of_day.min, UTC), found.schema.field("event_time").type)
-    write_deltalake(table, found.filter(pc.greater_equal(found["event_time"], first)).slice(500, 10), mode="append")
+    flights = table.to_pyarrow_dataset().to_table().sort_by("event_time")
+    first = pa.scalar(datetime.combine(FIRST, time_of_day.min, UTC), flights.schema.field("event_time").type)
+    write_deltalake(table, flights.filter(pc.greater_equal(flights["event_time"], first)).slice(500, 10), mode="append")
 
 
 def command(rounds: int, other: Path | None, console: Console) -> dict[str, list[float]]:
     """CPU and wall seconds of ``heddle run``, a value a round."""
-    found: dict[str, list[float]] = {}
+    values_by_figure: dict[str, list[float]] = {}
     homes = {"command": ROOT} | ({"command, the other": other} if other is not None else {})
     # the first of each home, which compiles modules and kernels, is not counted
     for number in range(rounds + 1):
         for name, home in homes.items():
             with tempfile.TemporaryDirectory() as place:
-                given = demo_of(Path(place))
+                arguments = demo_of(Path(place))
                 for what in ("", ", nothing changed", ", a late file"):
                     if what == ", a late file":
                         add_late_file(Path(place))
-                    spent, took, _ = process(COMMAND, *given, home=home)
+                    spent, took, _ = process(COMMAND, *arguments, home=home)
                     if number:
-                        found.setdefault(f"{name}{what}", []).append(spent)
-                        found.setdefault(f"{name}{what}, wall", []).append(took)
+                        values_by_figure.setdefault(f"{name}{what}", []).append(spent)
+                        values_by_figure.setdefault(f"{name}{what}, wall", []).append(took)
                         console.print(f"round {number}: {name}{what} {spent:.2f} CPU s, {took:.2f} s")
-    return found
+    return values_by_figure
 
 
 def planned(house: Path) -> None:
@@ -141,8 +141,8 @@ def planned(house: Path) -> None:
 def spent_by(step: Callable[..., Any], *given: Any) -> tuple[float, Any]:
     """CPU seconds of this process in a step, and what it returns."""
     before = time.process_time()
-    found = step(*given)
-    return time.process_time() - before, found
+    returned = step(*given)
+    return time.process_time() - before, returned
 
 
 def warm(house: Path, days: range) -> list[tuple[float, float]]:
@@ -152,13 +152,13 @@ def warm(house: Path, days: range) -> list[tuple[float, float]]:
     from spark_jobs.store.warehouse.warehouse import Warehouse
     from spark_jobs.streams.sources.decoding import parse_instant
 
-    spark, found = Engine("small"), []
+    spark, measurements = Engine("small"), []
     for number in days:
         begin, end = map(parse_instant, day(number))
         spent, record = spent_by(run, spark, Warehouse.open(house), 1, begin, end, f"day {number}")
-        found.append((spent, record.cpu_seconds["audit"] / spent))
+        measurements.append((spent, record.cpu_seconds["audit"] / spent))
     assert not spark.is_started
-    return found
+    return measurements
 
 
 def regular(folder: Path, rounds: int) -> list[float]:
@@ -169,14 +169,14 @@ def regular(folder: Path, rounds: int) -> list[float]:
     from tests.benchmarks.peers import plan_of, shared_run
     from tests.benchmarks.trades import generate, workload_of
 
-    events, found = 10_000, []
+    events, seconds = 10_000, []
     plan = plan_of(workload_of(generate(folder, events), 100), events)
     for number in range(rounds + 1):
         house = Warehouse.open(folder / f"regular-{number}")
         version, _ = publish_plan(house, plan)
         spent, _ = spent_by(shared_run, Engine("small"), house, version)
-        found.append(spent)
-    return found[1:]
+        seconds.append(spent)
+    return seconds[1:]
 
 
 PROFILE = """
@@ -209,38 +209,41 @@ print("\\nPROFILE " + json.dumps(found))
 
 def profile(house: Path, number: int) -> dict[str, float]:
     """CPU seconds of a cold run, by what they are."""
-    _, _, told = process(PROFILE, *arguments_of(house, number))
-    found: dict[str, float] = json.loads(told.split("PROFILE ")[1])
-    stages = sum(found.get(name, 0.0) for name in ("list", "partials", "finals", "audit", "publish"))
-    named = found | {"rest": found["all"] - found["import"] - stages, "audit": found["audit"] - found["gx"]}
-    return {what: named["import"] if name is None else named[name] for what, name in PROFILED}
+    _, _, output = process(PROFILE, *arguments_of(house, number))
+    seconds_by_stage: dict[str, float] = json.loads(output.split("PROFILE ")[1])
+    stages = sum(seconds_by_stage.get(name, 0.0) for name in ("list", "partials", "finals", "audit", "publish"))
+    seconds_by_part = seconds_by_stage | {
+        "rest": seconds_by_stage["all"] - seconds_by_stage["import"] - stages,
+        "audit": seconds_by_stage["audit"] - seconds_by_stage["gx"],
+    }
+    return {what: seconds_by_part["import"] if name is None else seconds_by_part[name] for what, name in PROFILED}
 
 
 def measure(rounds: int, other: Path | None, console: Console) -> dict[str, list[float]]:
     """Every figure, a value a round."""
-    found: dict[str, list[float]] = {}
+    values_by_figure: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:
-        found.setdefault(name, []).append(value)
+        values_by_figure.setdefault(name, []).append(value)
 
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "planned"
-        planned(made)
+        template = Path(folder) / "planned"
+        planned(template)
         for number in range(rounds):
             houses = {"cold": ROOT} | ({"cold, the other": other} if other is not None else {})
             for name, home in houses.items():
                 house = Path(folder) / f"{name} {number}"
-                shutil.copytree(made, house)
+                shutil.copytree(template, house)
                 spent, took, _ = process(JOB, *arguments_of(house, 0), home=home)
                 note(name, spent)
                 note(f"{name}, wall", took)
                 note(name.replace("cold", "nothing to do"), process(JOB, *arguments_of(house, 0), home=home)[0])
                 console.print(f"round {number + 1}: {name} {spent:.2f} CPU s, {took:.2f} s")
-        for spent, share in warm(made, range(rounds + 2))[2:]:
+        for spent, share in warm(template, range(rounds + 2))[2:]:
             note("warm", spent)
             note("audit", share)
-        found["regular, warm"] = regular(Path(folder), rounds)
-    return found
+        values_by_figure["regular, warm"] = regular(Path(folder), rounds)
+    return values_by_figure
 
 
 def main() -> int:
@@ -251,32 +254,32 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--command", action="store_true")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console()
     # the demo's data, unless they are there
     loader = ROOT / "dags" / "workload" / "load_flights.py"
     subprocess.run([sys.executable, str(loader), str(ROOT / "var" / "data" / "flights")], cwd=ROOT, check=True)
-    if given.profile:
+    if options.profile:
         with tempfile.TemporaryDirectory() as folder:
             planned(Path(folder) / "house")
-            found = profile(Path(folder) / "house", 0)
+            profiled = profile(Path(folder) / "house", 0)
         table = Table("what", "CPU seconds", "share")
-        for name, value in found.items():
-            table.add_row(name, f"{value:.2f}", f"{value / sum(found.values()):.0%}")
-        table.add_row("all", f"{sum(found.values()):.2f}", "")
+        for name, value in profiled.items():
+            table.add_row(name, f"{value:.2f}", f"{value / sum(profiled.values()):.0%}")
+        table.add_row("all", f"{sum(profiled.values()):.2f}", "")
         console.print(table)
         return 0
-    step = command if given.command else measure
-    measured = step(given.rounds, given.beside and given.beside.resolve(), console)
+    step = command if options.command else measure
+    measured = step(options.rounds, options.beside and options.beside.resolve(), console)
     table, missed = Table("what", "median", "least", "greatest", "goal"), False
     for name, values in measured.items():
         goal = GOALS.get(name)
         missed |= goal is not None and median(values) > goal
-        told = "" if goal is None else f"{goal:g}" + ("  missed" if median(values) > goal else "")
-        table.add_row(name, *(f"{value:.2f}" for value in (median(values), min(values), max(values))), told)
+        goal_text = "" if goal is None else f"{goal:g}" + ("  missed" if median(values) > goal else "")
+        table.add_row(name, *(f"{value:.2f}" for value in (median(values), min(values), max(values))), goal_text)
     console.print(table)
-    if given.json is not None:
-        given.json.write_text(json.dumps(measured, indent=1))
+    if options.json is not None:
+        options.json.write_text(json.dumps(measured, indent=1))
     return int(missed)
 
 

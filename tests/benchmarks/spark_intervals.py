@@ -105,9 +105,9 @@ def measure(way: str, home: Path, house: Path) -> dict[str, list[tuple[float, fl
     job = [sys.executable, str(home / "spark_jobs" / "jobs" / "aggregate_windows.py"), *arguments_of(house, 0)]
     if way.startswith("warm"):
         name = way.removeprefix("warm ")
-        *_, said = spent([sys.executable, "-c", WARM, str(house), name, "5"], home, {})
-        found = json.loads(said.splitlines()[-1])
-        return {way: found["days"], **({"empty tasks": found["empty"]} if found["empty"] else {})}
+        *_, output = spent([sys.executable, "-c", WARM, str(house), name, "5"], home, {})
+        report = json.loads(output.splitlines()[-1])
+        return {way: report["days"], **({"empty tasks": report["empty"]} if report["empty"] else {})}
     if way == "submit":
         job = json.loads(
             subprocess.run(
@@ -140,32 +140,32 @@ def main() -> int:
     parser.add_argument("--beside", type=Path, help="another checkout, whose runs take turns with ours")
     parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     adopt_orphans()
-    homes = {"": ROOT, **({f" {given.beside.name}": given.beside.resolve()} if given.beside else {})}
-    found: dict[str, list[tuple[float, float]]] = {}
+    homes = {"": ROOT, **({f" {options.beside.name}": options.beside.resolve()} if options.beside else {})}
+    times_by_way: dict[str, list[tuple[float, float]]] = {}
     console = Console()
     with tempfile.TemporaryDirectory() as place:
         first = Path(place) / "planned"
         planned(first)
-        for number in range(given.rounds):
-            for way in given.only:
+        for number in range(options.rounds):
+            for way in options.only:
                 for suffix, home in homes.items():
                     house = Path(place) / f"{number}{way}{suffix}".replace(" ", "-")
                     shutil.copytree(first, house)
                     for name, values in measure(way, home, house).items():
-                        found.setdefault(f"{name}{suffix}", []).extend(values)
+                        times_by_way.setdefault(f"{name}{suffix}", []).extend(values)
                     shutil.rmtree(house)
     table = Table("way", "CPU-s", "least", "wall s", "goal")
-    for name, values in found.items():
+    for name, values in times_by_way.items():
         goal = GOALS.get(name)
-        cpu, wall = [one[0] for one in values], [one[1] for one in values]
+        cpu, wall = [pair[0] for pair in values], [pair[1] for pair in values]
         table.add_row(
             name, f"{median(cpu):.2f}", f"{min(cpu):.2f}", f"{median(wall):.2f}", "" if goal is None else f"{goal}"
         )
     console.print(table)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(times_by_way, indent=1))
     return 0
 
 

@@ -70,8 +70,8 @@ def measure(days: int, delay: float, console: Console) -> list[dict[str, Any]]:
                 refresh_plan(place, sorted(workload.glob("*.sql")), workload / "streams.yaml", reason=name)
             for number in range(days):
                 day = FIRST + timedelta(days=number)
-                for name, (place, held) in places.items():
-                    proxy.set(held)
+                for name, (place, latency) in places.items():
+                    proxy.set(latency)
                     proxy.counts()
                     begun = time.perf_counter()
                     record = run(
@@ -96,8 +96,8 @@ def measure_wide(rounds: int, delay: float, console: Console, events: int = 10_0
     """One row a place and round."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        made = generate(Path(folder), events)
-        source, files = Path(folder) / "trades", pq.ParquetDataset(made.source.path).files
+        generated = generate(Path(folder), events)
+        source, files = Path(folder) / "trades", pq.ParquetDataset(generated.source.path).files
         source.mkdir()
         pieces = -(-FILES // len(files))
         for file in files:
@@ -114,18 +114,18 @@ def measure_wide(rounds: int, delay: float, console: Console, events: int = 10_0
             (Place.of("s3://heddle-bench/trades") / path.name).put(path.read_bytes())
         spark = start_session("stores", "local[2]")
         try:
-            plan = plan_of(workload_of(made, 100), events)
+            plan = plan_of(workload_of(generated, 100), events)
             for number in range(rounds):
-                for name, root, held in (
+                for name, root, latency in (
                     ("folder", folder, 0.0),
                     ("store", "s3://heddle-bench", 0.0),
                     (f"store, {delay * 1000:.0f} ms", "s3://heddle-bench", delay),
                 ):
-                    stream = replace(made, source=replace(made.source, path=f"{root}/trades"))
+                    stream = replace(generated, source=replace(generated.source, path=f"{root}/trades"))
                     workload = replace(plan.workload, streams=(stream,))
                     warehouse = Warehouse.open(f"{root}/wide-{number}-{len(rows)}")
                     version, _ = publish_plan(warehouse, replace(plan, workload=workload))
-                    proxy.set(held)
+                    proxy.set(latency)
                     proxy.counts()
                     begun = time.perf_counter()
                     record = shared_run(spark, warehouse, version)
@@ -149,9 +149,9 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.03)
     parser.add_argument("--wide", action="store_true")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console()
-    rows = (measure_wide if given.wide else measure)(given.days, given.delay, console)
+    rows = (measure_wide if options.wide else measure)(options.days, options.delay, console)
     kinds = sorted({kind for row in rows for kind in row if kind.isupper()})
     table = Table("place", "day", "seconds", "answers", *kinds, "requests")
     for row in rows:
@@ -161,8 +161,8 @@ def main() -> None:
         )
     console.print(table)
     console.print(f"goals: {REQUESTS} requests, {SECONDS:.0f} s more than in a folder")
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

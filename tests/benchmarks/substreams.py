@@ -75,23 +75,23 @@ def maxima(symbols: int, per_day: int, lookups: int) -> Row:
     for by_tree in seconds:
         indexes[by_tree] = CollectiveExtreme(symbols, span_limit=max(SPANS))
         indexes[by_tree].update_many(trace.keys[: trace.before], trace.times[: trace.before], prices[: trace.before])
-    found = {by_tree: np.empty((lookups, 2), np.int64) for by_tree in seconds}
+    key_counts = {by_tree: np.empty((lookups, 2), np.int64) for by_tree in seconds}
     for turn, piece in enumerate(np.array_split(np.arange(lookups), 11)):
         rows = slice(trace.before + piece[0], trace.before + piece[-1] + 1)
-        asked = trace.keys[rows], trace.times[rows], prices[rows], trace.spans[piece], v, max(SPANS)
+        arguments = trace.keys[rows], trace.times[rows], prices[rows], trace.spans[piece], v, max(SPANS)
         for by_tree, index in indexes.items():
             begin = time.process_time()
-            index.stairs = ask_maxima(index.stairs, *asked, by_tree, found[by_tree][piece[0] : piece[-1] + 1])
+            index.stairs = ask_maxima(index.stairs, *arguments, by_tree, key_counts[by_tree][piece[0] : piece[-1] + 1])
             if turn:
                 seconds[by_tree].append((time.process_time() - begin) / (2 * len(piece)))
     tree, walk = (1 / median(seconds[by_tree]) for by_tree in (True, False))
     return {
-        "keys_found": float(found[True][:, 0].mean()),
+        "keys_found": float(key_counts[True][:, 0].mean()),
         "stairs": int((indexes[True].stairs.owners >= 0).sum()),
         "each_rate": walk,
         "ours_rate": tree,
         "ours_over_each": tree / walk,
-        "same_answers": bool((found[True] == found[False]).all()),
+        "same_answers": bool((key_counts[True] == key_counts[False]).all()),
     }
 
 
@@ -120,37 +120,37 @@ def having(symbols: int, per_day: int, lookups: int, width: int) -> Row:
     rng = np.random.default_rng(2)
     out = np.empty(symbols, np.int64)
     seconds: dict[str, list[float]] = {"ours": [], "each": []}
-    same, found = True, []
+    same, key_counts = True, []
     for turn in range(lookups):
         span = int(rng.choice(SPANS))
         start = int(rng.integers(0, max(SPANS) - span + 1))
         v = int(np.quantile(index.sums(start, start + span, np.arange(symbols)), 0.96))
-        took, mine = _timed(lambda s=start, e=start + span, v=v: index.above(s, e, v))
+        took, keys = _timed(lambda s=start, e=start + span, v=v: index.above(s, e, v))
         each, count = _timed(
             lambda s=start, e=start + span, v=v: search_each(index.starts, index.totals, index.groups, s, e, v, out)
         )
-        same &= mine.tolist() == out[:count].tolist()
-        found.append(count)
+        same &= keys.tolist() == out[:count].tolist()
+        key_counts.append(count)
         if turn:
             seconds["ours"].append(took)
             seconds["each"].append(each)
-    ours, others = (1 / median(seconds[name]) for name in ("ours", "each"))
+    ours, each_rate = (1 / median(seconds[name]) for name in ("ours", "each"))
     return {
         "fragments": len(starts),
         "step": index.step,
         "build_seconds": built,
-        "keys_found": float(np.mean(found)),
-        "each_rate": others,
+        "keys_found": float(np.mean(key_counts)),
+        "each_rate": each_rate,
         "ours_rate": ours,
-        "ours_over_each": ours / others,
+        "ours_over_each": ours / each_rate,
         "same_answers": same,
     }
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.process_time()
-    found = work()
-    return time.process_time() - begin, found
+    returned = work()
+    return time.process_time() - begin, returned
 
 
 def shown(value: Any) -> str:
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def silent(done: int, total: int, text: str) -> None:
         """A benchmark prints its tables only."""
 
-    found: dict[str, list[Row]] = {
+    rows_by_title: dict[str, list[Row]] = {
         "COUNT (CI-COUNT)": filter_rates(trades(*size), POINTS, 5, silent),
         "SUM (CI-SUM)": filter_rates(trades(*size, weighted=True), POINTS, 5, silent),
         "MAX (CI-MAX)": [maxima(*size)],
@@ -184,14 +184,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ],
     }
     console = Console(width=200)
-    for title, rows in found.items():
+    for title, rows in rows_by_title.items():
         table = Table(*(name.replace("_", " ") for name in rows[0]), title=title, title_justify="left")
         for row in rows:
             table.add_row(*map(shown, row.values()))
         console.print(table)
     if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=2))
-    return 0 if all(row["same_answers"] for rows in found.values() for row in rows) else 1
+        chosen.json.write_text(json.dumps(rows_by_title, indent=2))
+    return 0 if all(row["same_answers"] for rows in rows_by_title.values() for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ VALUES = st.floats(min_value=1e-3, max_value=1e6)
 
 def spent(value: float, failure: str = "") -> dict[str, Any]:
     values = [value, value * 3, value * 2]
-    return {"cpu": values, "wall": values, "memory": [one * 1e6 for one in values], "failure": failure}
+    return {"cpu": values, "wall": values, "memory": [seconds * 1e6 for seconds in values], "failure": failure}
 
 
 def document() -> dict[str, Any]:
@@ -40,23 +40,25 @@ def document() -> dict[str, Any]:
 
 def lines_of(text: str) -> dict[str, list[tuple[float, float]]]:
     """The places of a chart's points, by the name of their line."""
-    found = {}
+    points_by_line = {}
     for group in ElementTree.fromstring(text).iter(f"{NAMESPACE}g"):
         circles = group.iter(f"{NAMESPACE}circle")
-        found[group.attrib["class"]] = [(float(one.attrib["cx"]), float(one.attrib["cy"])) for one in circles]
-    return found
+        points_by_line[group.attrib["class"]] = [
+            (float(circle.attrib["cx"]), float(circle.attrib["cy"])) for circle in circles
+        ]
+    return points_by_line
 
 
 def test_every_quantity_is_drawn_and_what_failed_is_not(tmp_path: Path) -> None:
-    made = draw(document(), tmp_path)
-    assert [path.name for path in made] == [f"sharing_regular_{quantity}.svg" for quantity in QUANTITIES]
-    for path in made[:3]:
+    paths = draw(document(), tmp_path)
+    assert [path.name for path in paths] == [f"sharing_regular_{quantity}.svg" for quantity in QUANTITIES]
+    for path in paths[:3]:
         assert set(lines_of(path.read_text())) == {"heddle", "duckdb", "scan"}
     # medians, a peer's times the number of queries; its memory is what it is
-    assert "DuckDB: 2,000<" in made[0].read_text() and "Heddle, all of it: 200<" in made[0].read_text()
-    assert "DuckDB: 2<" in made[2].read_text()
-    assert set(lines_of(made[3].read_text())) == {"heddle", "parquet"}
-    assert "answers alone, as Parquet: 2,000<" in made[3].read_text()
+    assert "DuckDB: 2,000<" in paths[0].read_text() and "Heddle, all of it: 200<" in paths[0].read_text()
+    assert "DuckDB: 2<" in paths[2].read_text()
+    assert set(lines_of(paths[3].read_text())) == {"heddle", "parquet"}
+    assert "answers alone, as Parquet: 2,000<" in paths[3].read_text()
     assert draw({"growth": []}, tmp_path) == []
 
 

@@ -52,11 +52,11 @@ def asked(pattern: Sequence[str], range_: int = 3600, slide: int = 600, group_by
 
 def expected(query: ACQ, events: Sequence[Purchase]) -> Counter[tuple[int, ...]]:
     """Sequences by the window's start (microseconds) and group, by trying every choice of events."""
-    found: Counter[tuple[int, ...]] = Counter()
-    for first, last, customer in choices(query, [(DAY_START + time * SECOND, *rest) for time, *rest in events]):
+    sequences: Counter[tuple[int, ...]] = Counter()
+    for first, last, customer in choices(query, [(DAY_START + time * SECOND, *fields) for time, *fields in events]):
         for number in windows_of(query, first, last):
-            found[number * query.window.slide, *((customer,) if query.group_by else ())] += 1
-    return found
+            sequences[number * query.window.slide, *((customer,) if query.group_by else ())] += 1
+    return sequences
 
 
 def choices(query: ACQ, events: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, int, int]]:
@@ -178,16 +178,16 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 
 
 def over(name: str, stream: Stream) -> Engine:
-    made = PEERS[name](Setting(cast("SparkSession", None), stream))
-    assert isinstance(made, Engine)
-    return made
+    peer = PEERS[name](Setting(cast("SparkSession", None), stream))
+    assert isinstance(peer, Engine)
+    return peer
 
 
 @pytest.fixture(scope="module")
 def engine(engine_name: str, stream: Stream) -> Iterator[Engine]:
-    made = over(engine_name, stream)
-    yield made
-    made.close()
+    peer = over(engine_name, stream)
+    yield peer
+    peer.close()
 
 
 ASKED = {
@@ -237,24 +237,25 @@ def test_a_way_that_took_too_long_is_not_tried_for_longer_patterns(
 # --------------------------------------------------------------------------------- what others ask instead
 def instead(name: str, stream: Stream, query: ACQ, folder: Path) -> dict[str, pa.Table]:
     """What an engine's own functions for sequences answer."""
-    made = over(name, stream)
-    found = {}
-    for other, statement in made.others(query).items():
+    peer = over(name, stream)
+    tables_by_function = {}
+    for other, statement in peer.others(query).items():
         (folder / other).mkdir()
-        made.worker.run(statement, folder / other)
-        found[other] = pq.read_table(folder / other)
-    made.close()
-    return found
+        peer.worker.run(statement, folder / other)
+        tables_by_function[other] = pq.read_table(folder / other)
+    peer.close()
+    return tables_by_function
 
 
 def test_three_events_are_two_sequences_and_one_of_what_others_count(engine_name: str, tmp_path: Path) -> None:
     query = asked(["I00", "I01"], 3600, 3600)
     assert expected(query, THREE) == {(DAY_START,): 2}
-    found = instead(engine_name, written(tmp_path / "three", THREE), query, tmp_path)
-    assert set(found) == {"clickhouse": {"windowFunnel", "sequenceCount"}, "flink": {"match_recognize"}}.get(
-        engine_name, set()
-    )
-    for table in found.values():
+    tables_by_function = instead(engine_name, written(tmp_path / "three", THREE), query, tmp_path)
+    assert set(tables_by_function) == {
+        "clickhouse": {"windowFunnel", "sequenceCount"},
+        "flink": {"match_recognize"},
+    }.get(engine_name, set())
+    for table in tables_by_function.values():
         assert table.column(table.num_columns - 1).to_pylist() == [1]
 
 
@@ -262,14 +263,16 @@ def test_functions_of_clickhouse_say_which_windows_of_a_key_have_a_sequence(stre
     if not installed("clickhouse"):
         pytest.skip("clickhouse is not installed: make peers")
     # in a second of its own each, for sequenceCount takes equal times in any order
-    events = [(10 * time + at, *rest) for at, (time, *rest) in enumerate(events_of(pq.read_table(stream.source.path)))]
-    bought = cast("list[Purchase]", [(time % 86_400, *rest) for time, *rest in events])
+    events = [
+        (10 * time + at, *fields) for at, (time, *fields) in enumerate(events_of(pq.read_table(stream.source.path)))
+    ]
+    bought = cast("list[Purchase]", [(time % 86_400, *fields) for time, *fields in events])
     query = asked(["I00", "I01", "I02"], 7200, 3600, "GROUP BY customer")
     right = expected(query, bought)
-    found = instead("clickhouse", written(tmp_path / "apart", bought), query, tmp_path)
+    tables_by_function = instead("clickhouse", written(tmp_path / "apart", bought), query, tmp_path)
     assert issubclass(PEERS["clickhouse"], ClickHouse) and len(right) > 10
-    assert counts_in(query, found["windowFunnel"]) == dict.fromkeys(right, 1)
-    chains = counts_in(query, found["sequenceCount"])
+    assert counts_in(query, tables_by_function["windowFunnel"]) == dict.fromkeys(right, 1)
+    chains = counts_in(query, tables_by_function["sequenceCount"])
     assert chains.keys() == right.keys() and chains < right
 
 
@@ -279,12 +282,12 @@ def test_a_small_comparison_of_sequences(spark: SparkSession, tmp_path: Path) ->
     kind = PATTERNS["sequences"]
     setting = Setting(spark, kind.stream(tmp_path, 2_000))
     chosen = {name: PEERS[name](setting) for name in ("spark", "duckdb")}
-    found = measure(setting, 2_000, kind, [4, 1], 1, 4, chosen, tmp_path / "scratch", lambda line: None)
+    comparison = measure(setting, 2_000, kind, [4, 1], 1, 4, chosen, tmp_path / "scratch", lambda line: None)
     assert isinstance(chosen["duckdb"], DuckDB)
     chosen["duckdb"].close()
-    for one in found.shared.values():
-        assert not one.run.failure and one.answers > 0 and one.compared
-    assert len(found.shared[4].compared) == 4
-    shown = rendered(tables(found))
+    for size in comparison.shared.values():
+        assert not size.run.failure and size.answers > 0 and size.compared
+    assert len(comparison.shared[4].compared) == 4
+    shown = rendered(tables(comparison))
     assert "stepped" in shown and "scan-and-group" not in shown and "fails" not in shown
-    assert set(found.to_json()["peers"]["duckdb"]["ways"]) == set(found.sampled["duckdb"])
+    assert set(comparison.to_json()["peers"]["duckdb"]["ways"]) == set(comparison.sampled["duckdb"])

@@ -14,8 +14,8 @@ def ranked(*stages: float) -> Ranked:
 def test_what_is_clearly_behind_is_not_run_again_but_ours_is() -> None:
     fastest, near, behind, ours = ranked(1.0), ranked(BEHIND), ranked(BEHIND + 0.01), ranked(9.0)
     plan: Any = None
-    left = contenders([(plan, one) for one in (behind, near, ours, fastest)], ours)
-    assert [one for _, one in left] == [near, ours, fastest]
+    remaining = contenders([(plan, contender) for contender in (behind, near, ours, fastest)], ours)
+    assert [contender for _, contender in remaining] == [near, ours, fastest]
 
 
 def test_one_slow_round_is_not_enough() -> None:

@@ -57,9 +57,9 @@ def workloads(draw: st.DrawFn) -> list[ACQ]:
         text = f"-- name: q{number}\nSELECT {groups}, {draw(st.sampled_from(OUTPUTS))} FROM trades "
         text += f"WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' ON ts {filter} GROUP BY {groups};\n"
         texts.append(text)
-    found = parse("".join(texts), {STREAM.name: STREAM})
-    assert not found.diagnostics or found.queries
-    return list(found.queries)
+    parsed = parse("".join(texts), {STREAM.name: STREAM})
+    assert not parsed.diagnostics or parsed.queries
+    return list(parsed.queries)
 
 
 @st.composite
@@ -67,7 +67,7 @@ def events(draw: st.DrawFn, day: int) -> pa.Table:
     """Few events of a day, many at its edges and at those of granules, with nulls; perhaps none of a symbol."""
     ticks = DAY // (TICK * SECOND)
     at = st.one_of(st.sampled_from((0, 1, ticks - 1)), st.integers(0, ticks - 1))
-    instant = st.builds(lambda tick, rest: (tick * TICK + rest) * SECOND, at, st.sampled_from((0, 1, TICK - 1)))
+    instant = st.builds(lambda tick, offset: (tick * TICK + offset) * SECOND, at, st.sampled_from((0, 1, TICK - 1)))
     prices = st.one_of(st.none(), st.integers(-40, 40).map(lambda value: value / 8))
     volumes = st.one_of(st.none(), st.integers(-50, 50))
     row = st.tuples(instant, st.sampled_from("ab"), st.sampled_from("BS"), prices, volumes)
@@ -94,11 +94,11 @@ def rollup(request: pytest.FixtureRequest) -> Iterator[Rollup]:
 
 
 def started(name: str, spark: SparkSession) -> Iterator[Rollup]:
-    made = ROLLUPS[name](Setting(spark, STREAM))
-    made.null_columns = frozenset({"price", "volume"})
-    made.begin()
-    yield made
-    made.close()
+    rollup = ROLLUPS[name](Setting(spark, STREAM))
+    rollup.null_columns = frozenset({"price", "volume"})
+    rollup.begin()
+    yield rollup
+    rollup.close()
 
 
 @settings(max_examples=examples(8))
@@ -157,10 +157,10 @@ def remove(path: Path) -> None:
 
 def answers_of(query: ACQ, table: pa.Table, interval: Interval) -> pa.Table:
     """What the oracle answers."""
-    found = oracle.answers(query, table, "ts", *interval)
+    expected_answers = oracle.answers(query, table, "ts", *interval)
     names = ["window_start", *(name for name, _ in query.group_by), *(output.name for output in query.outputs)]
     types = [pa.int64(), *(pa.string() for _ in query.group_by), *(pa.float64() for _ in query.outputs)]
-    rows = [(*key, *(cell.value for cell in cells)) for key, cells in found.items()]
+    rows = [(*key, *(cell.value for cell in cells)) for key, cells in expected_answers.items()]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     arrays = [pa.array(list(column), type) for column, type in zip(columns, types, strict=True)]
     return pa.table(dict(zip(names, arrays, strict=True)))
@@ -192,17 +192,17 @@ def test_a_small_measurement(tmp_path: Path) -> None:
     ground = Ground.of(tmp_path, 1_000, tmp_path / "scratch", engine)
     setting = Setting(cast("SparkSession", None), ground.stream)
     rollups: dict[str, Rollup] = {"duckdb": DuckDBRollup(setting), "polars": Forgetful(setting)}
-    said: list[str] = []
-    (found,) = measure(ground, REGULAR, [3], 2, rollups, said.append)
-    for made in rollups.values():
-        made.close()
+    messages: list[str] = []
+    (size,) = measure(ground, REGULAR, [3], 2, rollups, messages.append)
+    for rollup in rollups.values():
+        rollup.close()
     engine.stop()
-    right, wrong = found.peers["duckdb"], found.peers["polars"]
+    right, wrong = size.peers["duckdb"], size.peers["polars"]
     assert not right[0].failure and "is not what Heddle answers" in wrong[0].failure
-    assert [len(day.cpu) for spent in (right, *found.ours.values()) for day in spent] == [2] * 6
-    assert found.answers[0] > 0 and not wrong[0].cpu
-    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    ratios = [their / our for their, our in zip(right[1].cpu, found.ours["none"][1].cpu, strict=True)]
+    assert [len(day.cpu) for spent in (right, *size.ours.values()) for day in spent] == [2] * 6
+    assert size.answers[0] > 0 and not wrong[0].cpu
+    document = json.loads(json.dumps(size.to_json(), allow_nan=False))
+    ratios = [their / our for their, our in zip(right[1].cpu, size.ours["none"][1].cpu, strict=True)]
     assert document["rollups"]["duckdb"]["over_heddle"]["none"][1] == pytest.approx(sum(ratios) / 2)
-    shown = rendered(tables("regular", 1_000, [found]))
-    assert "fails" in shown and f"{found.answers[1]:,}" in shown and "levels, a window at a time" in shown
+    shown = rendered(tables("regular", 1_000, [size]))
+    assert "fails" in shown and f"{size.answers[1]:,}" in shown and "levels, a window at a time" in shown

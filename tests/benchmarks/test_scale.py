@@ -40,13 +40,13 @@ def test_the_ends_of_a_row_of_runs() -> None:
 @pytest.mark.spark
 @pytest.mark.longer
 def test_a_small_scale(spark: SparkSession, tmp_path: Path) -> None:
-    said: list[str] = []
-    found = measure(spark, [2, 1], 2_000, 3, 1, ["duckdb", "polars"], 2, tmp_path, said.append)
-    assert [size.days for size in found] == [1, 2] and [len(size.runs) for size in found] == [1, 2]
-    assert 1.8 < found[1].answers / found[0].answers < 2.2 and found[0].written_bytes > 0
-    assert all(set(size.peers) == {"duckdb", "polars"} for size in found) and not list(tmp_path.iterdir())
+    messages: list[str] = []
+    sizes = measure(spark, [2, 1], 2_000, 3, 1, ["duckdb", "polars"], 2, tmp_path, messages.append)
+    assert [size.days for size in sizes] == [1, 2] and [len(size.runs) for size in sizes] == [1, 2]
+    assert 1.8 < sizes[1].answers / sizes[0].answers < 2.2 and sizes[0].written_bytes > 0
+    assert all(set(size.peers) == {"duckdb", "polars"} for size in sizes) and not list(tmp_path.iterdir())
     console = Console(width=160, file=io.StringIO())
-    for table in shown(found, 3):
+    for table in shown(sizes, 3):
         console.print(table)
-    told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert f"{found[1].answers:,}" in told and f"{found[1].cpu / found[0].cpu:.2f}" in told and asdict(found[0])
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"{sizes[1].answers:,}" in output and f"{sizes[1].cpu / sizes[0].cpu:.2f}" in output and asdict(sizes[0])

@@ -62,10 +62,10 @@ def engine(request: pytest.FixtureRequest, stream: Stream) -> Iterator[Engine]:
     """An engine, which needs no Spark session."""
     if not installed(request.param):
         pytest.skip(f"{request.param} is not installed: make peers")
-    made = PEERS[request.param](Setting(cast("SparkSession", None), stream))
-    assert isinstance(made, Engine)
-    yield made
-    made.close()
+    peer = PEERS[request.param](Setting(cast("SparkSession", None), stream))
+    assert isinstance(peer, Engine)
+    yield peer
+    peer.close()
 
 
 def test_the_generated_stream(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_sample_is_spread_over_the_overlap_factors(tmp_path: Path) -> None:
 
 
 def test_processes_that_end_are_counted_as_long_as_they_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, idle, short = (1, 0.0), (2, 0.0), (3, 0.0)
-    readings = [{here: 10.0, idle: 7.0}, {here: 10.5, short: 2.0}, {here: 11.0}]
+    this_process, idle, short = (1, 0.0), (2, 0.0), (3, 0.0)
+    readings = [{this_process: 10.0, idle: 7.0}, {this_process: 10.5, short: 2.0}, {this_process: 11.0}]
     seen = threading.Event()
 
     def read_next() -> dict[tuple[int, float], float]:
@@ -115,9 +115,9 @@ def test_processes_that_end_are_counted_as_long_as_they_live(monkeypatch: pytest
 
     monkeypatch.setattr(workers, "READ_EVERY", 0.0)
     monkeypatch.setattr(peers, "_used", read_next)
-    spent, found = spent_by(lambda: seen.wait(60))
+    spent, was_seen = spent_by(lambda: seen.wait(60))
     # what the idle one used came before, what the short one used is not lost
-    assert found and spent.cpu == 1.0 + 2.0 and spent.memory > 0
+    assert was_seen and spent.cpu == 1.0 + 2.0 and spent.memory > 0
 
 
 # ------------------------------------------------------------------------------------------------ peers
@@ -145,9 +145,9 @@ def is_short(query: ACQ) -> bool:
 
 
 def answers_of(query: ACQ, events: pa.Table) -> pa.Table:
-    found = oracle.answers(query, events, "ts", *INTERVAL)
+    expected_answers = oracle.answers(query, events, "ts", *INTERVAL)
     names = ["window_start", *(name for name, _ in query.group_by), *(output.name for output in query.outputs)]
-    rows = [(*key, *(cell.value for cell in cells)) for key, cells in found.items()]
+    rows = [(*key, *(cell.value for cell in cells)) for key, cells in expected_answers.items()]
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
@@ -159,9 +159,9 @@ def test_spark_answers_as_the_oracle(name: str, setting: Setting, expected: dict
 
 
 def test_every_engine_answers_as_the_oracle_in_each_of_its_ways(engine: Engine, expected: dict[ACQ, pa.Table]) -> None:
-    asked = list(expected.items())
+    pairs = list(expected.items())
     # a job of Flink takes seconds, of whatever little: a query of each kind
-    check_answers(engine, dict(asked[:: 4 if isinstance(engine, Flink) else 1]))
+    check_answers(engine, dict(pairs[:: 4 if isinstance(engine, Flink) else 1]))
     assert set(engine.best.values()) <= set(engine.ways) and len(engine.best) == 2
 
 
@@ -218,9 +218,9 @@ def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path
     keys = ["granule", "symbol", "side", "exchange", "satisfied"]
     assert len(groups.group_by(keys).aggregate([])) == len(groups)
     events = pq.read_table(setting.stream.source.path)
-    wanted = events.filter(pc.or_(pc.greater(events["volume"], 1000), pc.equal(events["exchange"], "X03")))
+    filtered = events.filter(pc.or_(pc.greater(events["volume"], 1000), pc.equal(events["exchange"], "X03")))
     counts = groups[f"state{list(states_of(workload.queries)).index('count(*)')}"]
-    assert pc.sum(counts).as_py() == len(wanted) < EVENTS
+    assert pc.sum(counts).as_py() == len(filtered) < EVENTS
     assert set(groups["satisfied"].to_pylist()) == {1, 2, 3}
 
 
@@ -229,22 +229,22 @@ def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path
 @pytest.mark.longer
 def test_a_small_comparison(setting: Setting, tmp_path: Path) -> None:
     chosen = {name: PEERS[name](setting) for name in ("duckdb", "polars")}
-    said: list[str] = []
-    found = measure(setting, EVENTS, HEAVY, [5, 3], 1, 2, chosen, tmp_path, said.append)
-    assert [one.queries for one in found.shared.values()] == [3, 5]
-    for one in found.shared.values():
-        assert not one.run.failure and len(one.run.cpu) == len(one.planning.cpu) == 1 and one.answers > 0
-        assert one.compared and {*one.compared} <= {query.name for query in one.plan.workload.queries}
-    assert {*found.shared[5].compared} == {*found.sampled["polars"]} == {*found.sampled["duckdb"]}
-    assert len(said) == 2 * (len(chosen) + 3) and len(list(tmp_path.iterdir())) == 1
-    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    messages: list[str] = []
+    comparison = measure(setting, EVENTS, HEAVY, [5, 3], 1, 2, chosen, tmp_path, messages.append)
+    assert [size.queries for size in comparison.shared.values()] == [3, 5]
+    for size in comparison.shared.values():
+        assert not size.run.failure and len(size.run.cpu) == len(size.planning.cpu) == 1 and size.answers > 0
+        assert size.compared and {*size.compared} <= {query.name for query in size.plan.workload.queries}
+    assert {*comparison.shared[5].compared} == {*comparison.sampled["polars"]} == {*comparison.sampled["duckdb"]}
+    assert len(messages) == 2 * (len(chosen) + 3) and len(list(tmp_path.iterdir())) == 1
+    document = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     ratio = document["shared"][1]["peers_over_shared"]["duckdb"]
-    assert ratio == pytest.approx(5 * found.peers["duckdb"].cpu[0] / found.shared[5].run.cpu[0])
-    assert document["shared"][1]["over_scan"] == pytest.approx(found.shared[5].run.cpu[0] / found.scan.cpu[0])
-    assert sum(document["shared"][0]["stage_cpu"].values()) == pytest.approx(found.shared[3].run.cpu[0], abs=0.01)
-    shown = rendered(tables(found))
+    assert ratio == pytest.approx(5 * comparison.peers["duckdb"].cpu[0] / comparison.shared[5].run.cpu[0])
+    assert document["shared"][1]["over_scan"] == pytest.approx(comparison.shared[5].run.cpu[0] / comparison.scan.cpu[0])
+    assert sum(document["shared"][0]["stage_cpu"].values()) == pytest.approx(comparison.shared[3].run.cpu[0], abs=0.01)
+    shown = rendered(tables(comparison))
     assert "Flink SQL batch, one job a query" in shown and shown.count("not measured") == 5 * 2
-    assert "fails" not in shown and f"{found.shared[5].answers:,}" in shown
+    assert "fails" not in shown and f"{comparison.shared[5].answers:,}" in shown
 
 
 class Forgetful(DuckDB):
@@ -262,12 +262,12 @@ class Broken(DuckDB):
 def test_wrong_answers_and_failures_are_noted(setting: Setting, tmp_path: Path) -> None:
     for cheat, wrong in ((Forgetful, True), (Broken, False)):
         cheating = cheat(setting)
-        found = measure(setting, EVENTS, REGULAR, [2], 1, 2, {"duckdb": cheating}, tmp_path, lambda line: None)
+        comparison = measure(setting, EVENTS, REGULAR, [2], 1, 2, {"duckdb": cheating}, tmp_path, lambda line: None)
         cheating.close()
-        assert ("duckdb does not answer as we do" in found.shared[2].run.failure) == wrong
-        assert (found.peers["duckdb"].failure == "no room") == (not wrong)
-        assert rendered(tables(found)).count("fails") >= 1
-        json.dumps(found.to_json(), allow_nan=False)
+        assert ("duckdb does not answer as we do" in comparison.shared[2].run.failure) == wrong
+        assert (comparison.peers["duckdb"].failure == "no room") == (not wrong)
+        assert rendered(tables(comparison)).count("fails") >= 1
+        json.dumps(comparison.to_json(), allow_nan=False)
 
 
 def test_the_points_of_every_curve() -> None:
@@ -278,8 +278,8 @@ def test_the_points_of_every_curve() -> None:
 @pytest.mark.longer
 def test_growth(setting: Setting, tmp_path: Path) -> None:
     points = [Point(keys, replace(REGULAR, filters=FILTERS[:2]), 2, EVENTS, keys) for keys in (5, 20)]
-    found = grow(setting.spark, tmp_path, "keys", points, 1, tmp_path / "scratch", lambda line: None)
-    assert [one.point.keys for one in found] == [5, 20] and found[0].answers < found[1].answers
-    spent = [one.run.median for one in found]
-    assert f"{(spent[1] - spent[0]) / 15 * 1000:+.3f}" in rendered([curve_table("keys", found)])
-    json.dumps([one.to_json() for one in found], allow_nan=False)
+    grown_points = grow(setting.spark, tmp_path, "keys", points, 1, tmp_path / "scratch", lambda line: None)
+    assert [grown.point.keys for grown in grown_points] == [5, 20] and grown_points[0].answers < grown_points[1].answers
+    spent = [grown.run.median for grown in grown_points]
+    assert f"{(spent[1] - spent[0]) / 15 * 1000:+.3f}" in rendered([curve_table("keys", grown_points)])
+    json.dumps([grown.to_json() for grown in grown_points], allow_nan=False)

@@ -176,10 +176,10 @@ def workload_of(stream: Stream, queries: int, kind: Kind = REGULAR, seed: int = 
         range_ = kind.range_of(chance, slide)
         outputs = chance.choice(OUTPUTS)
         drawn[range_, slide, outputs, chance.choice(kind.filters), chance.choice(kind.group_bys)] = None
-    found = parse("\n".join(_text(number, *query) for number, query in enumerate(drawn)), {stream.name: stream})
-    if len(found.queries) != queries:
-        raise ValueError(f"the generated workload is not valid: {found.diagnostics[:3]}")
-    return Workload(tuple(found.queries), (stream,))
+    parsed = parse("\n".join(_text(number, *query) for number, query in enumerate(drawn)), {stream.name: stream})
+    if len(parsed.queries) != queries:
+        raise ValueError(f"the generated workload is not valid: {parsed.diagnostics[:3]}")
+    return Workload(tuple(parsed.queries), (stream,))
 
 
 def _text(number: int, range_: int, slide: int, outputs: str, filter: str | None, group_by: Sequence[str]) -> str:

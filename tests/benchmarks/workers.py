@@ -61,12 +61,12 @@ def python_of(engine: str) -> Path | None:
 
 def versions() -> dict[str, str]:
     """The versions of what answers: of our own packages, and of the engines that are installed apart."""
-    found = {name: metadata.version(name) for name in ("pyspark", "duckdb", "polars", "pyarrow", "numpy")}
+    version_by_package = {name: metadata.version(name) for name in ("pyspark", "duckdb", "polars", "pyarrow", "numpy")}
     for engine, package in (("clickhouse", "chdb"), ("datafusion", "datafusion"), ("flink", "apache-flink")):
         if python_of(engine) is not None:
             pinned = Path(__file__).with_name("environments") / f"{engine}.txt"
-            found |= dict(re.findall(rf"^({package})==(\S+)$", pinned.read_text(), re.MULTILINE))
-    return found
+            version_by_package |= dict(re.findall(rf"^({package})==(\S+)$", pinned.read_text(), re.MULTILINE))
+    return version_by_package
 
 
 def fetch_flink_jars() -> Path:

@@ -204,14 +204,16 @@ def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "nothing due", lambda: due(warehouse, begin + 1)
 
     def refresh() -> None:
-        found = due(warehouse, begin + EVERY)
-        assert found is not None and (found.begin, found.end) == (begin, begin + EVERY), found
+        due_interval = due(warehouse, begin + EVERY)
+        assert due_interval is not None and (due_interval.begin, due_interval.end) == (begin, begin + EVERY), (
+            due_interval
+        )
         record = run(
             Engine("year"),
             warehouse,
-            found.plan_version,
-            found.begin,
-            found.end,
+            due_interval.plan_version,
+            due_interval.begin,
+            due_interval.end,
             f"live {number}",
             as_of=begin + EVERY,
             live=True,
@@ -246,8 +248,8 @@ def _peak(root: Path, days: int, number: int, name: str) -> float:
 
 def _resident(what: str) -> float:
     """Megabytes of memory of this process, now (VmRSS) or at most (VmHWM)."""
-    told = Path("/proc/self/status").read_text()
-    return int(told.partition(f"{what}:")[2].split()[0]) / 1024
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{what}:")[2].split()[0]) / 1024
 
 
 def main() -> int:
@@ -258,36 +260,40 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=DAY // EVERY, help="of a day that is over")
     parser.add_argument("--recent", type=int, help="days that have events")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    console, found = Console(width=None if sys.stdout.isatty() else 160), dict[str, list[dict[str, float]]]()
+    options = parser.parse_args()
+    console, measurements = Console(width=None if sys.stdout.isatty() else 160), dict[str, list[dict[str, float]]]()
     with tempfile.TemporaryDirectory() as folder:
         houses = {
-            days: build(Path(folder) / str(days), days, console, given.files, given.recent) for days in (2, given.days)
+            days: build(Path(folder) / str(days), days, console, options.files, options.recent)
+            for days in (2, options.days)
         }
-        for number in range(given.rounds + 1):
+        for number in range(options.rounds + 1):
             for days, house in houses.items():
                 for name, step in steps(house, number):
                     measured = spent(step)
                     if number:
-                        found.setdefault(f"{name}/{days}", []).append(measured)
+                        measurements.setdefault(f"{name}/{days}", []).append(measured)
         for days, house in houses.items():
-            for name, _ in steps(house, given.rounds + 1):
-                peak = memory_of(house.warehouse.root, days, given.rounds + 1, name)
-                for each in found[f"{name}/{days}"]:
+            for name, _ in steps(house, options.rounds + 1):
+                peak = memory_of(house.warehouse.root, days, options.rounds + 1, name)
+                for each in measurements[f"{name}/{days}"]:
                     each["memory"] = peak
     units = {"cpu": "CPU s", "MB": "MB read", "memory": "MB of memory"}
     columns = [column for unit in units.values() for column in (f"day two, {unit}", "a year", "times")]
     table, missed = Table("what", *columns), False
-    for name in dict.fromkeys(key.rpartition("/")[0] for key in found):
+    for name in dict.fromkeys(key.rpartition("/")[0] for key in measurements):
         cells: list[str] = []
         for unit in units:
-            early, late = (median(one[unit] for one in found[f"{name}/{days}"]) for days in (2, given.days))
+            early, late = (
+                median(measurement[unit] for measurement in measurements[f"{name}/{days}"])
+                for days in (2, options.days)
+            )
             missed |= late > GOAL * early
             cells += [f"{early:.3g}", f"{late:.3g}", f"{late / early:.2f}" if early else ""]
         table.add_row(name, *cells)
     console.print(table)
-    if given.json is not None:
-        given.json.write_text(json.dumps(found, indent=1))
+    if options.json is not None:
+        options.json.write_text(json.dumps(measurements, indent=1))
     return int(missed)
 
 

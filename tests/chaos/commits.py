@@ -86,11 +86,11 @@ def publish(house: Warehouse, run_id: str, span: int) -> None:
 
 def standing(house: Warehouse) -> dict[int, list[int]]:
     """The revisions that stand of each span."""
-    found: dict[int, list[int]] = {}
+    revisions_by_span: dict[int, list[int]] = {}
     for row in DeltaTable(house.path("results")).to_pyarrow_table(columns=["instant", "revision"]).to_pylist():
         span = (int(row["instant"].timestamp() * 1e6) - DAY) // MINUTE - 1
-        found.setdefault(span, []).append(row["revision"])
-    return found
+        revisions_by_span.setdefault(span, []).append(row["revision"])
+    return revisions_by_span
 
 
 # ----------------------------------------------------------------------------------------- what is stopped
@@ -144,20 +144,20 @@ def state(house: Warehouse) -> dict[str, Any]:
 
 def stopping(house: Warehouse, what: str, point: str) -> str:
     """Do it, stopping once at a point; the code of what it says."""
-    lease, held = Warehouse.lease, {}
-    left = [point]
+    lease, originals = Warehouse.lease, {}
+    remaining_points = [point]
 
-    def stop(here: str) -> None:
-        if left == [here]:
-            left.clear()
+    def stop(reached: str) -> None:
+        if remaining_points == [reached]:
+            remaining_points.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def at(owner: Any, name: str, before: str, after: str) -> None:
-        held[owner, name] = function = getattr(owner, name)
+        originals[owner, name] = function = getattr(owner, name)
 
-        def stopped(*given: Any, **named: Any) -> Any:
+        def stopped(*args: Any, **kwargs: Any) -> Any:
             stop(before)
-            result = function(*given, **named)
+            result = function(*args, **kwargs)
             stop(after)
             return result
 
@@ -180,7 +180,7 @@ def stopping(house: Warehouse, what: str, point: str) -> str:
         return error.diagnostic.code
     finally:
         Warehouse.lease = lease  # type: ignore[method-assign]
-        for (owner, name), function in held.items():
+        for (owner, name), function in originals.items():
             setattr(owner, name, function)
 
 

@@ -31,11 +31,11 @@ Counted = Callable[..., None]
 def counted(record_property: Callable[[str, object], None]) -> Counted:
     """Says how much of something was played, with what else there is to say of it in numbers."""
 
-    def told(what: str, played: int = 1, **details: int) -> None:
+    def record_played(what: str, played: int = 1, **details: int) -> None:
         assert what in GOALS
         record_property("chaos", [what, played, {name.replace("_", " "): count for name, count in details.items()}])
 
-    return told
+    return record_played
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -58,6 +58,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for what, goal in GOALS.items():
         if what in played:
             more = "".join(f", {name} {count:,}" for name, count in sorted(details[what].items()))
-            told = f" (goal {goal:,})" if goal else ""
-            terminalreporter.write_line(f"{played[what]:>7,} {what}{told}{more}")
+            goal_text = f" (goal {goal:,})" if goal else ""
+            terminalreporter.write_line(f"{played[what]:>7,} {what}{goal_text}{more}")
     terminalreporter.write_line(f"{failed:>7,} violations")

@@ -201,15 +201,15 @@ class Stream:
 
     @property
     def declared(self) -> Declaration:
-        found = copy.deepcopy(self.declaration)
-        found["source"].setdefault("path", self.folder)
-        return found
+        declaration = copy.deepcopy(self.declaration)
+        declaration["source"].setdefault("path", self.folder)
+        return declaration
 
     def query_texts(self) -> str:
         time = self.declaration["time"]
         return "".join(
-            f"-- name: {self.first_name}_{which}\n{QUERIES[which].format(stream=self.name, time=time)};\n"
-            for which in self.queries
+            f"-- name: {self.first_name}_{kind}\n{QUERIES[kind].format(stream=self.name, time=time)};\n"
+            for kind in self.queries
         )
 
 
@@ -280,9 +280,9 @@ def ordered(*pairs: tuple[str, str]) -> Change:
 
     def change(project: Project, stream: Stream) -> None:
         names = list(stream.declaration["schema"])
-        for one, other in pairs:
-            first, second = names.index(one), names.index(other)
-            names[first], names[second] = other, one
+        for column, other in pairs:
+            first, second = names.index(column), names.index(other)
+            names[first], names[second] = other, column
         stream.declaration["schema"] = {name: stream.declaration["schema"][name] for name in names}
 
     return change
@@ -321,7 +321,7 @@ def _of_same_size(project: Project, stream: Stream, one: str, other: str) -> tup
     file = min((project.root / stream.folder).glob("*.csv"))
     swapped = {one: other, other: one}
     pattern = rf"(?<=,)({re.escape(one)}|{re.escape(other)})(?=,)"
-    text = re.sub(pattern, lambda found: swapped[found[0]], file.read_text())
+    text = re.sub(pattern, lambda match: swapped[match[0]], file.read_text())
     assert text != file.read_text() and len(text) == file.stat().st_size
     return file, text
 
@@ -508,22 +508,22 @@ class Project:
         before = Path.cwd()
         os.chdir(self.root)
         try:
-            said = heddle(name, *arguments, "--warehouse", warehouse or self.warehouse, "--json")
+            outcome = heddle(name, *arguments, "--warehouse", warehouse or self.warehouse, "--json")
         finally:
             os.chdir(before)
-        assert "HDL-9" not in said.err, said.err
-        return said, json.loads(said.out) if said.out.startswith("{") else {}
+        assert "HDL-9" not in outcome.err, outcome.err
+        return outcome, json.loads(outcome.out) if outcome.out.startswith("{") else {}
 
     def run(self, interval: Interval, *options: str, warehouse: str | None = None) -> dict[str, Any]:
         """``heddle run`` by the files as they are; the record of the run."""
         rates = [word for stream in self.streams for word in ("--rate", f"{stream.name}=1")]
-        said, record = self.command(
+        outcome, record = self.command(
             "run",
             *(self.queries_file, "--streams", self.streams_file, *rates, "--algorithm", "weave-share", *options),
             *("--from", iso(interval[0]), "--to", iso(interval[1])),
             warehouse=warehouse,
         )
-        assert record, said
+        assert record, outcome
         if warehouse is None:
             self.publish(interval)
         return record
@@ -541,12 +541,16 @@ class Project:
     def declared_otherwise(self) -> set[tuple[int, str]]:
         """The intervals, by the minute in which they begin, that `heddle status` names as standing on an earlier
         declaration, with each of the streams."""
-        found = self.command("status")[1].get("declared_otherwise", ())
-        return {((parse_instant(one["begin"]) - START) // MINUTE, stream) for one in found for stream in one["streams"]}
+        intervals = self.command("status")[1].get("declared_otherwise", ())
+        return {
+            ((parse_instant(interval["begin"]) - START) // MINUTE, stream)
+            for interval in intervals
+            for stream in interval["streams"]
+        }
 
     def release(self) -> None:
         """Take in what came later than is allowed: a fresh warehouse refuses nothing."""
-        paths = [one["path"] for one in self.command("quarantine")[1]["refused"]]
+        paths = [file["path"] for file in self.command("quarantine")[1]["refused"]]
         for path in paths:
             self.command("quarantine", "--release", path)
         if paths:
@@ -596,7 +600,7 @@ class Seen:
 
     @classmethod
     def of(cls, table: pa.Table) -> Seen:
-        found: dict[str, dict[float, list[Answer]]] = {}
+        answers_by_query: dict[str, dict[float, list[Answer]]] = {}
         columns = ("position", "key", "longs", "doubles", "texts", "error")
         begins, ends, instants = (
             [(at - START) / MINUTE for at in table[name].cast(pa.int64()).to_pylist()]
@@ -605,11 +609,11 @@ class Seen:
         values = [table[name].to_pylist() for name in columns]
         for query, at, *row in zip(table["query"].to_pylist(), instants, begins, ends, *values, strict=True):
             answer = tuple(tuple(value or ()) if isinstance(value, list) or value is None else value for value in row)
-            found.setdefault(query, {}).setdefault(at, []).append(answer)
+            answers_by_query.setdefault(query, {}).setdefault(at, []).append(answer)
         return cls(
             {
                 query: {at: tuple(sorted(answers, key=repr)) for at, answers in instants.items()}
-                for query, instants in found.items()
+                for query, instants in answers_by_query.items()
             }
         )
 
@@ -620,20 +624,20 @@ class Seen:
 
 def differences(project: Project, old: Seen, fresh: Seen, failed: set[str], interval: Interval) -> dict[str, str]:
     """Of each stream whose answers in an interval are not the fresh ones: the first difference."""
-    found = {}
+    differing = {}
     for stream in project.streams:
         if stream.name in failed or stream.first_name in project.spoiled:
             continue
-        for which in stream.queries:
-            name = f"{stream.first_name}_{which}"
-            mine, wanted = old.within(name, interval), fresh.within(name, interval)
-            if which == "bound":
+        for kind in stream.queries:
+            name = f"{stream.first_name}_{kind}"
+            actual, expected = old.within(name, interval), fresh.within(name, interval)
+            if kind == "bound":
                 # a tick stands for all refreshes since the last
-                wanted = {at: answers for at, answers in wanted.items() if at in mine}
-            if mine != wanted:
-                at = min(at for at in mine.keys() | wanted.keys() if mine.get(at) != wanted.get(at))
-                found[stream.first_name] = f"{name} at minute {at:g}: {mine.get(at)} is not {wanted.get(at)}"
-    return found
+                expected = {at: answers for at, answers in expected.items() if at in actual}
+            if actual != expected:
+                at = min(at for at in actual.keys() | expected.keys() if actual.get(at) != expected.get(at))
+                differing[stream.first_name] = f"{name} at minute {at:g}: {actual.get(at)} is not {expected.get(at)}"
+    return differing
 
 
 # --------------------------------------------------------------------------------------------------- settings

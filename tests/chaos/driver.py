@@ -165,8 +165,8 @@ def _child(order: Order, answers: int) -> None:
             os.write(answers, UNTRACEABLE.encode())
             os._exit(0)
         os.kill(os.getpid(), signal.SIGSTOP)
-    said = carry_out(order)
-    os.write(answers, said[:2000].encode())
+    answer = carry_out(order)
+    os.write(answers, answer[:2000].encode())
     os._exit(0)
 
 
@@ -187,8 +187,8 @@ def main() -> None:
         else:
             killed, met, last = traced(child, order.folder + "/warehouse", order.moment)
         with os.fdopen(reading, "rb") as pipe:
-            said = "killed" if killed else pipe.read().decode() or "no answer"
-        print(json.dumps(asdict(Outcome(said, met, last))), flush=True)
+            answer = "killed" if killed else pipe.read().decode() or "no answer"
+        print(json.dumps(asdict(Outcome(answer, met, last))), flush=True)
 
 
 class Drivers:

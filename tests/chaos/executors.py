@@ -40,13 +40,13 @@ def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], No
     """A task that has written its files and dies before it says so; the next attempt, wherever, goes on."""
 
     def once(numbers: Iterable[int], *count: Any) -> Iterator[Any]:
-        found = list(task(numbers, *count))
-        if not found:
-            return iter(found)
+        outcomes = list(task(numbers, *count))
+        if not outcomes:
+            return iter(outcomes)
         try:
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return iter(found)
+            return iter(outcomes)
         kill()
         return iter([])
 
@@ -64,18 +64,18 @@ STAGES: dict[str, tuple[Any, str]] = {
 def killed_in(stage: str, marker: Path, kill: Callable[[], None]) -> Iterator[None]:
     """Once, in the first task of ``lift_task`` or ``finals_task`` that ends."""
     owner, name = STAGES[stage]
-    made = getattr(owner, name)
+    original = getattr(owner, name)
     with pytest.MonkeyPatch.context() as patch:
         if stage == "finals_task":
-            patch.setattr(owner, name, _outcomes_of(made, marker, kill))
+            patch.setattr(owner, name, _outcomes_of(original, marker, kill))
         else:
-            patch.setattr(owner, name, lambda *given, **named: dying(made(*given, **named), str(marker), kill))
+            patch.setattr(owner, name, lambda *args, **kwargs: dying(original(*args, **kwargs), str(marker), kill))
         yield
 
 
 def _outcomes_of(held: Callable[..., Any], marker: Path, kill: Callable[[], None]) -> Callable[..., Any]:
-    def outcomes(run: Any, task: Any, pieces: int, *given: Any) -> Any:
-        return held(run, dying(task, str(marker), kill) if pieces == BUCKETS else task, pieces, *given)
+    def outcomes(run: Any, task: Any, pieces: int, *args: Any) -> Any:
+        return held(run, dying(task, str(marker), kill) if pieces == BUCKETS else task, pieces, *args)
 
     return outcomes
 
@@ -83,28 +83,28 @@ def _outcomes_of(held: Callable[..., Any], marker: Path, kill: Callable[[], None
 def unnamed(laboratory: Laboratory, table: str) -> int:
     """Data files that no commit names."""
     root = laboratory.warehouse.root / table
-    named = {file["path"] for file in laboratory.warehouse.files(table, "", "9")}
-    return len({str(path.relative_to(root)) for path in root.rglob("day=*/*.parquet")} - named)
+    committed_paths = {file["path"] for file in laboratory.warehouse.files(table, "", "9")}
+    return len({str(path.relative_to(root)) for path in root.rglob("day=*/*.parquet")} - committed_paths)
 
 
 def main() -> None:
     from spark_jobs.engine.session import start_session
 
-    suite.expectations = lambda *given: []  # type: ignore[assignment]
+    suite.expectations = lambda *args: []  # type: ignore[assignment]
     folder = Path(sys.argv[2])
     laboratory = Laboratory(start_session("chaos", sys.argv[1]), folder)
     laboratory.write(steady(180))
     laboratory.write([], "quotes")
     version = laboratory.plan()
-    told = {}
+    report = {}
     for number, stage in enumerate(("lift_task", "finals_task")):
         begin = 60 * number
         with killed_in(stage, folder / stage, its_executor):
             record = laboratory.run(version, begin, begin + 60, stage)
-        told[stage] = [record.status, (folder / stage).exists()]
-    told["wrong"] = laboratory.wrong(version, 0, 120)
-    told["unnamed"] = [unnamed(laboratory, table) for table in ("partials", "results")]
-    print("RESULT" + json.dumps(told), flush=True)
+        report[stage] = [record.status, (folder / stage).exists()]
+    report["wrong"] = laboratory.wrong(version, 0, 120)
+    report["unnamed"] = [unnamed(laboratory, table) for table in ("partials", "results")]
+    print("RESULT" + json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,14 +50,14 @@ class Failpoint:
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        held, left = getattr(self.owner, self.name), [self.call]
+        original, remaining_calls = getattr(self.owner, self.name), [self.call]
 
-        def dying(*given: Any, **named: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0 and not self.after:
+        def dying(*args: Any, **kwargs: Any) -> Any:
+            remaining_calls[0] -= 1
+            if remaining_calls[0] == 0 and not self.after:
                 raise Died(str(self))
-            result = held(*given, **named)
-            if left[0] == 0:
+            result = original(*args, **kwargs)
+            if remaining_calls[0] == 0:
                 raise Died(str(self))
             return result
 
@@ -65,7 +65,7 @@ class Failpoint:
         try:
             yield
         finally:
-            setattr(self.owner, self.name, held)
+            setattr(self.owner, self.name, original)
 
 
 STEPS: tuple[tuple[Any, str, int], ...] = (
@@ -116,14 +116,14 @@ Publication = tuple[int, int, int, list[Event]]
 
 def standing(published: Sequence[Publication]) -> list[Publication]:
     """The pieces of time without overlap with the newest publication of each."""
-    found: list[Publication] = []
+    pieces: list[Publication] = []
     for begin, end, *what in published:
         cut: list[Publication] = []
-        for low, high, version, events in found:
+        for low, high, version, events in pieces:
             cut += [(low, min(high, begin), version, events)] if low < begin else []
             cut += [(max(low, end), high, version, events)] if high > end else []
-        found = [*cut, (begin, end, *what)]  # type: ignore[list-item]
-    return found
+        pieces = [*cut, (begin, end, *what)]  # type: ignore[list-item]
+    return pieces
 
 
 @dataclass
@@ -178,29 +178,29 @@ class History:
 
     # ----------------------------------------------------------------------------------------- the judge
     def wrong(self, extra: Publication | None = None) -> list[str]:
-        warehouse, found = self.laboratory.warehouse, []
+        warehouse, violations = self.laboratory.warehouse, []
         published = [*self.published, *([extra] if extra is not None else [])]
         plans = {version: load_plan(warehouse, version).workload for _, _, version, _ in published}
         queries = {version: {query.name: query for query in plan.queries} for version, plan in plans.items()}
         rows = DeltaTable(warehouse.path("results")).to_pyarrow_table(columns=["query", "instant"])
         seen = {(row["query"], (int(row["instant"].timestamp() * 1e6) - DAY) / MINUTE) for row in rows.to_pylist()}
         for name in sorted({name for known in queries.values() for name in known} | {name for name, _ in seen}):
-            pieces = standing([one for one in published if name in queries[one[2]]])
-            mine = {at for of, at in seen if of == name}
-            strange = {at for at in mine if not any(low < at <= high for low, high, *_ in pieces)}
-            found += [f"{name} is published at {sorted(strange)[:3]}, and nobody asked for it"] * bool(strange)
-            answers = read(warehouse, name) if mine else None
+            pieces = standing([publication for publication in published if name in queries[publication[2]]])
+            instants = {at for of, at in seen if of == name}
+            strange = {at for at in instants if not any(low < at <= high for low, high, *_ in pieces)}
+            violations += [f"{name} is published at {sorted(strange)[:3]}, and nobody asked for it"] * bool(strange)
+            answers = read(warehouse, name) if instants else None
             for begin, end, version, events in pieces:
                 low, high = DAY + begin * MINUTE, DAY + end * MINUTE
                 query = queries[version][name]
                 expected = oracle.answers(query, table_of(events), "ts", low, high)
                 if answers is None:
-                    found += [f"{name} has no answers"] * bool(expected)
+                    violations += [f"{name} has no answers"] * bool(expected)
                     continue
                 ends = answers["window_end"].cast("timestamp[us]").cast("int64")
                 inside = pc.and_(pc.greater(ends, low), pc.less_equal(ends, high))
-                found += oracle.compare(query, answers.filter(inside), expected)
-        return found
+                violations += oracle.compare(query, answers.filter(inside), expected)
+        return violations
 
     def judge(self, maybe: Publication | None = None) -> None:
         """One invariant: what is published equals the oracle, and no interval's revision was published twice."""

@@ -58,27 +58,27 @@ def no_lock(patch: Patch) -> None:
 
 
 def no_fencing(patch: Patch) -> None:
-    patch.setattr(warehouse_module.Warehouse, "check_lease", lambda *given: None)
+    patch.setattr(warehouse_module.Warehouse, "check_lease", lambda *args: None)
 
 
 def commits_on_top_of_anything(patch: Patch) -> None:
     """As before: the table as it is when the commit comes."""
 
     def properties(token: str, transactions: Any) -> CommitProperties:
-        return CommitProperties(app_transactions=[warehouse_module.Transaction(*one) for one in transactions] or None)
+        return CommitProperties(app_transactions=[warehouse_module.Transaction(*pair) for pair in transactions] or None)
 
     patch.setattr(warehouse_module, "_properties", properties)
     write = warehouse_module.write_deltalake
 
-    def newest(current: DeltaTable, *given: Any, **named: Any) -> None:
-        write(current.table_uri, *given, **named)
+    def newest(current: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        write(current.table_uri, *args, **kwargs)
 
     patch.setattr(warehouse_module, "write_deltalake", newest)
-    held = DeltaTable.create_write_transaction
+    original = DeltaTable.create_write_transaction
     patch.setattr(
         DeltaTable,
         "create_write_transaction",
-        lambda self, *given, **named: held(DeltaTable(self.table_uri), *given, **named),
+        lambda self, *args, **kwargs: original(DeltaTable(self.table_uri), *args, **kwargs),
     )
 
 
@@ -93,13 +93,13 @@ def rows_follow_from_nothing(patch: Patch) -> None:
 
 
 def no_transactions(patch: Patch) -> None:
-    patch.setattr(warehouse_module, "_properties", lambda *given: CommitProperties(max_commit_retries=0))
+    patch.setattr(warehouse_module, "_properties", lambda *args: CommitProperties(max_commit_retries=0))
 
 
 # ------------------------------------------------------------------------------------------- revisions and the log
 def revision_reused(patch: Patch) -> None:
-    held = publish_log.revision_of
-    patch.setattr(publish_log, "revision_of", lambda *given: max(1, held(*given) - 1))
+    original = publish_log.revision_of
+    patch.setattr(publish_log, "revision_of", lambda *args: max(1, original(*args) - 1))
 
 
 def every_attempt_its_own_log_line(patch: Patch) -> None:
@@ -112,19 +112,19 @@ def every_attempt_its_own_log_line(patch: Patch) -> None:
 
 
 def no_reconciliation(patch: Patch) -> None:
-    patch.setattr(publish_log, "reconcile", lambda *given: None)
+    patch.setattr(publish_log, "reconcile", lambda *args: None)
 
 
 def reconciled_as_of_now(patch: Patch) -> None:
-    patch.setattr(warehouse_module.Warehouse, "committed", lambda self, table, *given: self.version(table))
+    patch.setattr(warehouse_module.Warehouse, "committed", lambda self, table, *args: self.version(table))
 
 
 def own_interval_reconciled(patch: Patch) -> None:
-    held = publish_log._unlogged
+    original = publish_log._unlogged
 
     def unlogged(house: Any, begin: int, end: int) -> Any:
         same = publish_log.interval_label(begin, end)
-        return [lost for lost in held(house, begin, end) if lost[0].interval == same]
+        return [lost for lost in original(house, begin, end) if lost[0].interval == same]
 
     patch.setattr(publish_log, "_unlogged", unlogged)
 
@@ -138,15 +138,15 @@ def overlaps_overlooked(patch: Patch) -> None:
 
 
 def content_that_never_changes(patch: Patch) -> None:
-    patch.setattr(preparation, "content_hash", lambda *given: "always the same")
+    patch.setattr(preparation, "content_hash", lambda *args: "always the same")
 
 
 def logged_before_published(patch: Patch) -> None:
-    held = publication.publish
+    original = publication.publish
 
     def publish(run: Any, checked: Any) -> Any:
         publish_log.log_event(run.warehouse, run.record, "published", "?", run.warehouse.version("results") + 1)
-        return held(run, checked)
+        return original(run, checked)
 
     patch.setattr(publication, "publish", publish)
 
@@ -154,16 +154,16 @@ def logged_before_published(patch: Patch) -> None:
 # ------------------------------------------------------------------------------------------- what is replaced
 def replaced(table: str, which: Callable[[pa.Table, pa.Array], pa.Array]) -> Callable[[Patch], None]:
     def broken(patch: Patch) -> None:
-        held = warehouse_module.Warehouse.replace
+        original = warehouse_module.Warehouse.replace
 
-        def replace(self: Any, name: str, written: Any, days: Any, chosen: Any, *given: Any, **named: Any) -> int:
+        def replace(self: Any, name: str, written: Any, days: Any, chosen: Any, *args: Any, **kwargs: Any) -> int:
             if name == table:
                 right = chosen
 
                 def chosen(rows: pa.Table) -> pa.Array:
                     return which(rows, right(rows))
 
-            return held(self, name, written, days, chosen, *given, **named)
+            return original(self, name, written, days, chosen, *args, **kwargs)
 
         patch.setattr(warehouse_module.Warehouse, "replace", replace)
 
@@ -183,11 +183,11 @@ def but_the_last(rows: pa.Table, right: pa.Array) -> pa.Array:
 
 
 def every_file_untouched(patch: Patch) -> None:
-    held = warehouse_module.Warehouse.replace
+    original = warehouse_module.Warehouse.replace
     patch.setattr(
         warehouse_module.Warehouse,
         "replace",
-        lambda self, name, written, days, chosen, interval, revision, *given: held(
+        lambda self, name, written, days, chosen, interval, revision, *args: original(
             self, name, written, days, chosen, interval, revision, lambda file: True
         ),
     )
@@ -197,10 +197,10 @@ def in_two_commits(patch: Patch) -> None:
     """What is new first, what it replaces then."""
     commit = warehouse_module.Warehouse.commit
 
-    def twice(self: Any, table: str, current: Any, actions: Sequence[Any], token: int, *given: Any) -> None:
+    def twice(self: Any, table: str, current: Any, actions: Sequence[Any], token: int, *args: Any) -> None:
         adds = [action for action in actions if isinstance(action, AddAction)]
         removes = [action for action in actions if isinstance(action, RemoveAction)]
-        commit(self, table, current, adds, token, *given)
+        commit(self, table, current, adds, token, *args)
         if removes:
             commit(self, table, DeltaTable(self.path(table)), removes, token)
 
@@ -209,24 +209,24 @@ def in_two_commits(patch: Patch) -> None:
 
 def an_answer_lost_unaudited(patch: Patch) -> None:
     """What the audit is for, where there is none."""
-    held = warehouse_module.Warehouse.replace
+    original = warehouse_module.Warehouse.replace
 
-    def replace(self: Any, name: str, written: Sequence[Any], *given: Any, **named: Any) -> int:
+    def replace(self: Any, name: str, written: Sequence[Any], *args: Any, **kwargs: Any) -> int:
         if name == "results" and written:
             first, root = written[0], Path(self.path(name))
             rows = data_files.read_file(root / first.path).slice(1)
             rows = rows.append_column("day", pa.array([first.day] * len(rows), pa.string()))
             written = [*data_files.write_files(root, rows), *written[1:]]
-        return held(self, name, written, *given, **named)
+        return original(self, name, written, *args, **kwargs)
 
     patch.setattr(warehouse_module.Warehouse, "replace", replace)
 
 
 def staged_files_visible(patch: Patch) -> None:
-    held = finals_stage.write_finals
+    original = finals_stage.write_finals
 
     def write(run: Any, filled: Any) -> Any:
-        staged, house = held(run, filled), run.warehouse
+        staged, house = original(run, filled), run.warehouse
         with house.lease() as token:
             actions = [warehouse_module.added(written.file) for written in staged]
             house.commit("results", DeltaTable(house.path("results")), actions, token)
@@ -237,29 +237,29 @@ def staged_files_visible(patch: Patch) -> None:
 
 # ------------------------------------------------------------------------------------------- partial aggregates
 def tokens_that_never_change(patch: Patch) -> None:
-    patch.setattr(stored_coverage, "_stored_for", lambda *given: lambda *piece: True)
+    patch.setattr(stored_coverage, "_stored_for", lambda *args: lambda *piece: True)
 
 
 def answered_from_whatever_is_there(patch: Patch) -> None:
     """Without the look at what the finals stage reads (HDL-541)."""
-    held, looked = stored_coverage.missing_spans, finals_stage.write_finals
+    original, looked = stored_coverage.missing_spans, finals_stage.write_finals
 
-    def finals(*given: Any) -> Any:
+    def finals(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(stored_coverage, "missing_spans", lambda *given: [])
-            return looked(*given)
+            inner.setattr(stored_coverage, "missing_spans", lambda *args: [])
+            return looked(*args)
 
-    patch.setattr(stored_coverage, "missing_spans", held)
+    patch.setattr(stored_coverage, "missing_spans", original)
     patch.setattr(finals_stage, "write_finals", finals)
 
 
 def incomplete_said_to_be_complete(patch: Patch) -> None:
     """The last file of partial rows is lost, what says that they are complete is not."""
-    held = stage_tasks.of_outcomes
+    original = stage_tasks.of_outcomes
 
-    def written(*given: Any) -> Any:
-        made, broken = held(*given)
-        return made[:-1], broken
+    def written(*args: Any) -> Any:
+        files, broken = original(*args)
+        return files[:-1], broken
 
     patch.setattr(stage_tasks, "of_outcomes", written)
 
@@ -281,21 +281,21 @@ def plan_stored_whenever_asked(patch: Patch) -> None:
 
 
 def merged_files_kept(patch: Patch) -> None:
-    held = warehouse_module.Warehouse.commit
+    original = warehouse_module.Warehouse.commit
 
-    def commit(self: Any, table: str, current: Any, actions: Sequence[Any], *given: Any) -> None:
-        if len(given) == 1:  # maintenance's: no transaction
+    def commit(self: Any, table: str, current: Any, actions: Sequence[Any], *args: Any) -> None:
+        if len(args) == 1:  # maintenance's: no transaction
             actions = [action for action in actions if isinstance(action, AddAction)]
-        held(self, table, current, actions, *given)
+        original(self, table, current, actions, *args)
 
     patch.setattr(warehouse_module.Warehouse, "commit", commit)
 
 
 def merged_rows_lost(patch: Patch) -> None:
-    held = maintenance_module._read
+    original = maintenance_module._read
 
-    def read(*given: Any) -> pa.Table:
-        return held(*given).slice(1)
+    def read(*args: Any) -> pa.Table:
+        return original(*args).slice(1)
 
     patch.setattr(maintenance_module, "_read", read)
 
@@ -308,12 +308,12 @@ def unchecked_pages(patch: Patch) -> None:
 
 def no_isolation(patch: Patch) -> None:
     """A table that was made without it."""
-    held = Race.wrong
+    original = Race.wrong
 
     def wrong(self: Race) -> list[str]:
         path = self.world.warehouse.path("partials")
         DeltaTable(path).alter.set_table_properties({"delta.isolationLevel": "WriteSerializable"})
-        return held(self)
+        return original(self)
 
     patch.setattr(Race, "wrong", wrong)
 
@@ -324,11 +324,13 @@ def overtaken_unnoticed(patch: Patch) -> None:
 
 
 def windows_overlooked(patch: Patch) -> None:
-    held = narrowing.change
+    original = narrowing.change
 
-    def change(*given: Any) -> Any:
-        found = held(*given)
-        return found._replace(instants={name: at if at is None else at[:-1] for name, at in found.instants.items()})
+    def change(*args: Any) -> Any:
+        narrowed = original(*args)
+        return narrowed._replace(
+            instants={name: at if at is None else at[:-1] for name, at in narrowed.instants.items()}
+        )
 
     patch.setattr(narrowing, "change", change)
 
@@ -357,13 +359,13 @@ def whatever_is_known(patch: Patch) -> None:
 
 def tables_follow_the_last(patch: Patch) -> None:
     """What was published before the last publication is taken for granted."""
-    held = tables._commits
-    patch.setattr(tables, "_commits", lambda house, since, until: held(house, max(since, until - 1), until))
+    original = tables._commits
+    patch.setattr(tables, "_commits", lambda house, since, until: original(house, max(since, until - 1), until))
 
 
 def tables_append(patch: Patch) -> None:
     """What a table has of the interval is not looked at."""
-    patch.setattr(own_table, "_may_hold", lambda *given: False)
+    patch.setattr(own_table, "_may_hold", lambda *args: False)
 
 
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
@@ -451,10 +453,10 @@ def killed_while_registering(race: Race) -> None:
     """One refresh dies between its commits, the next is of other queries."""
     append = warehouse_module.Warehouse.append
 
-    def dying(self: Any, table: str, *given: Any, **named: Any) -> None:
+    def dying(self: Any, table: str, *args: Any, **kwargs: Any) -> None:
         if table == "sharing_plans":
             raise KeyboardInterrupt
-        append(self, table, *given, **named)
+        append(self, table, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(warehouse_module.Warehouse, "append", dying)
@@ -507,11 +509,11 @@ def taken_away(race: Race) -> None:
 def committed_between(race: Race) -> None:
     """A holder looks, another replaces all that it looked at, the holder commits."""
     house, check = race.world.warehouse, warehouse_module.Warehouse.check_lease
-    left = [True]
+    armed = [True]
 
     def overtaken(self: Any, token: int) -> None:
         check(self, token)
-        if left and left.pop():
+        if armed and armed.pop():
             lease = house.root / ".lease"
             lease.unlink()
             lease.write_text(str(token))
@@ -528,18 +530,18 @@ def committed_between(race: Race) -> None:
 def allocated_between(race: Race) -> None:
     """A holder that lost the lease commits after another has looked, before that one commits: it is told."""
     house, rows = race.world.warehouse, publish_log.rows_of_interval
-    left = [True]
+    armed = [True]
 
-    def overtaken(*given: Any) -> Any:
-        found = rows(*given)
-        if left and left.pop():
+    def overtaken(*args: Any) -> Any:
+        interval_rows = rows(*args)
+        if armed and armed.pop():
             row = publish_log._row_of(other, "allocated", "other", None, 7).to_row()
             warehouse_module.write_deltalake(
                 DeltaTable(house.path("publish_log")),
                 pa.Table.from_pylist([row], schemas.TABLES["publish_log"][0]),
                 mode="append",
             )
-        return found
+        return interval_rows
 
     other = publish_log.RunRecord("other", 1, DAY, DAY + MINUTE)
     with pytest.MonkeyPatch.context() as patch:
@@ -601,14 +603,14 @@ def single_windows(race: Race) -> None:
 
 def noted_meanwhile(race: Race) -> None:
     """While a run lists, a file comes that another run notes first; what it holds is late all the same."""
-    opened, left = preparation.opened, [True]
+    opened, armed = preparation.opened, [True]
 
-    def opening(stream: Any, *given: Any) -> Any:
-        found = opened(stream, *given)
-        if stream.name == "trades" and left and left.pop():
+    def opening(stream: Any, *args: Any) -> Any:
+        files = opened(stream, *args)
+        if stream.name == "trades" and armed and armed.pop():
             race.late(2)
             race.run("the other", 0, 60)
-        return found
+        return files
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparation, "opened", opening)
@@ -675,6 +677,6 @@ def noticed(mutation: str, places: Places, most: int = 100) -> tuple[str, str] |
                 WITNESSES[name](places)
             except (Exception, pytest.fail.Exception) as error:
                 assert not _is_unfit(error), f"{mutation} no longer fits the code that it changes: {error!r}"
-                said = [line for line in str(error).splitlines() if line]
-                return name, said[-1] if said else repr(error)
+                message_lines = [line for line in str(error).splitlines() if line]
+                return name, message_lines[-1] if message_lines else repr(error)
     return None

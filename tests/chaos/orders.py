@@ -145,12 +145,12 @@ def in_turns(orders: Orders) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in POINTS:
             patch.setattr(owner, name, _yielding(orders, getattr(owner, name), name))
-        held = warehouse.Warehouse.lease
+        original = warehouse.Warehouse.lease
 
         @contextmanager
         def lease(self: warehouse.Warehouse) -> Iterator[int]:
             orders.point("before lease")
-            with held(self) as token:
+            with original(self) as token:
                 orders.point("has the lease")
                 yield token
             orders.waiting.clear()
@@ -162,9 +162,9 @@ def in_turns(orders: Orders) -> Iterator[None]:
 
 
 def _yielding(orders: Orders, held: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def yielding(*given: Any, **named: Any) -> Any:
+    def yielding(*args: Any, **kwargs: Any) -> Any:
         orders.point(f"before {name}")
-        result = held(*given, **named)
+        result = held(*args, **kwargs)
         orders.point(f"after {name}")
         return result
 

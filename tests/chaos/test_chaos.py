@@ -37,7 +37,7 @@ THREES = [FAILPOINTS[first : first + 3] for first in range(0, len(FAILPOINTS), 3
 @pytest.fixture(autouse=True)
 def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts that Great Expectations judges are tested elsewhere; here the judge is the oracle."""
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
 
 
 @pytest.mark.parametrize("number", range(len(THREES)))
@@ -72,15 +72,15 @@ def test_rounds(engine: Any, tmp_path: Path, seed: int, counted: Counted) -> Non
 # ------------------------------------------------------------------------- the judge can tell
 def nothing_replaced(table: str) -> Callable[[pytest.MonkeyPatch], None]:
     def broken(patch: pytest.MonkeyPatch) -> None:
-        held = warehouse_module.Warehouse.replace
+        original = warehouse_module.Warehouse.replace
 
-        def replace(self: Any, name: str, written: Any, days: Any, replaced: Any, *given: Any, **named: Any) -> int:
+        def replace(self: Any, name: str, written: Any, days: Any, replaced: Any, *args: Any, **kwargs: Any) -> int:
             if name == table:
 
                 def replaced(rows: pa.Table) -> pa.Array:
                     return pa.array([False] * len(rows))
 
-            return held(self, name, written, days, replaced, *given, **named)
+            return original(self, name, written, days, replaced, *args, **kwargs)
 
         patch.setattr(warehouse_module.Warehouse, "replace", replace)
 
@@ -88,11 +88,11 @@ def nothing_replaced(table: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def stale_partials(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stored_coverage, "_stored_for", lambda *given: lambda *piece: True)
+    patch.setattr(stored_coverage, "_stored_for", lambda *args: lambda *piece: True)
 
 
 def stale_content(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(preparation, "content_hash", lambda *given: "always the same")
+    patch.setattr(preparation, "content_hash", lambda *args: "always the same")
 
 
 def overlaps_overlooked(patch: pytest.MonkeyPatch) -> None:
@@ -105,16 +105,16 @@ def overlaps_overlooked(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_removed_by_maintenance(patch: pytest.MonkeyPatch) -> None:
-    held = DeltaTable.create_write_transaction
+    original = DeltaTable.create_write_transaction
 
-    def write(self: Any, actions: Any, *given: Any, **named: Any) -> None:
-        held(self, [action for action in actions if isinstance(action, AddAction)], *given, **named)
+    def write(self: Any, actions: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, [action for action in actions if isinstance(action, AddAction)], *args, **kwargs)
 
     patch.setattr(DeltaTable, "create_write_transaction", write)
 
 
 def every_revision_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publish_log, "revision_of", lambda *given: 1)
+    patch.setattr(publish_log, "revision_of", lambda *args: 1)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_broken_warehouse_is_found_out(
             back_and_forth(Laboratory(engine, place)) if seed == 0 else play(
                 Laboratory(engine, place), seed, (), steps=4
             )
-        except Exception as found:  # the judge, the run's own checks or the warehouse: any of them may tell
-            assert str(found)
+        except Exception as error:  # the judge, the run's own checks or the warehouse: any of them may tell
+            assert str(error)
             return
     pytest.fail("nobody noticed")

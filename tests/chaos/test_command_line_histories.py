@@ -163,8 +163,8 @@ def steady(first: int) -> list[Event]:
 
 def table_of(events: Iterable[Event]) -> pa.Table:
     rows = [
-        dict(zip(ARROW.names, (None if at is None else START + at * MINUTE, *others), strict=True))
-        for at, *others in events
+        dict(zip(ARROW.names, (None if at is None else START + at * MINUTE, *values), strict=True))
+        for at, *values in events
     ]
     return pa.Table.from_pylist(rows, ARROW)
 
@@ -220,7 +220,7 @@ class Histories(RuleBasedStateMachine):
         self.now = START
         patch.setattr(time, "time_ns", self.clock)
         patch.setattr(testing, "_get_command", lambda app: COMMAND)
-        patch.setattr(session_module, "start_session", lambda *given, **named: in_process())
+        patch.setattr(session_module, "start_session", lambda *args, **kwargs: in_process())
         self.run, self.instants = interval_module.run, list[dict[str, list[int]]]()
         patch.setattr(interval_module, "run", self.noticed)
         self.house = self.folder / "warehouse"
@@ -249,13 +249,13 @@ class Histories(RuleBasedStateMachine):
     ) -> Any:
         """A run, and at which instants its schedule refreshes which queries."""
         schedules, before = load_plan(house, version).schedules, refreshed_at(house, begin)
-        wanted = (instants_due.late if named.get("late") else instants_due.ticks)(schedules, begin, end, before)
-        found: dict[str, list[int]] = {}
-        for instant, names in wanted:
+        refreshes = (instants_due.late if named.get("late") else instants_due.ticks)(schedules, begin, end, before)
+        instants_by_query: dict[str, list[int]] = {}
+        for instant, names in refreshes:
             for name in names:
-                found.setdefault(name, []).append(instant)
+                instants_by_query.setdefault(name, []).append(instant)
         record = self.run(spark, house, version, begin, end, *given, **named)
-        self.instants.append(found)
+        self.instants.append(instants_by_query)
         return record
 
     def heddle(self, command: str, *given: str) -> Said:
@@ -286,15 +286,15 @@ class Histories(RuleBasedStateMachine):
 
     def definition(self, name: str, which: str) -> ACQ:
         if (name, which) not in _definitions:
-            found = parse(f"-- name: {name}\n{QUERIES[which]};", self.streams)
-            assert not found.diagnostics
-            _definitions[name, which] = found.queries[0]
+            parsed = parse(f"-- name: {name}\n{QUERIES[which]};", self.streams)
+            assert not parsed.diagnostics
+            _definitions[name, which] = parsed.queries[0]
         return _definitions[name, which]
 
     # ------------------------------------------------------------------------------------- the model
     def events(self, stream: str) -> pa.Table:
         """What a run takes in now: of all files, less what is refused, the first of each id of a day."""
-        found, seen = [], set()
+        admitted, seen = [], set()
         for file, events in sorted(self.files[stream].items()):
             spans = self.refused.get(f"{stream}/{file}", [])
             for event in events:
@@ -307,21 +307,21 @@ class Histories(RuleBasedStateMachine):
                 if self.streams[stream].event_id is not None and again in seen:
                     continue
                 seen.add(again)
-                found.append(event)
-        return table_of(found)
+                admitted.append(event)
+        return table_of(admitted)
 
     def owed(self, query: ACQ, begin: int, end: int, at: Sequence[int] | None) -> Answers:
         """The oracle's answers of a query for the instants in (begin, end]; of ``at`` alone, unless None."""
         events = self.events(query.stream)
         key = query.fingerprint, begin, end, None if at is None else tuple(at), str(events.to_pydict())
         if key not in _owed:
-            asked = query if at is None else oracle.asked_at(query, at)
-            found: Answers = {}
-            for window, row in oracle.answers(asked, events, "ts", begin, end).items():
+            restricted_query = query if at is None else oracle.asked_at(query, at)
+            answers: Answers = {}
+            for window, row in oracle.answers(restricted_query, events, "ts", begin, end).items():
                 assert row.certain and not row.failure
                 instant = row.span[1] if row.span else window[0] + query.window.range + query.window.ago
-                found[query.fingerprint, instant, *window] = query, row
-            _owed[key] = found
+                answers[query.fingerprint, instant, *window] = query, row
+            _owed[key] = answers
         return _owed[key]
 
     def until(self, query: ACQ, end: int, watermark: int) -> int:
@@ -331,20 +331,20 @@ class Histories(RuleBasedStateMachine):
         """What a run owes to readers from now on, and whether it says so. Only the answers of its own queries change,
         up to the watermarks of their streams."""
         begin, end = parse_instant(record["begin"]), parse_instant(record["end"])
-        made = Publication(begin, end, {})
-        before = self.within(made)
+        publication = Publication(begin, end, {})
+        before = self.within(publication)
         due = set()
         for name, query in self.plans[record["plan_version"]].items():
             at = instants.get(name, ()) if schedules_module.is_bound(query) else None
-            made.asked[name] = query, at
+            publication.asked[name] = query, at
             if query.stream in record["failed"]:
                 continue
             until = self.until(query, end, parse_instant(record["withheld"].get(query.stream, record["end"])))
-            kept = {key: one for key, one in self.answers.get(name, {}).items() if not begin < key[1] <= until}
-            self.answers[name] = kept | self.owed(query, begin, until, at)
+            outside = {key: answer for key, answer in self.answers.get(name, {}).items() if not begin < key[1] <= until}
+            self.answers[name] = outside | self.owed(query, begin, until, at)
             due |= {name} if is_due(query, begin, until, at) else set()
-        self.publications.append(made)
-        after = self.within(made)
+        self.publications.append(publication)
+        after = self.within(publication)
         if record["status"] == "unchanged":
             assert contents(before) == contents(after), "the run said that nothing had changed"
             return
@@ -355,24 +355,26 @@ class Histories(RuleBasedStateMachine):
 
     def within(self, made: Publication) -> dict[str, Answers]:
         return {
-            name: {key: one for key, one in answers.items() if made.holds(key[1])}
+            name: {key: answer for key, answer in answers.items() if made.holds(key[1])}
             for name, answers in self.answers.items()
         }
 
     def silence_is_told(self, record: Mapping[str, Any], begin: int, end: int) -> None:
         """A stream without events is told, and no other; if no file spans the interval, certainly."""
-        told = [one["message"].split()[1] for one in record["diagnostics"] if one["code"] == "HDL-413"]
+        reported_streams = [
+            diagnostic["message"].split()[1] for diagnostic in record["diagnostics"] if diagnostic["code"] == "HDL-413"
+        ]
         for stream in {query.stream for query in self.plans[record["plan_version"]].values()} - set(record["failed"]):
             until = min(end, parse_instant(record["withheld"].get(stream, record["end"])))
             # an interval that is all to come is looked at as a whole
             until = until if until > begin else end
             times = oracle._values(self.events(stream)["ts"])
             if any(begin <= at < until for at in times):
-                assert stream not in told
+                assert stream not in reported_streams
                 continue
             spans = [[event[0] for event in events] for events in self.files[stream].values()]
             if not any(None in span or (after(begin, max(span)) and after(min(span), until)) for span in spans):
-                assert stream in told, f"nobody says that {stream} has no events"
+                assert stream in reported_streams, f"nobody says that {stream} has no events"
 
     # --------------------------------------------------------------------------------- what comes of it
     def planned(self) -> None:
@@ -380,26 +382,31 @@ class Histories(RuleBasedStateMachine):
         house = Warehouse.open(self.house, create=False)
         version = current_version(house)
         assert version is not None
-        wanted = {name: one.query for name, one in self.registered.items() if one.runs}
-        self.plans[version] = wanted
-        found = {query.name: query.fingerprint for query in load_plan(house, version).workload.queries}
-        assert found == {name: query.fingerprint for name, query in wanted.items()}
+        expected_queries = {name: registered.query for name, registered in self.registered.items() if registered.runs}
+        self.plans[version] = expected_queries
+        fingerprints = {query.name: query.fingerprint for query in load_plan(house, version).workload.queries}
+        assert fingerprints == {name: query.fingerprint for name, query in expected_queries.items()}
 
     def ran(self, said: Said, records: Sequence[Mapping[str, Any]], failed: bool = False) -> None:
         """Some runs were to be made: what they owe, and their exit code."""
-        if not any(self.files[one.query.stream] for one in self.registered.values() if one.runs):
+        if not any(self.files[registered.query.stream] for registered in self.registered.values() if registered.runs):
             played["nothing can be read"] += 1
             assert said.code == 1 and "HDL-505" in said.codes, said.text
             return
         assert len(records) == len(self.instants), said.text
         instants = list(self.instants)
         refused = self.about("quarantine").data["refused"]
-        self.refused = {str(Path(one["path"]).relative_to(self.folder)): one["refused"] for one in refused}
+        self.refused = {str(Path(file["path"]).relative_to(self.folder)): file["refused"] for file in refused}
         for record, at in zip(records, instants, strict=True):
             played[record["status"]] += 1
             played["narrow"] += record["narrow"]
             self.published(record, at)
-        problems = [one for record in records for one in record["diagnostics"] if one["severity"] == "error"]
+        problems = [
+            diagnostic
+            for record in records
+            for diagnostic in record["diagnostics"]
+            if diagnostic["severity"] == "error"
+        ]
         assert said.code == (1 if failed or problems else 0), said.text
 
     def write(self, stream: str, file: str, events: Sequence[Event]) -> None:
@@ -449,9 +456,9 @@ class Histories(RuleBasedStateMachine):
     )
     def run_files(self, queries: dict[str, str], interval: tuple[int, int], how: str = "beside") -> None:
         file = self.folder / "queries.sql"
-        file.write_text("".join(f"-- name: {name}\n{QUERIES[which]};\n" for name, which in queries.items()))
+        file.write_text("".join(f"-- name: {name}\n{QUERIES[kind]};\n" for name, kind in queries.items()))
         before = self.stored() if self.house.exists() else None
-        said = self.about(
+        outcome = self.about(
             "plan" if how == "plan" else "run",
             *(str(file), "--streams", str(self.folder / "streams.yaml")),
             *("--rate", "trades=1", "--rate", "orders=1", "--algorithm", "weave-share"),
@@ -459,47 +466,48 @@ class Histories(RuleBasedStateMachine):
             *(("--yes",) if how == "exactly" else ()),
             *(() if how == "plan" else (*spanned(interval), "--allow-empty")),
         )
-        usable = {name: self.definition(name, which) for name, which in queries.items() if which != "wrong"}
+        usable = {name: self.definition(name, kind) for name, kind in queries.items() if kind != "wrong"}
         after = dict(self.registered)
         if how.startswith("exactly"):
             # what a file has wrong is not removed
             after = {
-                name: one if name in queries else Registered(one.query, removed=True) for name, one in after.items()
+                name: registered if name in queries else Registered(registered.query, removed=True)
+                for name, registered in after.items()
             }
         for name, query in usable.items():
             after[name] = Registered(query, name in after and after[name].paused and not after[name].removed)
         if before is None and not usable:
-            assert said.code == 1 and "HDL-113" in said.codes, said.text
+            assert outcome.code == 1 and "HDL-113" in outcome.codes, outcome.text
             return
         assert before is not None or not self.plans
-        goes = [name for name, one in after.items() if one.removed and not self.registered[name].removed]
-        if not usable or not any(one.runs for one in after.values()):
-            self.refused_by(said, "HDL-113", before or {})
+        goes = [name for name, registered in after.items() if registered.removed and not self.registered[name].removed]
+        if not usable or not any(registered.runs for registered in after.values()):
+            self.refused_by(outcome, "HDL-113", before or {})
         elif how == "plan":
             assert self.stored() == before
-            found = {name for tree in said.data["trees"] for name in tree["queries"]}
-            assert found == {name for name, one in after.items() if one.runs}
+            planned_names = {name for tree in outcome.data["trees"] for name in tree["queries"]}
+            assert planned_names == {name for name, registered in after.items() if registered.runs}
         elif goes and how == "exactly, nobody asked":
-            self.refused_by(said, "HDL-525", before or {}, exits=2)
+            self.refused_by(outcome, "HDL-525", before or {}, exits=2)
         else:
-            self.change_is_told(said.text, after)
+            self.change_is_told(outcome.text, after)
             self.registered = after
             self.typed.append((queries, interval))
             self.planned()
-            self.ran(said, [said.data] if said.data else [], "wrong" in queries.values())
+            self.ran(outcome, [outcome.data] if outcome.data else [], "wrong" in queries.values())
 
     def change_is_told(self, text: str, after: Mapping[str, Registered]) -> None:
         """Every query that comes, changes or goes stands in what a command says, and no other does."""
-        wanted = set()
-        for name, one in after.items():
+        expected_changes = set()
+        for name, registered in after.items():
             was = self.registered.get(name)
             if was is None or was.removed:
-                wanted |= set() if one.removed else {("+", name)}
-            elif one.removed:
-                wanted.add(("-", name))
-            elif was.query.fingerprint != one.query.fingerprint:
-                wanted.add(("~", name))
-        assert set(re.findall(r"^([+~-]) query (\w+)", text, re.MULTILINE)) == wanted, text
+                expected_changes |= set() if registered.removed else {("+", name)}
+            elif registered.removed:
+                expected_changes.add(("-", name))
+            elif was.query.fingerprint != registered.query.fingerprint:
+                expected_changes.add(("~", name))
+        assert set(re.findall(r"^([+~-]) query (\w+)", text, re.MULTILINE)) == expected_changes, text
 
     @rule(number=st.integers(0, 3))
     def run_again(self, number: int) -> None:
@@ -513,25 +521,25 @@ class Histories(RuleBasedStateMachine):
             return
         self.now += minutes * MINUTE
         first = () if begin is None else ("--from", format_instant(START + begin * MINUTE))
-        said = self.about("tick", "--at", format_instant(self.now), *first)
-        if said.data.get("status") == "nothing due":
+        outcome = self.about("tick", "--at", format_instant(self.now), *first)
+        if outcome.data.get("status") == "nothing due":
             played["nothing due"] += 1
-            assert said.code == 0
+            assert outcome.code == 0
             return
-        self.ran(said, [said.data] if said.data else [])
+        self.ran(outcome, [outcome.data] if outcome.data else [])
 
     @rule(interval=st.sampled_from(INTERVALS), every=st.sampled_from(["7 days", "2 hours"]), dry=st.booleans())
     def backfill(self, interval: tuple[int, int], every: str, dry: bool) -> None:
         if not self.plans:
             return
         before = self.stored()
-        said = self.about("backfill", "--every", every, *spanned(interval), *(("--dry-run",) if dry else ()))
+        outcome = self.about("backfill", "--every", every, *spanned(interval), *(("--dry-run",) if dry else ()))
         if dry:
-            assert self.stored() == before and said.code == 0
-        elif said.data and not said.data.get("records"):
-            assert said.code == 0
+            assert self.stored() == before and outcome.code == 0
+        elif outcome.data and not outcome.data.get("records"):
+            assert outcome.code == 0
         else:
-            self.ran(said, said.data.get("records", []))
+            self.ran(outcome, outcome.data.get("records", []))
 
     @rule(dry=st.booleans())
     def repair(self, dry: bool) -> None:
@@ -539,52 +547,54 @@ class Histories(RuleBasedStateMachine):
         if not self.plans:
             return
         before, clock = self.stored(), self.now
-        said = self.about("repair", *(("--dry-run",) if dry else ()))
+        outcome = self.about("repair", *(("--dry-run",) if dry else ()))
         if dry:
-            assert self.stored() == before and said.code == 0
+            assert self.stored() == before and outcome.code == 0
             return
-        if said.data and not said.data.get("records"):
-            assert said.code == 0
+        if outcome.data and not outcome.data.get("records"):
+            assert outcome.code == 0
         else:
-            self.ran(said, said.data.get("records", []))
-        if said.data:
+            self.ran(outcome, outcome.data.get("records", []))
+        if outcome.data:
             self.nothing_is_outdated(clock)
 
     def nothing_is_outdated(self, clock: int) -> None:
-        for number, made in enumerate(self.publications):
+        for number, publication in enumerate(self.publications):
             later = self.publications[number + 1 :]
-            if any(one.begin <= made.begin and made.end <= one.end for one in later):
+            if any(newer.begin <= publication.begin and publication.end <= newer.end for newer in later):
                 continue
-            for name, (query, at) in made.asked.items():
+            for name, (query, at) in publication.asked.items():
                 if not self.files[query.stream]:
                     continue
-                until = self.until(query, made.end, clock - self.streams[query.stream].lateness)
-                mine = (
-                    {key: one for key, one in self.answers[name].items() if made.begin < key[1] <= until},
-                    self.owed(query, made.begin, until, at),
+                until = self.until(query, publication.end, clock - self.streams[query.stream].lateness)
+                answer_sets = (
+                    {key: answer for key, answer in self.answers[name].items() if publication.begin < key[1] <= until},
+                    self.owed(query, publication.begin, until, at),
                 )
-                found, wanted = (
-                    {key: one for key, one in answers.items() if not any(other.holds(key[1]) for other in later)}
-                    for answers in mine
+                stored_answers, expected_answers = (
+                    {key: answer for key, answer in answers.items() if not any(other.holds(key[1]) for other in later)}
+                    for answers in answer_sets
                 )
-                assert contents({name: found}) == contents({name: wanted}), f"{name} is outdated after a repair"
+                assert contents({name: stored_answers}) == contents({name: expected_answers}), (
+                    f"{name} is outdated after a repair"
+                )
 
     @rule(names=SOME, event=st.sampled_from(["pause", "resume"]))
     def pause_or_resume(self, names: set[str], event: str) -> None:
         if not self.plans:
             return
         before = self.stored()
-        said = self.about(event, *sorted(names))
+        outcome = self.about(event, *sorted(names))
         after = {
-            name: replace(one, paused=event == "pause") if name in names else one
-            for name, one in self.registered.items()
+            name: replace(registered, paused=event == "pause") if name in names else registered
+            for name, registered in self.registered.items()
         }
         if any(name not in self.registered or self.registered[name].removed for name in names):
-            self.refused_by(said, "HDL-521", before)
-        elif not any(one.runs for one in after.values()):
-            self.refused_by(said, "HDL-523", before)
+            self.refused_by(outcome, "HDL-521", before)
+        elif not any(registered.runs for registered in after.values()):
+            self.refused_by(outcome, "HDL-523", before)
         else:
-            assert said.code == 0, said.text
+            assert outcome.code == 0, outcome.text
             self.registered = after
             self.planned()
 
@@ -594,29 +604,35 @@ class Histories(RuleBasedStateMachine):
             return
         before = self.stored()
         options = [*(["--with-answers"] if with_answers else []), *([how] if how else [])]
-        said = self.about("remove", *sorted(names), *options)
+        outcome = self.about("remove", *sorted(names), *options)
         live = {name for name in names if name in self.registered and not self.registered[name].removed}
         doomed = {name: len(self.answers[name]) for name in names if with_answers and self.answers.get(name)}
-        after = {name: replace(one, removed=name in live or one.removed) for name, one in self.registered.items()}
+        after = {
+            name: replace(registered, removed=name in live or registered.removed)
+            for name, registered in self.registered.items()
+        }
         if names - live - doomed.keys():
-            self.refused_by(said, "HDL-521", before)
+            self.refused_by(outcome, "HDL-521", before)
             return
-        if live and not any(one.runs for one in after.values()):
-            self.refused_by(said, "HDL-523", before)
+        if live and not any(registered.runs for registered in after.values()):
+            self.refused_by(outcome, "HDL-523", before)
             return
-        assert {one["query"]: one["answers"] for one in said.data["answers"]} == doomed
+        assert {row["query"]: row["answers"] for row in outcome.data["answers"]} == doomed
         if how == "--dry-run":
-            assert self.stored() == before and said.code == 0
+            assert self.stored() == before and outcome.code == 0
         elif doomed and not how:
-            self.refused_by(said, "HDL-527", before, exits=2)
+            self.refused_by(outcome, "HDL-527", before, exits=2)
         else:
-            assert said.code == 0, said.text
+            assert outcome.code == 0, outcome.text
             played["answers deleted"] += bool(doomed)
-            self.registered = {name: replace(one, paused=False) if one.removed else one for name, one in after.items()}
+            self.registered = {
+                name: replace(registered, paused=False) if registered.removed else registered
+                for name, registered in after.items()
+            }
             for name in doomed:
                 self.answers[name] = {}
-                for made in self.publications:
-                    made.asked.pop(name, None)
+                for publication in self.publications:
+                    publication.asked.pop(name, None)
             self.planned()
 
     @rule(number=st.integers(0, 5), yes=st.booleans())
@@ -624,19 +640,20 @@ class Histories(RuleBasedStateMachine):
         if not self.plans:
             return
         before, version = self.stored(), 1 + number % max(self.plans)
-        said = self.about("rollback", str(version), *(("--yes",) if yes else ()))
+        outcome = self.about("rollback", str(version), *(("--yes",) if yes else ()))
         after = {
-            name: one if one.paused else Registered(one.query, removed=True) for name, one in self.registered.items()
+            name: registered if registered.paused else Registered(registered.query, removed=True)
+            for name, registered in self.registered.items()
         }
         after |= {name: Registered(query) for name, query in self.plans[version].items() if not after[name].paused}
-        goes = [name for name, one in after.items() if one.removed and not self.registered[name].removed]
-        if not any(one.runs for one in after.values()):
-            self.refused_by(said, "HDL-113", before)
+        goes = [name for name, registered in after.items() if registered.removed and not self.registered[name].removed]
+        if not any(registered.runs for registered in after.values()):
+            self.refused_by(outcome, "HDL-113", before)
         elif goes and not yes:
-            self.refused_by(said, "HDL-525", before, exits=2)
+            self.refused_by(outcome, "HDL-525", before, exits=2)
         else:
-            assert said.code == 0, said.text
-            self.change_is_told(said.text, after)
+            assert outcome.code == 0, outcome.text
+            self.change_is_told(outcome.text, after)
             self.registered = after
             self.planned()
 
@@ -644,15 +661,15 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def maintain(self) -> None:
         self.maintained = len(self.publications)
-        said = self.about("maintain", "--keep", "0 seconds", "--retention", "0 seconds")
-        assert said.code == 0, said.text
+        outcome = self.about("maintain", "--keep", "0 seconds", "--retention", "0 seconds")
+        assert outcome.code == 0, outcome.text
 
     @precondition(lambda self: self.refused)
     @rule(number=st.integers(0, 3))
     def release(self, number: int) -> None:
         path = sorted(self.refused)[number % len(self.refused)]
-        said = self.about("quarantine", "--release", path)
-        assert said.code == 0 and len(said.data["released"]) == 1, said.text
+        outcome = self.about("quarantine", "--release", path)
+        assert outcome.code == 0 and len(outcome.data["released"]) == 1, outcome.text
         del self.refused[path]
 
     # --------------------------------------------------------------------------------------- the judge
@@ -668,15 +685,15 @@ class Histories(RuleBasedStateMachine):
         for name, query in newest.items():
             columns = ["window_start", "window_end", *groups_of(query), *(output.name for output in query.outputs)]
             if name == typed:
-                said = self.about("read", name)
+                outcome = self.about("read", name)
                 # without an answer it says so if the last run failed, which is right only if none is owed
-                rows = [] if said.code == 1 and "HDL-547" in said.codes else said.data["rows"]
+                rows = [] if outcome.code == 1 and "HDL-547" in outcome.codes else outcome.data["rows"]
                 times = ([parse_instant(row[column]) for row in rows] for column in columns[:2])
-                found = [*times, *([row[column] for row in rows] for column in columns[2:])]
+                column_values = [*times, *([row[column] for row in rows] for column in columns[2:])]
             else:
                 table = read(house, name)
-                found = [oracle._values(table[column]) for column in columns]
-            self.read_is_right(query, list(zip(*found, strict=True)))
+                column_values = [oracle._values(table[column]) for column in columns]
+            self.read_is_right(query, list(zip(*column_values, strict=True)))
         self.registered_is_right()
         self.looked_at = self.steps
 
@@ -684,20 +701,20 @@ class Histories(RuleBasedStateMachine):
         """The table itself: every row of every query, decoded by the definition that its fingerprint names."""
         table = house.table("results").to_pyarrow_table()
         definitions = {query.fingerprint: query for plan in self.plans.values() for query in plan.values()}
-        found: dict[Key, list[Any]] = {}
+        stored: dict[Key, list[Any]] = {}
         for fingerprint in sorted(set(table["fingerprint"].to_pylist())):
             query, rows = definitions[fingerprint], table.filter(pc.equal(table["fingerprint"], fingerprint))
             assert set(rows["query"].to_pylist()) == {query.name}
             for key, values in decoded(query, rows):
-                assert key not in found, f"{query.name}: {told(key)} is there more than once"
-                found[key] = values
-        wanted = {key: one for answers in self.answers.values() for key, one in answers.items()}
-        wrong = [f"{definitions[key[0]].name}: {told(key)} is there" for key in found.keys() - wanted.keys()]
-        wrong += [f"{wanted[key][0].name}: {told(key)} is missing" for key in wanted.keys() - found.keys()]
-        for key in found.keys() & wanted.keys():
-            query, row = wanted[key]
-            if not all(cell.matches(value) for cell, value in zip(row, found[key], strict=True)):
-                wrong.append(f"{query.name}: {told(key)} is {found[key]}, not {[cell.value for cell in row]}")
+                assert key not in stored, f"{query.name}: {told(key)} is there more than once"
+                stored[key] = values
+        expected = {key: answer for answers in self.answers.values() for key, answer in answers.items()}
+        wrong = [f"{definitions[key[0]].name}: {told(key)} is there" for key in stored.keys() - expected.keys()]
+        wrong += [f"{expected[key][0].name}: {told(key)} is missing" for key in expected.keys() - stored.keys()]
+        for key in stored.keys() & expected.keys():
+            query, row = expected[key]
+            if not all(cell.matches(value) for cell, value in zip(row, stored[key], strict=True)):
+                wrong.append(f"{query.name}: {told(key)} is {stored[key]}, not {[cell.value for cell in row]}")
         assert not wrong, "\n".join(sorted(wrong)[:8])
 
     def read_is_right(self, query: ACQ, rows: Sequence[Sequence[Any]]) -> None:
@@ -714,21 +731,31 @@ class Histories(RuleBasedStateMachine):
                 (name, type): oracle.Cell(value)
                 for name, (_, type), value in zip(groups_of(answered), answered.group_by, values, strict=True)
             }
-            cells |= {(one.name, one.type): cell for one, cell in zip(answered.outputs, row, strict=True)}
-            wanted = [cells.get(one, oracle.Cell(None)) for one in types.items()]
-            beside = places.get(row.span or (window, window + answered.window.range), [])
-            hit = next((found for found in beside if all(map(oracle.Cell.matches, wanted, found))), None)
-            assert hit is not None, f"{query.name}: {[cell.value for cell in wanted]} is not among {beside}"
-            beside.remove(hit)
+            cells |= {(output.name, output.type): cell for output, cell in zip(answered.outputs, row, strict=True)}
+            expected = [cells.get(column, oracle.Cell(None)) for column in types.items()]
+            candidates = places.get(row.span or (window, window + answered.window.range), [])
+            hit = next(
+                (candidate for candidate in candidates if all(map(oracle.Cell.matches, expected, candidate))), None
+            )
+            assert hit is not None, f"{query.name}: {[cell.value for cell in expected]} is not among {candidates}"
+            candidates.remove(hit)
 
     def registered_is_right(self) -> None:
-        found = {one["query"]: (one["state"], one["fingerprint"]) for one in self.about("queries").data["queries"]}
-        wanted = {}
-        for name, one in self.registered.items():
-            expired = one.query.until is not None and one.query.until < self.now
-            state = "removed" if one.removed else "expired" if expired else "paused" if one.paused else "running"
-            wanted[name] = state, one.query.fingerprint
-        assert found == wanted
+        listed = {row["query"]: (row["state"], row["fingerprint"]) for row in self.about("queries").data["queries"]}
+        expected = {}
+        for name, registered in self.registered.items():
+            expired = registered.query.until is not None and registered.query.until < self.now
+            state = (
+                "removed"
+                if registered.removed
+                else "expired"
+                if expired
+                else "paused"
+                if registered.paused
+                else "running"
+            )
+            expected[name] = state, registered.query.fingerprint
+        assert listed == expected
 
 
 _definitions: dict[tuple[str, str], ACQ] = {}
@@ -763,16 +790,16 @@ def is_due(query: ACQ, begin: int, until: int, at: Sequence[int] | None) -> bool
 # ------------------------------------------------------------------------------------ what readers are told
 def contents(answers: Mapping[str, Answers]) -> dict[tuple[Any, ...], Counter[Any]]:
     """What stands in the rows of each window (query, instant, number of its first row)."""
-    found: dict[tuple[Any, ...], Counter[Any]] = {}
-    for name, mine in answers.items():
-        for (_, instant, window, *groups), (query, row) in mine.items():
+    rows_by_window: dict[tuple[Any, ...], Counter[Any]] = {}
+    for name, query_answers in answers.items():
+        for (_, instant, window, *groups), (query, row) in query_answers.items():
             lists: dict[str, tuple[Any, ...]] = dict.fromkeys(CARRIERS, ())
             for output, cell in zip(query.outputs, row, strict=True):
                 lists[carrier_of(output.type)] += (cell.value,)
             place = name, instant, window if query.window.is_rows else None
             start = row.span[0] if row.span else window
-            found.setdefault(place, Counter())[start, *groups, *lists.values()] += 1
-    return found
+            rows_by_window.setdefault(place, Counter())[start, *groups, *lists.values()] += 1
+    return rows_by_window
 
 
 def change_of(before: Mapping[str, Answers], after: Mapping[str, Answers]) -> dict[str, Any]:
@@ -800,7 +827,7 @@ def decoded(query: ACQ, rows: pa.Table) -> Iterable[tuple[Key, list[Any]]]:
     columns = []
     for output in query.outputs:
         carrier = carrier_of(output.type)
-        values = [None if one is None else one[used[carrier]] for one in rows[carrier].to_pylist()]
+        values = [None if cells is None else cells[used[carrier]] for cells in rows[carrier].to_pylist()]
         used[carrier] += 1
         columns.append(oracle._values(typed(pa.array(values, rows[carrier].type.value_type), output.type)))
     groups = [
@@ -810,8 +837,8 @@ def decoded(query: ACQ, rows: pa.Table) -> Iterable[tuple[Key, list[Any]]]:
     instants = oracle._values(rows["instant"])
     windows = oracle._values(rows["position" if query.window.is_rows else "window_start"])
     for number in range(len(rows)):
-        key = (query.fingerprint, instants[number], windows[number], *(one[number] for one in groups))
-        yield key, [one[number] for one in columns]
+        key = (query.fingerprint, instants[number], windows[number], *(column[number] for column in groups))
+        yield key, [column[number] for column in columns]
 
 
 # --------------------------------------------------------------------------------------------- the tests
@@ -861,8 +888,8 @@ KNOWN: dict[str, list[tuple[Any, ...]]] = {
 def test_known_histories(name: str) -> None:
     machine = Histories()
     try:
-        for what, *given in KNOWN[name]:
-            getattr(machine, what)(*given)
+        for what, *arguments in KNOWN[name]:
+            getattr(machine, what)(*arguments)
             machine.is_seen()
     finally:
         machine.teardown()

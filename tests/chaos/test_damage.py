@@ -92,12 +92,12 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def world(published: Path, tmp_path: Path) -> Iterator[World]:
     """Put back where it was made: plans hold the paths of their sources."""
-    kept = tmp_path / "kept"
-    shutil.copytree(published, kept)
+    backup = tmp_path / "kept"
+    shutil.copytree(published, backup)
     with without_audit():
         yield World.at(published)
     shutil.rmtree(published)
-    shutil.move(kept, published)
+    shutil.move(backup, published)
 
 
 def wrong(world: World, begin: int, end: int) -> list[str]:
@@ -113,13 +113,13 @@ def data_files(world: World, table: str) -> list[Path]:
 # ----------------------------------------------------------------------------------------------- sources
 @pytest.mark.parametrize("damage", SOME[:-2])
 def test_a_damaged_source_fails_its_stream_alone(world: World, damage: Damage) -> None:
-    kept = world.rows("quotes_only")
+    answers_before = world.rows("quotes_only")
     damage(world.source("quotes") / "first.parquet")
     record = world.run(1, 0, 120, "damaged")
     assert record.status == "published"
-    [told] = record.diagnostics
-    assert told["code"] == ("HDL-401" if damage is gone else "HDL-402") and "quotes" in told["message"]
-    assert world.rows("quotes_only") == kept
+    [diagnostic] = record.diagnostics
+    assert diagnostic["code"] == ("HDL-401" if damage is gone else "HDL-402") and "quotes" in diagnostic["message"]
+    assert world.rows("quotes_only") == answers_before
     assert [line for line in wrong(world, 0, 120) if line.startswith("trades")] == []
     world.write(steady(), "quotes")
     assert world.run(1, 0, 120, "mended").diagnostics == [] and wrong(world, 0, 120) == []
@@ -129,16 +129,16 @@ def test_a_damaged_source_fails_its_stream_alone(world: World, damage: Damage) -
 def test_what_is_no_sources_fault_fails_the_run(world: World, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """The lease is lost, or the disk full, while files are noted: no stream is said to be unreadable."""
 
-    def failing(*given: object) -> None:
+    def failing(*args: object) -> None:
         raise HeddleError(code, "the warehouse cannot be written")
 
-    kept = world.rows("quotes_only")
+    answers_before = world.rows("quotes_only")
     world.write([(70.5, "A", 1.0, 1)], "quotes", "late")
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "admitted", failing)
         with pytest.raises(HeddleError, match=code):
             world.run(1, 60, 120, "failing")
-    assert world.rows("quotes_only") == kept and len(world.warehouse.rows("publish_log")) == 2
+    assert world.rows("quotes_only") == answers_before and len(world.warehouse.rows("publish_log")) == 2
 
 
 def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
@@ -147,16 +147,18 @@ def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
     """Listed whole, half of it there when it is read."""
     listed = preparation.listed
 
-    def then_damaged(*given: object) -> object:
-        found = listed(*given)  # type: ignore[arg-type]
+    def then_damaged(*args: object) -> object:
+        listing = listed(*args)  # type: ignore[arg-type]
         half_written(world.source("quotes") / "first.parquet")
-        return found
+        return listing
 
-    kept = world.rows("quotes_only")
+    answers_before = world.rows("quotes_only")
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "listed", then_damaged)
         record = world.run(1, 60, 120, "damaged")
-    assert [told["code"] for told in record.diagnostics] == ["HDL-402"] and world.rows("quotes_only") == kept
+    assert [diagnostic["code"] for diagnostic in record.diagnostics] == ["HDL-402"] and world.rows(
+        "quotes_only"
+    ) == answers_before
     world.write(steady(), "quotes")
     # what was published without it is not taken for the whole
     assert world.run(1, 60, 120, "mended").status == "published" and wrong(world, 0, 120) == []
@@ -169,13 +171,13 @@ def test_damaged_partial_aggregates_are_never_answered_from(world: World, damage
     paths = sorted(data_files(world, "partials"), key=lambda path: path.stat().st_size)
     victim = paths[0 if which == "first" else -1]
     damage(victim)
-    kept = {name: world.rows(name) for name in ("trades_only", "quotes_only")}
+    answers_before = {name: world.rows(name) for name in ("trades_only", "quotes_only")}
     with pytest.raises(HeddleError, match="HDL-543") as raised:
         world.run(1, 0, 120, "damaged")
     assert "heddle maintain" in str(raised.value)
-    assert {name: world.rows(name) for name in kept} == kept
-    told = CliRunner().invoke(app, ["maintain", "--warehouse", str(world.warehouse.root)])
-    assert told.exit_code == 0 and victim.name in "".join(told.stderr.split())
+    assert {name: world.rows(name) for name in answers_before} == answers_before
+    outcome = CliRunner().invoke(app, ["maintain", "--warehouse", str(world.warehouse.root)])
+    assert outcome.exit_code == 0 and victim.name in "".join(outcome.stderr.split())
     record = world.run(1, 0, 120, "damaged")
     assert record.status == "published" and record.synopses_reused == 0
     assert wrong(world, 0, 120) == [] and maintain(world.warehouse).damaged == []
@@ -191,9 +193,9 @@ def test_damaged_answers_are_told_and_published_again(world: World, damage: Dama
     with pytest.raises(HeddleError, match=f"HDL-543 .*{victim.name}"):
         world.run(1, 30, 90, "damaged")
     house = str(world.warehouse.root)
-    told = CliRunner().invoke(app, ["maintain", "--warehouse", house])
-    assert told.exit_code == 1 and "HDL-543" in told.stderr
-    assert "--recompute" in told.stderr and "--from 2013-07-01 --to 2013-07-02" in " ".join(told.stderr.split())
+    outcome = CliRunner().invoke(app, ["maintain", "--warehouse", house])
+    assert outcome.exit_code == 1 and "HDL-543" in outcome.stderr
+    assert "--recompute" in outcome.stderr and "--from 2013-07-01 --to 2013-07-02" in " ".join(outcome.stderr.split())
     day = 24 * 60
     assert world.run(1, 0, day, "again", recompute=True, as_of=DAY + 2 * day * MINUTE).status == "published"
     assert wrong(world, 0, day) == [] and maintain(world.warehouse).damaged == []
@@ -224,9 +226,9 @@ def test_a_damaged_log_is_told_and_nothing_is_published(world: World, table: str
     damage(newest_commit(world, table))
     house = str(world.warehouse.root)
     for command in (["maintain", "--warehouse", house], ["read", "trades_only", "--warehouse", house]):
-        told = CliRunner().invoke(app, command)
+        outcome = CliRunner().invoke(app, command)
         if command[0] == "maintain" or table == "results":
-            assert told.exit_code == 1 and "HDL-544" in told.stderr and "Traceback" not in told.stderr
+            assert outcome.exit_code == 1 and "HDL-544" in outcome.stderr and "Traceback" not in outcome.stderr
     with pytest.raises(HeddleError, match=f"HDL-544 .*{table}"):
         world.run(1, 60, 120, "damaged")
 
@@ -244,11 +246,11 @@ def test_a_newest_commit_that_is_lost_is_noticed_and_published_again(world: Worl
     house = str(world.warehouse.root)
     state = CliRunner().invoke(app, ["status", "--warehouse", house])
     assert state.exit_code == 0 and "HDL-533" in state.output and "01:00:00Z" in state.output
-    kept = sorted(path.name for path in (world.warehouse.root / "results").glob("day=*/*.parquet"))
+    files_before = sorted(path.name for path in (world.warehouse.root / "results").glob("day=*/*.parquet"))
     refused = CliRunner().invoke(app, ["maintain", "--warehouse", house, "--retention", "0 days"])
     assert refused.exit_code == 1 and "HDL-533" in refused.output
     # what the lost commit named is there, for whoever puts it back
-    assert kept == sorted(path.name for path in (world.warehouse.root / "results").glob("day=*/*.parquet"))
+    assert files_before == sorted(path.name for path in (world.warehouse.root / "results").glob("day=*/*.parquet"))
     if healer == "repair":
         done = CliRunner().invoke(app, ["repair", "--warehouse", house])
         assert "HDL-533" in done.output and done.exit_code == 0, done.output
@@ -265,9 +267,9 @@ def test_staged_answers_that_are_gone_are_not_published(world: World, monkeypatc
     """Maintenance that keeps nothing takes what a run has not published yet for left over."""
     publish = publication.publish
 
-    def after_maintenance(*given: object) -> int:
+    def after_maintenance(*args: object) -> int:
         maintain(world.warehouse, retention=0)
-        return publish(*given)  # type: ignore[arg-type]
+        return publish(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(publication, "publish", after_maintenance)
@@ -279,13 +281,13 @@ def test_staged_answers_that_are_gone_are_not_published(world: World, monkeypatc
 
 # ------------------------------------------------------------------------------------ vacuum under a reader
 def test_a_reader_of_an_older_version_keeps_its_files_for_the_retention(world: World) -> None:
-    held = DeltaTable(world.warehouse.path("results"))
-    before = held.to_pyarrow_table().to_pylist()
+    old_table = DeltaTable(world.warehouse.path("results"))
+    before = old_table.to_pyarrow_table().to_pylist()
     world.run(1, 0, 60, "again", recompute=True)
     maintain(world.warehouse)
-    assert held.to_pyarrow_table().to_pylist() == before
+    assert old_table.to_pyarrow_table().to_pylist() == before
     maintain(world.warehouse, retention=0)
     # told, not fewer answers
     with pytest.raises(FileNotFoundError):
-        held.to_pyarrow_table()
+        old_table.to_pyarrow_table()
     assert wrong(world, 0, 60) == []

@@ -69,7 +69,9 @@ def test_every_key_of_a_declaration_is_changed() -> None:
 def named(found: dict[str, Any]) -> set[tuple[int, str]]:
     """The intervals that a repair names, by the minute in which they begin, with each of their outdated queries."""
     return {
-        ((one["begin"] - START) // MINUTE, query) for one in found["outdated"] for query in one["radius"]["queries"]
+        ((interval["begin"] - START) // MINUTE, query)
+        for interval in found["outdated"]
+        for query in interval["radius"]["queries"]
     }
 
 
@@ -85,8 +87,12 @@ def walked(project: Project) -> list[str]:
     """
     waiting: dict[str, list[Variation]] = {}
     for kind, most in COPIES.items():
-        mine = [one for one in VARIATIONS if one.kind == kind and (one.is_quick or PROFILE == THOROUGH)]
-        variations = sorted(mine, key=lambda one: not one.is_unread)
+        candidates = [
+            variation
+            for variation in VARIATIONS
+            if variation.kind == kind and (variation.is_quick or PROFILE == THOROUGH)
+        ]
+        variations = sorted(candidates, key=lambda variation: not variation.is_unread)
         for number in range(most):
             waiting[project.add(f"{kind}_{number}", kind).name] = variations[number::most]
     project.write()
@@ -124,23 +130,23 @@ def round_of(project: Project, interval: Interval, now: Mapping[str, Variation],
         seen = project.seen()
         return {each: differences(project, seen, fresh, failed, each) for each in intervals}
 
-    def told(step: str, found: Mapping[Interval, Mapping[str, str]]) -> list[str]:
+    def described(step: str, verdicts: Mapping[Interval, Mapping[str, str]]) -> list[str]:
         return [
             f"{now.get(stream, stream)}: after a {step} {each}: {what}"
-            for each, streams in found.items()
+            for each, streams in verdicts.items()
             for stream, what in streams.items()
         ]
 
     project.release()
-    wrong += told("run", judged([interval]))
-    others = judged([each for each in project.published if each != interval])
-    wrong += unnamed(project, record, now, others)
+    wrong += described("run", judged([interval]))
+    other_verdicts = judged([each for each in project.published if each != interval])
+    wrong += unnamed(project, record, now, other_verdicts)
     outdated = named(project.command("repair", *(() if then == "repair" else ("--dry-run",)))[1])
     wrong += [
         f"{now.get(stream, stream)}: nothing names {each}, which differs from a fresh warehouse"
-        for each, streams in others.items()
+        for each, streams in other_verdicts.items()
         for stream in streams
-        if not any((each[0], f"{stream}_{which}") in outdated for which in QUERIES)
+        if not any((each[0], f"{stream}_{kind}") in outdated for kind in QUERIES)
     ]
     after: dict[Interval, dict[str, str]] = {}
     if then == "repair":
@@ -153,7 +159,7 @@ def round_of(project: Project, interval: Interval, now: Mapping[str, Variation],
         after = judged([following])
     # what is wrong stays wrong: it is judged once
     project.spoiled |= {stream for streams in after.values() for stream in streams}
-    return wrong + told(then, after)
+    return wrong + described(then, after)
 
 
 def unnamed(
@@ -171,7 +177,7 @@ def unnamed(
         if stream in now and now[stream].is_declared
     }
     status = project.declared_otherwise() if declared else set()
-    run = {one["message"].split()[1] for one in record["diagnostics"] if one["code"] == "HDL-470"}
+    run = {diagnostic["message"].split()[1] for diagnostic in record["diagnostics"] if diagnostic["code"] == "HDL-470"}
     wrong = [
         f"{variation}: status does not name {interval}"
         for (interval, stream), variation in declared.items()
@@ -205,10 +211,10 @@ def test_a_fresh_warehouse_equals_the_oracle(project: Project) -> None:
     for query in load_plan(house, 1).workload.queries:
         table = arrow(events) if query.stream.startswith(("parquet", "delta")) else arrow_of_texts(events)
         begin, end = START, START + 360 * MINUTE
-        instants = [parse_instant(one["at"]) for one in record["refreshes"]]
-        asked = oracle.asked_at(query, instants) if query.window.at_most is not None else query
+        instants = [parse_instant(refresh["at"]) for refresh in record["refreshes"]]
+        restricted_query = oracle.asked_at(query, instants) if query.window.at_most is not None else query
         # rows of one time are ordered by the columns as they are declared
-        expected = oracle.answers(asked, table, query.stream[-2:], begin, end)
+        expected = oracle.answers(restricted_query, table, query.stream[-2:], begin, end)
         answers = read(house, query.name, begin, end)
         assert answers.num_rows == len(expected) > 0, query.name
         assert oracle.compare(query, answers, expected) == [], query.name
@@ -230,7 +236,7 @@ def history(project: Project, chance: random.Random, rounds: int) -> list[str]:
     for _ in range(rounds):
         now = {}
         for stream in chance.sample(project.streams, chance.randint(0, 2)):
-            variation = chance.choice([one for one in VARIATIONS if one.kind == stream.kind])
+            variation = chance.choice([variation for variation in VARIATIONS if variation.kind == stream.kind])
             if chance.random() < 0.4:
                 happened.append(f"{stream.first_name} also:")
             else:
@@ -342,9 +348,9 @@ def goes_on(project: Project) -> None:
 def repairs_late_files(project: Project) -> None:
     """`repair`, first of all commands, names the intervals of late files and publishes them again."""
     late_files(project)
-    found = named(project.command("repair")[1])
-    wanted = {(begin, f"{stream.first_name}_range") for begin, _ in INTERVALS[:2] for stream in project.streams}
-    assert wanted <= found
+    repaired = named(project.command("repair")[1])
+    expected = {(begin, f"{stream.first_name}_range") for begin, _ in INTERVALS[:2] for stream in project.streams}
+    assert expected <= repaired
     is_as_fresh(project)
 
 

@@ -80,12 +80,12 @@ def switched(places: tuple[Path, Path], seed: int) -> None:
 
 def changed_within(played: Race, step: str, after: tuple[str, str], begin: int, end: int) -> None:
     owner, name = STEPS[step]
-    held, left = getattr(owner, name), [True]
+    original, armed = getattr(owner, name), [True]
 
-    def then(*given: Any, **named: Any) -> Any:
-        if left and left.pop():
+    def then(*args: Any, **kwargs: Any) -> Any:
+        if armed and armed.pop():
             played.plan(*after)
-        return held(*given, **named)
+        return original(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, then)
@@ -166,13 +166,15 @@ def late_events(most: int, part: int = 0) -> tuple[int, int]:
         piles = [
             chance.choice(("kept", "kept", "kept", "late 1", "late 2", "gone")) for _ in range(len(generated.events))
         ]
-        pile = {name: generated.events.filter(pa.array([one == name for one in piles])) for name in sorted(set(piles))}
+        pile = {
+            name: generated.events.filter(pa.array([label == name for label in piles])) for name in sorted(set(piles))
+        }
         late = [name for name in ("late 1", "late 2") if name in pile]
         goes = "gone" in pile and chance.random() < 0.3
         with tempfile.TemporaryDirectory() as folder, without_audit():
             case = stored(replace(generated, events=generated.events.slice(0, 0)), Path(folder) / "source", "parquet")
             source = Path(case.stream.source.path)
-            by_time = case.stream.event_id is None and not any(one.window.is_rows for one in case.workload.queries)
+            by_time = case.stream.event_id is None and not any(query.window.is_rows for query in case.workload.queries)
 
             def come(name: str) -> None:
                 pq.write_table(pile[name], source / f"{name}.parquet")
@@ -187,16 +189,16 @@ def late_events(most: int, part: int = 0) -> tuple[int, int]:
                 come(name)
                 if goes and name == late[-1]:
                     (source / "gone.parquet").unlink()
-                for one in outdated(house, CLOCK):
-                    run_id = f"{name} {one.begin}"
-                    record = run(in_process(), house, version, one.begin, one.end, run_id)
+                for interval in outdated(house, CLOCK):
+                    run_id = f"{name} {interval.begin}"
+                    record = run(in_process(), house, version, interval.begin, interval.end, run_id)
                     assert record.narrow == (record.status == "published" and by_time)
                     narrow += record.narrow
                     if record.narrow and not goes:
                         assert untouched_but_revised(house, run_id, instants_of(pile[name])) == []
                 assert outdated(house, CLOCK) == []
-            taken = [pile[name] for name in pile if not (goes and late and name == "gone")]
-            events = pa.concat_tables(taken) if taken else generated.events
+            remaining_tables = [pile[name] for name in pile if not (goes and late and name == "gone")]
+            events = pa.concat_tables(remaining_tables) if remaining_tables else generated.events
             assert wrong(replace(case, events=events), published(case, house)) == []
         count += 1
 

@@ -63,8 +63,8 @@ class Sessions:
         self.told.append(f"{session.name} from {self.minute:.1f} for {minutes}: {failpoint}")
         with ExitStack() as armed:
             try:
-                for number, found in enumerate(session.refreshes()):
-                    assert isinstance(found, RunRecord), f"{self.told}: {found}"
+                for number, outcome in enumerate(session.refreshes()):
+                    assert isinstance(outcome, RunRecord), f"{self.told}: {outcome}"
                     if number == 0 and failpoint is not None:
                         armed.enter_context(failpoint.armed())
             except Died:
@@ -75,23 +75,27 @@ class Sessions:
         intervals = [
             (row.begin, row.end) for row in sorted(publications(self.laboratory.warehouse), key=lambda r: r.end)
         ]
-        found = []
+        violations = []
         if len(set(intervals)) < len(intervals):
-            found.append(f"published twice: {intervals}")
+            violations.append(f"published twice: {intervals}")
         if [end for _, end in intervals[:-1]] != [begin for begin, _ in intervals[1:]]:
-            found.append(f"a gap: {intervals}")
+            violations.append(f"a gap: {intervals}")
         end = (intervals[-1][1] - DAY) // MINUTE
         warehouse = self.laboratory.warehouse
-        made = {
+        committed = {
             (*application.split("/")[1:], number) for _, application, number in warehouse.transactions("results", 0)
         }
-        told = {
+        logged = {
             (format_instant(row.begin), format_instant(row.end), row.revision)
             for row in publications(self.laboratory.warehouse)
         }
-        found += [f"the log says {sorted(told - made)}, the table {sorted(made - told)}"] * (told != made)
-        found += self.laboratory.wrong(self.version, FIRST, end, scheduled(self.laboratory, self.version, FIRST, end))
-        return found + followed.wrong(warehouse) + followed.torn(warehouse)
+        violations += [f"the log says {sorted(logged - committed)}, the table {sorted(committed - logged)}"] * (
+            logged != committed
+        )
+        violations += self.laboratory.wrong(
+            self.version, FIRST, end, scheduled(self.laboratory, self.version, FIRST, end)
+        )
+        return violations + followed.wrong(warehouse) + followed.torn(warehouse)
 
 
 def killed(folder: Path, seed: int, failpoints: tuple[Failpoint, ...]) -> Sessions:
@@ -108,7 +112,9 @@ def killed(folder: Path, seed: int, failpoints: tuple[Failpoint, ...]) -> Sessio
 
 def test_the_next_session_goes_on_from_some_failpoints(tmp_path: Path) -> None:
     """Around the commit that publishes, and where a revision was given out and nothing done."""
-    chosen = tuple(one for one in FAILPOINTS if one.name in ("revision_of", "publish", "log_statistics"))
+    chosen = tuple(
+        failpoint for failpoint in FAILPOINTS if failpoint.name in ("revision_of", "publish", "log_statistics")
+    )
     assert killed(tmp_path, 0, chosen).deaths == len(chosen)
 
 
@@ -142,10 +148,10 @@ def two_at_once(folder: Path, seed: int) -> int:
     met, refused = list[str](), list[str]()
 
     def driver(session: LiveSession) -> None:
-        for found in session.refreshes():
-            if isinstance(found, HeddleError):
-                refused.append(found.diagnostic.code)
-            elif found.status == "unchanged":
+        for outcome in session.refreshes():
+            if isinstance(outcome, HeddleError):
+                refused.append(outcome.diagnostic.code)
+            elif outcome.status == "unchanged":
                 met.append("unchanged")
 
     orders = Orders(played.chance, played.laboratory.warehouse.root, switch=0.5)
@@ -154,12 +160,12 @@ def two_at_once(folder: Path, seed: int) -> int:
         session.report = lambda line: met.append(line) if line == "another session was first" else None
     with without_audit(), in_turns(orders):
         orders.play({f"{number}": lambda s=session: driver(s) for number, session in enumerate(sessions)})
-    told = "\n".join([f"seed {seed}, {names}", *orders.told[-40:]])
+    history = "\n".join([f"seed {seed}, {names}", *orders.told[-40:]])
     # what a commit between its own steps refuses is tried again; who came second is told nothing
-    assert set(refused) <= REFUSED - set(COMES_SECOND), f"{refused}\n{told}"
-    assert played.clock.now >= DAY + (FIRST + 7) * MINUTE, told
+    assert set(refused) <= REFUSED - set(COMES_SECOND), f"{refused}\n{history}"
+    assert played.clock.now >= DAY + (FIRST + 7) * MINUTE, history
     wrong = played.wrong()
-    assert wrong == [], f"{wrong[:5]}\n{told}"
+    assert wrong == [], f"{wrong[:5]}\n{history}"
     return len(met)
 
 

@@ -45,8 +45,8 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Drivers]:
-    with drivers() as made:
-        yield made
+    with drivers() as started_drivers:
+        yield started_drivers
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def recovers(played: Race, order: Order, told: str) -> None:
         maintenance_module.maintain(played.world.warehouse, retention=0)
         wrong = played.seen_wrong(since=newest + 1)
         assert wrong == [], f"after what is left over was removed: {told}: {wrong[:5]}"
-        named = {file["path"] for file in played.world.warehouse.files("results", "", "9")}
-        there = {str(path.relative_to(played.world.warehouse.root / "results")) for path in data_files(played)}
-        assert there == named
+        committed_paths = {file["path"] for file in played.world.warehouse.files("results", "", "9")}
+        present_paths = {str(path.relative_to(played.world.warehouse.root / "results")) for path in data_files(played)}
+        assert present_paths == committed_paths
         # and everything goes on
         record = played.world.run(current_version(played.world.warehouse) or 0, 30, 90, "goes on", recompute=True)
         assert record.status == "published" and played.seen_wrong(since=newest + 1) == []
@@ -93,20 +93,20 @@ def data_files(played: Race) -> list[Path]:
 
 
 def killed(places: tuple[Path, Path], driver: Drivers, number: int, moment: int) -> None:
-    played, order, told = set_out(places, driver, number, moment=moment)
-    if told.startswith("done"):
+    played, order, outcome = set_out(places, driver, number, moment=moment)
+    if outcome.startswith("done"):
         return  # the last moments differ by what a log line says
-    assert told.startswith("killed"), told
+    assert outcome.startswith("killed"), outcome
     repeat = f"HEDDLE_CHAOS_SEED={number * 1000 + moment} make test PYTEST='tests/chaos/test_kills.py -k some_moments'"
-    recovers(played, order, f"{order.what} {told}; once more: {repeat}")
+    recovers(played, order, f"{order.what} {outcome}; once more: {repeat}")
 
 
 def moments(places: tuple[Path, Path], driver: Drivers, number: int) -> int:
-    _, _, told = set_out(places, driver, number, moment=0)
-    said, _, count = told.partition(", ")[0].partition(" at ")
-    if said == UNTRACEABLE:
+    _, _, outcome = set_out(places, driver, number, moment=0)
+    answer, _, count = outcome.partition(", ")[0].partition(" at ")
+    if answer == UNTRACEABLE:
         pytest.skip(UNTRACEABLE)
-    assert said == "done", told
+    assert answer == "done", outcome
     return int(count)
 
 
@@ -146,9 +146,9 @@ def test_a_process_is_killed_at_every_moment(
 # ------------------------------------------------------------------------------------------- no room
 def full(places: tuple[Path, Path], driver: Drivers, number: int, room: int) -> str:
     """No file gets longer than ``room`` bytes: a full disk that each writer notices at another byte."""
-    played, order, told = set_out(places, driver, number, room=room)
-    recovers(played, order, f"{order.what} with {room} bytes: {told}")
-    return told.partition(" at ")[0]
+    played, order, outcome = set_out(places, driver, number, room=room)
+    recovers(played, order, f"{order.what} with {room} bytes: {outcome}")
+    return outcome.partition(" at ")[0]
 
 
 @pytest.mark.parametrize(("number", "room"), [(0, 700), (3, 6000)])
@@ -162,9 +162,9 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_a_full_disk_at_every_size(places: tuple[Path, Path], driver: Drivers, number: int) -> None:
-    told = [full(places, driver, number, room) for room in (0, 30, 300, 600, 1000, 1500, 2500, 4000, 6000, 9000)]
-    print(f"{CASES[number].what}: {told}")
-    assert set(told) <= {"HDL-542", "done"}
+    outcomes = [full(places, driver, number, room) for room in (0, 30, 300, 600, 1000, 1500, 2500, 4000, 6000, 9000)]
+    print(f"{CASES[number].what}: {outcomes}")
+    assert set(outcomes) <= {"HDL-542", "done"}
 
 
 # ------------------------------------------------------------------------------------ Spark's own processes
@@ -175,7 +175,7 @@ def test_a_worker_that_is_killed_fails_the_run_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """In local mode a task is not tried again: the run fails, as a whole, and its retry goes on."""
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
     laboratory = Laboratory(spark, tmp_path)
     laboratory.write(steady(120))
     laboratory.write([], "quotes")
@@ -194,7 +194,7 @@ def test_an_executor_that_is_killed_in_a_task_doubles_nothing(tmp_path: Path) ->
         environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800)
     [line] = [line for line in done.stdout.splitlines() if line.startswith("RESULT")] or [done.stderr[-4000:]]
-    told = json.loads(line.removeprefix("RESULT"))
-    assert told["lift_task"] == told["finals_task"] == ["published", True] and told["wrong"] == []
-    assert min(told["unnamed"]) > 0, "no file was left behind: was a task killed at all?"
-    print(f"executors killed in two stages: {told}")
+    report = json.loads(line.removeprefix("RESULT"))
+    assert report["lift_task"] == report["finals_task"] == ["published", True] and report["wrong"] == []
+    assert min(report["unnamed"]) > 0, "no file was left behind: was a task killed at all?"
+    print(f"executors killed in two stages: {report}")

@@ -34,10 +34,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     "mutation", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MUTATIONS]
 )
 def test_a_safeguard_that_is_taken_out_is_noticed(places: tuple[Path, Path], mutation: str, counted: Counted) -> None:
-    found = noticed(mutation, places)
-    assert found is not None, f"nobody noticed {mutation}"
+    notice = noticed(mutation, places)
+    assert notice is not None, f"nobody noticed {mutation}"
     counted("safeguards taken out, and noticed")
-    print(f"{mutation} | {found[0]} | {found[1][:120]}")
+    print(f"{mutation} | {notice[0]} | {notice[1][:120]}")
 
 
 @pytest.mark.parametrize(

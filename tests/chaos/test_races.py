@@ -153,14 +153,14 @@ def stress(place: Path, rounds: int) -> tuple[int, int]:
     # each was numbered by the version that it follows
     assert sorted(int(row["detail"]) for row in rows) == list(range(2 * rounds))
     replaced = commits.standing(house)
-    assert set(replaced) == set(range(commits.SPANS)) and all(len(found) == 1 for found in replaced.values())
+    assert set(replaced) == set(range(commits.SPANS)) and all(len(revisions) == 1 for revisions in replaced.values())
     published = [row for row in house.rows("publish_log") if row["event"] == "published"]
     # the table's transactions are what the log says, and the newest of each is what stands
     newest: dict[str, int] = {}
     for row in published:
         newest[row["content"]] = max(newest.get(row["content"], 0), row["revision"])
     assert len({(row["content"], row["revision"]) for row in published}) == len(published)
-    assert {f"{span}": found[0] for span, found in replaced.items()} == newest
+    assert {f"{span}": revisions[0] for span, revisions in replaced.items()} == newest
     tokens = int((house.root / ".lease").read_text()) - before
     refused = 2 * -(-rounds // commits.EVERY) - len(published)
     assert tokens == 2 * rounds + 3 * len(published) + 2 * refused
@@ -242,7 +242,7 @@ def test_a_token_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     with house.lease() as token:
         pass
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patch.setattr(os, "pwrite", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(HeddleError, match="HDL-542 .*No space left"), house.lease():
             pass
     with house.lease() as after:
@@ -256,8 +256,8 @@ def test_a_commit_that_stands_is_not_told_to_be_none(tmp_path: Path, monkeypatch
     """Delta writes the checkpoint of every hundredth version after its commit; the disk may be full just then."""
     house, write = Warehouse.open(tmp_path / "warehouse"), warehouse.write_deltalake
 
-    def committed(*given: Any, **named: Any) -> None:
-        write(*given, **named)
+    def committed(*args: Any, **kwargs: Any) -> None:
+        write(*args, **kwargs)
         raise DeltaError("No space left on device")
 
     monkeypatch.setattr(warehouse, "write_deltalake", committed)

@@ -96,24 +96,24 @@ def events_of(state: frozenset[str]) -> list[Event]:
 
 def begun(folder: Path, crowded: bool = False) -> World:
     """A world in which one interval is published; ``crowded``: again in pieces, so that there are files to merge."""
-    made = World.at(folder)
-    made.write(steady(MINUTES))
-    made.write([], "quotes")
-    version = made.plan(PLANS[0])
-    made.run(version, 0, 60, "before")
+    world = World.at(folder)
+    world.write(steady(MINUTES))
+    world.write([], "quotes")
+    version = world.plan(PLANS[0])
+    world.run(version, 0, 60, "before")
     for begin in range(0, 60, 12) if crowded else ():
-        made.run(version, begin, begin + 12, f"small {begin}")
-    return made
+        world.run(version, begin, begin + 12, f"small {begin}")
+    return world
 
 
 def template(folder: Path, crowded: bool = False) -> tuple[Path, Path]:
     """A world to copy, and the place where copies live: plans hold the paths of their sources."""
-    place, kept = folder / "place", folder / "template"
+    place, template_folder = folder / "place", folder / "template"
     place.mkdir()
     with without_audit():
         begun(place, crowded)
-    shutil.move(place, kept)
-    return kept, place
+    shutil.move(place, template_folder)
+    return template_folder, place
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def without_audit() -> Iterator[None]:
     """The audit needs Spark; here the judge is the oracle. A few files are enough to be merged."""
     with pytest.MonkeyPatch.context() as patch:
         passed = [{"check": "none", "success": True, "detail": ""}]
-        patch.setattr(checks_stage, "audit", lambda *given: list(passed))
+        patch.setattr(checks_stage, "audit", lambda *args: list(passed))
         patch.setattr(maintenance_module, "FEW", 2)
         yield
 
@@ -226,27 +226,27 @@ class Race:
         states: dict[int, tuple[Any, frozenset[str]]] = {}
         seen: dict[int, list[frozenset[str]]] = {}
 
-        def looking(*given: Any) -> Any:
+        def looking(*args: Any) -> Any:
             # no driver's turn comes while a folder is listed; a run may list again, or another in the middle of it
             seen[threading.get_ident()][-1] = self.world.state()
-            return looked(*given)
+            return looked(*args)
 
-        def listing(*given: Any) -> Any:
-            mine = seen.setdefault(threading.get_ident(), [])
-            mine.append(frozenset())
+        def listing(*args: Any) -> Any:
+            thread_states = seen.setdefault(threading.get_ident(), [])
+            thread_states.append(frozenset())
             try:
-                found = sources(*given)
+                source_listing = sources(*args)
             finally:
-                state = mine.pop()
+                state = thread_states.pop()
             # the lists are kept, so that no others get their ids
-            states.update({id(splits): (splits, state) for splits in found.sources.values()})
-            return found
+            states.update({id(splits): (splits, state) for splits in source_listing.sources.values()})
+            return source_listing
 
-        def hashed(*given: Any) -> str:
-            made = content(*given)
-            for splits in given[2].values():
-                self.listed.setdefault(made, states[id(splits)][1])
-            return made
+        def hashed(*args: Any) -> str:
+            content_hash = content(*args)
+            for splits in args[2].values():
+                self.listed.setdefault(content_hash, states[id(splits)][1])
+            return content_hash
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(preparation, "listed", listing)
@@ -261,14 +261,14 @@ class Race:
 
     def publications(self) -> list[dict[str, Any]]:
         """What Delta's own log of the results says was published, in order."""
-        found = []
+        published = []
         for path in sorted((self.world.warehouse.root / "results" / "_delta_log").glob("*.json")):
             for line in path.read_text().splitlines():
-                made = json.loads(line).get("txn")
-                if made is not None:
-                    _, begin, end = made["appId"].split("/")
-                    found.append({"at": int(path.stem), "span": (begin, end), "revision": made["version"]})
-        return found
+                transaction = json.loads(line).get("txn")
+                if transaction is not None:
+                    _, begin, end = transaction["appId"].split("/")
+                    published.append({"at": int(path.stem), "span": (begin, end), "revision": transaction["version"]})
+        return published
 
     def logged(self) -> list[dict[str, Any]]:
         log = sorted(self.world.warehouse.rows("publish_log"), key=lambda row: row["at"])
@@ -278,71 +278,73 @@ class Race:
 
     def wrong(self) -> list[str]:
         """Everything that must be true once a run over everything has ended."""
-        log, found = self.logged(), []
-        kept = [row for row in log if row["event"] == "published"]
-        if len(kept) != len({(row["span"], row["revision"]) for row in kept}):
-            found.append("one revision of an interval was published twice")
-        told = {(row["span"], row["revision"], row["table_version"]) for row in kept}
-        made = {(one["span"], one["revision"], one["at"]) for one in self.publications()}
-        found += [f"the log says {sorted(told - made)}, the table {sorted(made - told)}"] * (told != made)
+        log, violations = self.logged(), []
+        published = [row for row in log if row["event"] == "published"]
+        if len(published) != len({(row["span"], row["revision"]) for row in published}):
+            violations.append("one revision of an interval was published twice")
+        logged = {(row["span"], row["revision"], row["table_version"]) for row in published}
+        committed = {(commit["span"], commit["revision"], commit["at"]) for commit in self.publications()}
+        violations += [f"the log says {sorted(logged - committed)}, the table {sorted(committed - logged)}"] * (
+            logged != committed
+        )
         allocated = [(row["span"], row["revision"]) for row in log if row["event"] == "allocated"]
-        found += ["one revision was given out twice"] * (len(allocated) != len(set(allocated)))
-        found += self.said_wrong()
+        violations += ["one revision was given out twice"] * (len(allocated) != len(set(allocated)))
+        violations += self.said_wrong()
         for name in TABLES:
             isolation = DeltaTable(self.world.warehouse.path(name)).metadata().configuration["delta.isolationLevel"]
-            found += [f"{name} isolates {isolation}"] * (isolation != "Serializable")
-        found += followed.wrong(self.world.warehouse) + followed.torn(self.world.warehouse)
-        return found + self.seen_wrong(self.first) + self.plans_wrong() + self.partials_wrong()
+            violations += [f"{name} isolates {isolation}"] * (isolation != "Serializable")
+        violations += followed.wrong(self.world.warehouse) + followed.torn(self.world.warehouse)
+        return violations + self.seen_wrong(self.first) + self.plans_wrong() + self.partials_wrong()
 
     def said_wrong(self) -> list[str]:
         """Runs that said that they published, and did not; or that nothing had changed, when something had."""
-        made = {(one["span"], one["revision"]): one["at"] for one in self.publications()}
-        found = []
+        versions = {(commit["span"], commit["revision"]): commit["at"] for commit in self.publications()}
+        violations = []
         for span, revision, status, before in self.said:
-            at = made.get((span, revision), -1)
+            at = versions.get((span, revision), -1)
             over = [
                 other
-                for ((begin, end), _), other in made.items()
+                for ((begin, end), _), other in versions.items()
                 if begin < span[1] and end > span[0] and at < other <= before
             ]
             if at <= before and (status == "published" or at < 0 or over):
-                found.append(
+                violations.append(
                     f"revision {revision} of {span} was said to be {status}: version {at}, begun at {before}, {over}"
                 )
-        return found
+        return violations
 
     def seen_wrong(self, since: int = 0) -> list[str]:
         """What was wrong with what readers saw, at any time: whole publications, equal to the oracle."""
         rows = {
             (row["span"], row["revision"]): row for row in self.logged() if row["event"] in ("allocated", "published")
         }
-        found: list[str] = []
+        violations: list[str] = []
         published: list[dict[str, Any]] = []
-        for one in self.publications():
-            row = rows.get((one["span"], one["revision"]))
+        for commit in self.publications():
+            row = rows.get((commit["span"], commit["revision"]))
             if row is None:
-                found.append(f"nobody was given revision {one['revision']} of {one['span']}")
+                violations.append(f"nobody was given revision {commit['revision']} of {commit['span']}")
                 continue
             published.append(row)
-            if one["at"] >= since:
-                found += self.shown(one["at"], published)
+            if commit["at"] >= since:
+                violations += self.shown(commit["at"], published)
         newest = self.world.warehouse.version("results")
-        return found + self.shown(newest, published)
+        return violations + self.shown(newest, published)
 
     def shown(self, version: int, published: Sequence[dict[str, Any]]) -> list[str]:
         """What is wrong with the answers that readers of a version of the results see: of each query those of the
         newest publication that answered it, however many came since that did not."""
-        found: list[str] = []
+        violations: list[str] = []
         table = DeltaTable(self.world.warehouse.path("results"), version=version).to_pyarrow_table()
         log = self.logged()
         plans = {row["plan_version"]: load_plan(self.world.warehouse, row["plan_version"]) for row in published}
         names = {name: {query.name: query for query in plan.workload.queries} for name, plan in plans.items()}
         covered = 0
         for name in sorted({query for known in names.values() for query in known}):
-            mine = table.filter(pc.equal(table["query"], name))
-            instants = mine["instant"].cast("int64").to_numpy()
+            answers = table.filter(pc.equal(table["query"], name))
+            instants = answers["instant"].cast("int64").to_numpy()
             for begin, end, row in standing([row for row in published if name in names[row["plan_version"]]]):
-                inside = mine.filter(pa.array((instants > begin) & (instants <= end)))
+                inside = answers.filter(pa.array((instants > begin) & (instants <= end)))
                 covered += len(inside)
                 # answers that no late event touched are of an earlier revision of the same interval
                 stamped = {
@@ -354,39 +356,41 @@ class Race:
                     tuple(stamp.values()) for stamp in inside.select(["plan_version", "revision", "run_id"]).to_pylist()
                 }
                 if any(stamp not in stamped or stamped[stamp] > row["revision"] for stamp in stamps):
-                    found.append(f"version {version}: {stamps} in what {row['run_id']} published")
+                    violations.append(f"version {version}: {stamps} in what {row['run_id']} published")
                 query = names[row["plan_version"]][name]
                 state = self.listed.get(row["content"], ALL_THERE)
                 key = (query.fingerprint, state, begin, end)
                 if key not in _expected:
                     _expected[key] = oracle.answers(query, table_of(events_of(state)), "ts", begin, end)
                 if set(inside["fingerprint"].to_pylist()) - {query.fingerprint}:
-                    found.append(f"version {version}: {name} has rows of another definition")
+                    violations.append(f"version {version}: {name} has rows of another definition")
                 lines = oracle.compare(query, typed_rows(query, inside), _expected[key])
-                found += [f"version {version}, {row['run_id']}, {name}: {line}" for line in lines]
+                violations += [f"version {version}, {row['run_id']}, {name}: {line}" for line in lines]
         if covered != len(table):
-            found.append(f"version {version}: {len(table) - covered} answers that nobody published")
-        return found
+            violations.append(f"version {version}: {len(table) - covered} answers that nobody published")
+        return violations
 
     def plans_wrong(self) -> list[str]:
         house = self.world.warehouse
         rows = house.rows("sharing_plans")
-        newest, found = current_version(house) or 0, []
+        newest, violations = current_version(house) or 0, []
         prints = []
         for version in range(1, newest + 1):
-            mine = [row for row in rows if row["plan_version"] == version]
-            kinds = {(row["fingerprint"], row["created_at"]) for row in mine}
-            if len(kinds) != 1 or len({row["row"] for row in mine}) != len(mine):
-                found.append(f"plan version {version} was stored {len(kinds)} times")
+            plan_rows = [row for row in rows if row["plan_version"] == version]
+            kinds = {(row["fingerprint"], row["created_at"]) for row in plan_rows}
+            if len(kinds) != 1 or len({row["row"] for row in plan_rows}) != len(plan_rows):
+                violations.append(f"plan version {version} was stored {len(kinds)} times")
                 continue
             prints.append(load_plan(house, version).fingerprint)
-        found += ["a plan was stored again unchanged"] * any(a == b for a, b in zip(prints, prints[1:], strict=False))
+        violations += ["a plan was stored again unchanged"] * any(
+            a == b for a, b in zip(prints, prints[1:], strict=False)
+        )
         registered: dict[str, tuple[str, str]] = {}
         for row in sorted(house.rows("workload_queries"), key=lambda row: row["at"]):
             registered[row["query"]] = row["event"], row["fingerprint"]
         live = {name: print for name, (event, print) in registered.items() if event != "removed"}
-        wanted = {query.name: query.fingerprint for query in load_plan(house, newest).workload.queries}
-        return found + [f"registered are {sorted(live)}, planned {sorted(wanted)}"] * (live != wanted)
+        planned = {query.name: query.fingerprint for query in load_plan(house, newest).workload.queries}
+        return violations + [f"registered are {sorted(live)}, planned {sorted(planned)}"] * (live != planned)
 
     def partials_wrong(self) -> list[str]:
         table = DeltaTable(self.world.warehouse.path("partials")).to_pyarrow_table(
@@ -413,12 +417,12 @@ def copied(template: Path, place: Path, chance: random.Random, point: Callable[[
     """A race to be set up, on a copy of a world."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(template, place)
-    made = Race(World.at(place, point), chance)
-    made.first = made.world.warehouse.version("results")
+    played = Race(World.at(place, point), chance)
+    played.first = played.world.warehouse.version("results")
     # what the template's run had listed
-    for row in made.world.warehouse.rows("publish_log"):
-        made.listed[row["content"]] = ALL_THERE
-    return made
+    for row in played.world.warehouse.rows("publish_log"):
+        played.listed[row["content"]] = ALL_THERE
+    return played
 
 
 def race(template: Path, place: Path, seed: int) -> tuple[Orders, Race]:
@@ -427,16 +431,16 @@ def race(template: Path, place: Path, seed: int) -> tuple[Orders, Race]:
     orders = Orders(chance, place / "warehouse", chance.choice((0.05, 0.2, 0.5)), chance.choice((0.0, 0.0, 0.02, 0.1)))
     played = copied(template, place, chance, orders.point)
     played.draw()
-    told = [f"drivers: {', '.join(played.drivers)}"]
+    history = [f"drivers: {', '.join(played.drivers)}"]
 
     def play() -> None:
         try:
             with in_turns(orders):
                 orders.play(played.drivers)
         finally:
-            told.extend(orders.told[-400:])
+            history.extend(orders.told[-400:])
 
-    judged(played, play, told)
+    judged(played, play, history)
     if not orders.broken and set(played.refused) & {"HDL-510", "HDL-511"}:
         raise AssertionError(f"a lease was lost that nobody took away: {played.refused}")
     return orders, played
@@ -495,15 +499,15 @@ def interrupted(template: Path, place: Path, step: str, after: bool, intruder: s
             played.run("earlier", 60, 120)
             played.late(2)
     owner, name = STEPS[step]
-    held, left = getattr(owner, name), [True]
+    original, armed = getattr(owner, name), [True]
 
-    def stopped(*given: Any, **named: Any) -> Any:
-        if not left:
-            return held(*given, **named)
-        left.clear()
+    def stopped(*args: Any, **kwargs: Any) -> Any:
+        if not armed:
+            return original(*args, **kwargs)
+        armed.clear()
         if not after:
             INTRUDERS[intruder](played)
-        result = held(*given, **named)
+        result = original(*args, **kwargs)
         if after:
             INTRUDERS[intruder](played)
         return result

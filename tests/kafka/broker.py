@@ -105,7 +105,7 @@ class Broker:
         return True
 
     def _properties(self) -> str:
-        said = {
+        properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller}",
@@ -123,7 +123,7 @@ class Broker:
             "log.message.timestamp.type": "LogAppendTime",
             "group.initial.rebalance.delay.ms": "0",
         }
-        return "".join(f"{name}={value}\n" for name, value in said.items())
+        return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ def refused(code: str, call: Callable[..., object], *arguments: Any, **named: An
 
 
 def test_a_topic_by_what_a_user_says(streams: Path, tmp_path: Path) -> None:
-    found = topic_of("trades", "a:1", streams)
-    assert (found.table, found.checkpoint, found.starting) == (tmp_path / "data/trades", None, "earliest")
-    found = topic_of("other-2", "a:1", streams, "files", tmp_path / "x" / ".." / "y", checkpoint=tmp_path / "c")
-    assert (found.table, found.checkpoint) == (tmp_path / "y", tmp_path / "c")
+    topic = topic_of("trades", "a:1", streams)
+    assert (topic.table, topic.checkpoint, topic.starting) == (tmp_path / "data/trades", None, "earliest")
+    topic = topic_of("other-2", "a:1", streams, "files", tmp_path / "x" / ".." / "y", checkpoint=tmp_path / "c")
+    assert (topic.table, topic.checkpoint) == (tmp_path / "y", tmp_path / "c")
     for name in ("a,b", "a b", "..", "", "x" * 250):
         assert "is no topic" in refused("HDL-626", topic_of, name, "a:1", streams, "trades")
     assert "declares no stream" in refused("HDL-626", topic_of, "none", "a:1", streams)
@@ -83,9 +83,9 @@ def test_options_come_from_a_file_and_are_secrets(tmp_path: Path, monkeypatch: p
     path.write_text(
         '# a comment\nsecurity.protocol=SASL_SSL\nsasl.jaas.config=Module required \\\n  password="s=s3cr3t";\n'
     )
-    found = kafka.options()
-    assert found == {"security.protocol": "SASL_SSL", "sasl.jaas.config": 'Module required password="s=s3cr3t";'}
-    assert redacted(f"failed: {found['sasl.jaas.config']} SASL_SSL") == "failed: *** SASL_SSL"
+    options = kafka.options()
+    assert options == {"security.protocol": "SASL_SSL", "sasl.jaas.config": 'Module required password="s=s3cr3t";'}
+    assert redacted(f"failed: {options['sasl.jaas.config']} SASL_SSL") == "failed: *** SASL_SSL"
     assert "s3cr3t" not in redacted('it says password="s=s3cr3t";') + repr(settings())
     for text in ("bootstrap.servers=a:1", "no sign: hunter2", "a=1\na=2", "A b=hunter2", "x=" + "y" * 70_000):
         path.write_text(text)
@@ -117,10 +117,10 @@ def test_jars_for_kafka_are_of_these_sessions_alone(tmp_path: Path, monkeypatch:
     folder.mkdir(parents=True)
     for name in (*kafka.NEEDED, "hadoop-client-api"):
         (folder / f"org_{name}-1.jar").touch()
-    plain, made = spark_settings(), kafka.session_settings()
-    assert "/kafka/jars/" not in str(plain) and made["spark.jars"].count("/kafka/jars/") == len(kafka.NEEDED)
+    plain, kafka_settings = spark_settings(), kafka.session_settings()
+    assert "/kafka/jars/" not in str(plain) and kafka_settings["spark.jars"].count("/kafka/jars/") == len(kafka.NEEDED)
     # what the archive of classes was made for stays as it is
-    assert {name for name in made if made[name] != plain.get(name)} == {"spark.jars"}
+    assert {name for name in kafka_settings if kafka_settings[name] != plain.get(name)} == {"spark.jars"}
 
 
 def test_one_process_at_a_time_lands_into_a_table(streams: Path, tmp_path: Path) -> None:

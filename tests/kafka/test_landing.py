@@ -37,10 +37,10 @@ COLUMNS = (("ts", TIMESTAMP), ("symbol", STRING), ("volume", LONG), ("kafka_id",
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    made = Broker(tmp_path_factory.mktemp("broker"))
-    made.start()
-    yield made
-    made.stop()
+    running_broker = Broker(tmp_path_factory.mktemp("broker"))
+    running_broker.start()
+    yield running_broker
+    running_broker.stop()
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_what_does_not_fit_is_kept_with_its_reason(session: Any, topic: Topic) -
     row = rows(topic.table)[0]
     assert row["kafka_id"] == f"{row['kafka_partition']}:{row['kafka_offset']}" and row["kafka_topic"] == topic.name
     assert row["kafka_timestamp"].year > 2013
-    kept = rows(landed.quarantine)
-    assert sorted(each["why"] for each in kept) == sorted(
+    quarantined = rows(landed.quarantine)
+    assert sorted(each["why"] for each in quarantined) == sorted(
         [
             "it is not JSON (character 1)",
             "volume: a text where a whole number is expected",
@@ -95,8 +95,10 @@ def test_what_does_not_fit_is_kept_with_its_reason(session: Any, topic: Topic) -
             "it is not JSON (character 0)",
         ]
     )
-    assert {each["key"] for each in kept} == {b"key"} and max(each["value_bytes"] for each in kept) == 100_000
-    assert max(len(each["value"] or b"") for each in kept) == 65_536
+    assert {each["key"] for each in quarantined} == {b"key"} and max(
+        each["value_bytes"] for each in quarantined
+    ) == 100_000
+    assert max(len(each["value"] or b"") for each in quarantined) == 65_536
     # nothing new: nothing happens
     again = land(session, topic)
     assert (again.landed, again.quarantined, again.batches) == (0, 0, 0)
@@ -198,8 +200,8 @@ def test_tables_and_checkpoints_that_do_not_belong_together(session: Any, topic:
     assert "other columns" in refused(replace(topic, stream=narrower))
     # Spark's part of the checkpoint is gone: batch 0 would be left out as if it were there
     for name in ("offsets", "commits", "metadata", "sources"):
-        found = checkpoint / name
-        shutil.rmtree(found) if found.is_dir() else found.unlink()
+        path = checkpoint / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert "does not know of" in refused(topic)
     # a new column is added, and null in what is there
     second = replace(topic, table=tmp_path / "second")
@@ -254,14 +256,16 @@ def test_answers_over_a_landed_topic_are_the_oracles(session: Any, topic: Topic,
     def wrong(events: Sequence[dict[str, Any]], run_id: str) -> list[str]:
         """What a run publishes, beside the oracle's answers over these events."""
         run(session, house, version, begin, end, run_id, as_of=end + 10**13)
-        taken = pa.Table.from_pylist(
+        event_table = pa.Table.from_pylist(
             [each | {"ts": datetime.fromisoformat(each["ts"])} for each in events],
             pa.schema([("ts", pa.timestamp("us", "UTC")), ("symbol", "string"), ("volume", "int64"), ("id", "int64")]),
         )
         return [
             f"{query.name}: {line}"
             for query in load_plan(house, version).workload.queries
-            for line in oracle.compare(query, read(house, query.name), oracle.answers(query, taken, "ts", begin, end))
+            for line in oracle.compare(
+                query, read(house, query.name), oracle.answers(query, event_table, "ts", begin, end)
+            )
         ]
 
     def publish(events: Sequence[dict[str, Any]]) -> None:

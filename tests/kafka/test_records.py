@@ -81,9 +81,9 @@ def read(reader: Records, *values: bytes | None) -> list[dict[str, Any]]:
             "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
         }
     )
-    (found,) = reader.read(iter([batch]))
-    found.validate(full=True)
-    return found.to_pylist()
+    (decoded,) = reader.read(iter([batch]))
+    decoded.validate(full=True)
+    return decoded.to_pylist()
 
 
 def why(reader: Records, value: bytes) -> str | None:
@@ -114,20 +114,20 @@ def test_what_is_written_as_json_is_read_as_it_was(events: list[dict[str, Any]])
     def plain(value: Any) -> Any:
         return value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else value
 
-    found = read(
+    rows = read(
         records(), *(json.dumps({k: plain(v) for k, v in each.items()} | {"x": [{}]}).encode() for each in events)
     )
-    assert [row["_heddle_why"] for row in found] == [None] * len(events)
-    for row, event in zip(found, events, strict=True):
+    assert [row["_heddle_why"] for row in rows] == [None] * len(events)
+    for row, event in zip(rows, events, strict=True):
         assert {name: row[name] for name, _ in COLUMNS} == {name: event.get(name) for name, _ in COLUMNS}
         assert row["_heddle_value"] is None and row["kafka_id"] == f"3:{row['kafka_offset']}"
 
 
 @given(st.lists(VALUES, max_size=5))
 def test_what_is_written_as_avro_is_read_as_it_was(events: list[dict[str, Any]]) -> None:
-    found = read(records(avro=AVRO), *map(encoded, events))
-    assert [row["_heddle_why"] for row in found] == [None] * len(events)
-    for row, event in zip(found, events, strict=True):
+    rows = read(records(avro=AVRO), *map(encoded, events))
+    assert [row["_heddle_why"] for row in rows] == [None] * len(events)
+    for row, event in zip(rows, events, strict=True):
         assert {name: row[name] for name, _ in COLUMNS} == {name: event.get(name) for name, _ in COLUMNS}
 
 
@@ -262,11 +262,11 @@ def test_types_are_at_most_so_deep() -> None:
 # ------------------------------------------------------------------------------------------- Avro, written by its rules
 def number(value: int) -> bytes:
     zigzag = (value << 1) ^ (value >> 63)
-    found = b""
+    encoded_bytes = b""
     while zigzag > 127:
-        found += bytes([zigzag & 127 | 128])
+        encoded_bytes += bytes([zigzag & 127 | 128])
         zigzag >>= 7
-    return found + bytes([zigzag])
+    return encoded_bytes + bytes([zigzag])
 
 
 def text(value: bytes) -> bytes:

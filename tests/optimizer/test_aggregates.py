@@ -145,8 +145,8 @@ def test_pairs_keep_what_orders_them() -> None:
 
 def test_aliases_are_one_declaration() -> None:
     for names in ("variance var_samp", "stddev stddev_samp", "bool_and every", "bool_or some any"):
-        first, *others = (AGGREGATES[name] for name in names.split())
-        for other in others:
+        first, *aliases = (AGGREGATES[name] for name in names.split())
+        for other in aliases:
             assert (other.kinds, other.lowering, other.meaning) == (first.kinds, first.lowering, first.meaning)
     assert all(name == aggregate.name for name, aggregate in AGGREGATES.items())
 
@@ -264,19 +264,19 @@ def test_output_types_are_sparks() -> None:
 # ----------------------------------------------------------------------------------------- exact sums
 @given(st.lists(SIGNED, min_size=1, max_size=5))
 def test_a_long_sum_is_exact_or_a_coded_overflow(values: list[int]) -> None:
-    found = lowered("sum", LONG, values)
-    assert found.overflow is not None
+    answers = lowered("sum", LONG, values)
+    assert answers.overflow is not None
     if -(2**63) <= sum(values) < 2**63:
-        assert (found.values[0], found.valid[0], found.overflow[0]) == (sum(values), True, False)
+        assert (answers.values[0], answers.valid[0], answers.overflow[0]) == (sum(values), True, False)
     else:
-        assert (found.valid[0], found.overflow[0]) == (False, True)
+        assert (answers.valid[0], answers.overflow[0]) == (False, True)
 
 
 @pytest.mark.parametrize("total, fits", [(2**63 - 1, True), (2**63, False), (-(2**63), True), (-(2**63) - 1, False)])
 def test_the_last_sum_that_fits_and_the_first_that_does_not(total: int, fits: bool) -> None:
-    found = lowered("sum", LONG, [total])
-    assert found.overflow is not None
-    assert (bool(found.valid[0]), bool(found.overflow[0])) == (fits, not fits)
+    answers = lowered("sum", LONG, [total])
+    assert answers.overflow is not None
+    assert (bool(answers.valid[0]), bool(answers.overflow[0])) == (fits, not fits)
 
 
 @given(st.integers(0, 2**30), SIGNED)
@@ -285,19 +285,19 @@ def test_limbs_that_were_not_carried_count_all_the_same(uncarried: int, value: i
     low, high = limbs(value, 2)
     stored = np.array([[low + (uncarried << LIMB), high - uncarried]], dtype=np.int64)
     assert exact_total(stored)[0] == value
-    found = AGGREGATES["sum"].lower({"count": np.array([1]), "sum": stored}, output_of("sum"))
-    assert found.values[0] == value and found.valid[0]
+    answers = AGGREGATES["sum"].lower({"count": np.array([1]), "sum": stored}, output_of("sum"))
+    assert answers.values[0] == value and answers.valid[0]
 
 
 @given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1, max_size=4))
 def test_a_wide_decimal_sum_is_exact_to_38_digits(values: list[int]) -> None:
-    found = lowered("sum", decimal(38, 6), values)
-    assert found.overflow is not None
+    answers = lowered("sum", decimal(38, 6), values)
+    assert answers.overflow is not None
     if abs(sum(values)) < 10**38:
-        assert Decimal(found.values[0]) == Decimal(sum(values)).scaleb(-6, context=_wide())
-        assert found.valid[0] and not found.overflow[0]
+        assert Decimal(answers.values[0]) == Decimal(sum(values)).scaleb(-6, context=_wide())
+        assert answers.valid[0] and not answers.overflow[0]
     else:
-        assert found.overflow[0] and not found.valid[0]
+        assert answers.overflow[0] and not answers.valid[0]
 
 
 def _wide() -> Any:
@@ -316,18 +316,18 @@ def test_decimal_texts_keep_sign_and_leading_zeros() -> None:
 # --------------------------------------------------------------------------------------------- means
 @given(st.lists(SIGNED, min_size=1, max_size=6))
 def test_a_long_average_is_the_exact_quotient_rounded_once(values: list[int]) -> None:
-    found = lowered("avg", LONG, values)
+    answers = lowered("avg", LONG, values)
     exact = Fraction(sum(values), len(values))
-    error = abs(Fraction(float(found.values[0])) - exact)
-    assert found.valid[0] and error <= Fraction(math.ulp(float(exact)))
+    error = abs(Fraction(float(answers.values[0])) - exact)
+    assert answers.valid[0] and error <= Fraction(math.ulp(float(exact)))
 
 
 @given(st.lists(st.integers(-(10**10) + 1, 10**10 - 1), min_size=1, max_size=7))
 def test_a_decimal_average_rounds_half_up(values: list[int]) -> None:
-    found = lowered("avg", decimal(10, 2), values)
+    answers = lowered("avg", decimal(10, 2), values)
     with localcontext(prec=60):
         exact = Decimal(sum(values)) / 100 / len(values)
-        assert Decimal(found.values[0]) == exact.quantize(Decimal("0.000001"), ROUND_HALF_UP)
+        assert Decimal(answers.values[0]) == exact.quantize(Decimal("0.000001"), ROUND_HALF_UP)
 
 
 def test_halves_round_away_from_zero() -> None:
@@ -345,29 +345,29 @@ def test_variances_agree_with_rational_arithmetic(values: list[int], shift: int)
     shifted = [value + shift for value in values]
     exact = [Fraction(value) for value in shifted]
     for name, freedom in (("var_pop", 0), ("var_samp", 1), ("variance", 1), ("stddev_pop", 0), ("stddev", 1)):
-        found = lowered(name, LONG, shifted)
+        answers = lowered(name, LONG, shifted)
         if len(values) <= freedom:
-            assert not found.valid[0]
+            assert not answers.valid[0]
             continue
-        assert found.valid[0]
+        assert answers.valid[0]
         variance = statistics.pvariance(exact) if freedom == 0 else statistics.variance(exact)
         expected = math.sqrt(variance) if name.startswith("std") else float(variance)
         if name.startswith("std"):
-            assert float(found.values[0]) == pytest.approx(expected, rel=2.3e-16)
+            assert float(answers.values[0]) == pytest.approx(expected, rel=2.3e-16)
         else:
-            assert float(found.values[0]) == expected
+            assert float(answers.values[0]) == expected
 
 
 def test_the_variance_of_a_decimal_is_of_its_scaled_values() -> None:
-    found = lowered("var_pop", decimal(10, 2), [100, 300])  # 1.00 and 3.00
-    assert found.values[0] == 1.0
+    answers = lowered("var_pop", decimal(10, 2), [100, 300])  # 1.00 and 3.00
+    assert answers.values[0] == 1.0
 
 
 def test_variance_of_infinity_is_nan_and_of_huge_squares_a_coded_overflow() -> None:
     def of(name: str, values: list[float]) -> Lowered:
         cells, everywhere = np.zeros(len(values), dtype=np.int32), np.empty(0, dtype=bool)
-        given = cells, np.empty(0, dtype=np.int32), 1, everywhere, (Terms.of(np.array(values)),)
-        states = {"exact_sum": ExactSums.lifted(*given), "exact_sum_squares": ExactSums.lifted(*given, 2)}
+        arguments = cells, np.empty(0, dtype=np.int32), 1, everywhere, (Terms.of(np.array(values)),)
+        states = {"exact_sum": ExactSums.lifted(*arguments), "exact_sum_squares": ExactSums.lifted(*arguments, 2)}
         states["count"] = np.array([len(values)])
         return AGGREGATES[name].lower(states, output_of(name, DOUBLE))
 
@@ -415,14 +415,16 @@ class Plain:
 
     def top(self, k: int) -> Any:
         cut = [self._counted(values)[:k] for values in self.values]
-        padded = [found + [(self._empty(), 0)] * (k - len(found)) for found in cut]
-        flat = self._array([value for found in padded for value, _ in found])
-        return flat.reshape(len(padded), k), np.array([[n for _, n in found] for found in padded], dtype=np.int64)
+        padded = [counted_values + [(self._empty(), 0)] * (k - len(counted_values)) for counted_values in cut]
+        flat = self._array([value for counted_values in padded for value, _ in counted_values])
+        return flat.reshape(len(padded), k), np.array(
+            [[n for _, n in counted_values] for counted_values in padded], dtype=np.int64
+        )
 
     def each(self) -> Any:
         for values in self.values:
             counts = Counter(values)
-            yield self._array(sorted(counts)), np.array([counts[one] for one in sorted(counts)], dtype=np.int64)
+            yield self._array(sorted(counts)), np.array([counts[value] for value in sorted(counts)], dtype=np.int64)
 
     def cardinality(self) -> Any:
         return np.array([len(set(values)) - 0.4 for values in self.values])
@@ -433,8 +435,8 @@ def holistic(name: str, type: Type, values: list[list[Any]], parameter: str | No
     output = output_of(name, type, **({"parameter": Decimal(parameter)} if parameter else {}), **options)
     (state,) = AGGREGATES[name].states(output)
     dtype = {"longs": np.int64, "doubles": np.float64, "texts": object, None: object}[state.tail]
-    made: Multisets = Plain([sorted(one) for one in values], dtype)
-    return AGGREGATES[name].lower({state.kind: made}, output)
+    multisets: Multisets = Plain([sorted(multiset) for multiset in values], dtype)
+    return AGGREGATES[name].lower({state.kind: multisets}, output)
 
 
 FRACTIONS = st.one_of(
@@ -449,8 +451,8 @@ COUNTS = st.one_of(st.integers(0, 300), st.integers(0, 2**62))
 def test_positions_and_ranks_are_exact(counts: list[int], text: str) -> None:
     """(n - 1) * fraction and ceil(fraction * n) in doubles are off by one at 0.29 * 100, for one."""
     fraction = Fraction(text)
-    whole, rest, unit = share_of(np.array(counts, dtype=np.int64), Decimal(text))
-    assert [int(w) + Fraction(int(r), unit) for w, r in zip(whole, rest, strict=True)] == [
+    quotients, remainders, unit = share_of(np.array(counts, dtype=np.int64), Decimal(text))
+    assert [int(w) + Fraction(int(r), unit) for w, r in zip(quotients, remainders, strict=True)] == [
         count * fraction for count in counts
     ]
     ranks = nearest_rank(np.array(counts, dtype=np.int64), Decimal(text))
@@ -459,26 +461,26 @@ def test_positions_and_ranks_are_exact(counts: list[int], text: str) -> None:
 
 @given(st.lists(st.lists(st.integers(-1000, 1000), max_size=40), min_size=1, max_size=3), FRACTIONS)
 def test_percentiles_interpolate_at_exact_positions(values: list[list[int]], text: str) -> None:
-    found = holistic("percentile", LONG, values, text)
-    for index, one in enumerate(map(sorted, values)):
-        assert found.valid[index] == bool(one)
-        if one:
-            position = (len(one) - 1) * Fraction(text)
-            low, high = one[math.floor(position)], one[math.ceil(position)]
+    answers = holistic("percentile", LONG, values, text)
+    for index, sorted_values in enumerate(map(sorted, values)):
+        assert answers.valid[index] == bool(sorted_values)
+        if sorted_values:
+            position = (len(sorted_values) - 1) * Fraction(text)
+            low, high = sorted_values[math.floor(position)], sorted_values[math.ceil(position)]
             exact = low + (position - math.floor(position)) * (high - low)
-            assert float(found.values[index]) == pytest.approx(float(exact), rel=1e-14, abs=1e-12)
+            assert float(answers.values[index]) == pytest.approx(float(exact), rel=1e-14, abs=1e-12)
             if position.denominator == 1:
-                assert found.values[index] == low
+                assert answers.values[index] == low
     disc = holistic("percentile_disc", LONG, values, text)
-    for index, one in enumerate(map(sorted, values)):
-        if one:
-            assert disc.values[index] == one[max(1, math.ceil(len(one) * Fraction(text))) - 1]
+    for index, sorted_values in enumerate(map(sorted, values)):
+        if sorted_values:
+            assert disc.values[index] == sorted_values[max(1, math.ceil(len(sorted_values) * Fraction(text))) - 1]
 
 
 def test_medians() -> None:
-    found = holistic("median", LONG, [[3, 1, 2], [1, 2], [], [2**62, 2**62]])
-    assert found.values.tolist()[:2] == [2.0, 1.5] and found.values[3] == 2.0**62
-    assert found.valid.tolist() == [True, True, False, True]
+    answers = holistic("median", LONG, [[3, 1, 2], [1, 2], [], [2**62, 2**62]])
+    assert answers.values.tolist()[:2] == [2.0, 1.5] and answers.values[3] == 2.0**62
+    assert answers.valid.tolist() == [True, True, False, True]
     # of values of 38 digits and of 18, each rounded once
     assert holistic("median", decimal(30, 2), [["0.10"], ["-123456789012345678901234567.89"]]).values.tolist() == [
         0.1,
@@ -511,8 +513,8 @@ def test_decimals_come_out_as_texts() -> None:
 
 
 def test_modes_and_distinct_counts() -> None:
-    found = holistic("mode", STRING, [["b", "a", "b", "a"], ["c"], []])
-    assert found.values.tolist()[:2] == ["a", "c"] and found.valid.tolist() == [True, True, False]
+    answers = holistic("mode", STRING, [["b", "a", "b", "a"], ["c"], []])
+    assert answers.values.tolist()[:2] == ["a", "c"] and answers.valid.tolist() == [True, True, False]
     counts = holistic("count_distinct", STRING, [["b", "a", "b"], []])
     assert counts.values.tolist() == [2, 0] and counts.valid.all()
     estimates = holistic("count_distinct", STRING, [["b", "a", "b"]], error=Decimal("0.1"))
@@ -520,9 +522,9 @@ def test_modes_and_distinct_counts() -> None:
 
 
 def test_the_most_frequent_values_are_json() -> None:
-    found = holistic("top_k", STRING, [["b", "a", "b", "c"], [], ["z"]], "2")
-    assert found.values.tolist() == ['[["b", 2], ["a", 1]]', "[]", '[["z", 1]]']
-    assert found.valid.tolist() == [True, False, True]
+    answers = holistic("top_k", STRING, [["b", "a", "b", "c"], [], ["z"]], "2")
+    assert answers.values.tolist() == ['[["b", 2], ["a", 1]]', "[]", '[["z", 1]]']
+    assert answers.valid.tolist() == [True, False, True]
     awkward = holistic("top_k", STRING, [['say "é"', "back\\slash"]], "2").values[0]
     assert json.loads(awkward) == [["back\\slash", 1], ['say "é"', 1]] and "é" in awkward
     assert holistic("top_k", decimal(9, 2), [[5, 5, -150]], "3").values.tolist() == ['[["0.05", 2], ["-1.50", 1]]']
@@ -530,15 +532,15 @@ def test_the_most_frequent_values_are_json() -> None:
 
 
 def test_json_has_numbers_and_texts() -> None:
-    def told(type: Type, *values: Any) -> list[str]:
+    def json_of(type: Type, *values: Any) -> list[str]:
         return json_texts(np.array(values), type)
 
-    assert told(LONG, -3, 2**62) == ["-3", str(2**62)]
-    assert told(DOUBLE, 0.1, 1e300, -0.0) == ["0.1", "1e+300", "-0.0"]
-    assert told(DOUBLE, math.nan, math.inf, -math.inf) == ['"NaN"', '"Infinity"', '"-Infinity"']
-    assert told(BOOLEAN, 0, 1) == ["false", "true"]
-    assert told(DATE, 0, -1) == ['"1970-01-01"', '"1969-12-31"']
-    assert told(TIMESTAMP, 1_372_636_800_000_001, -1) == [
+    assert json_of(LONG, -3, 2**62) == ["-3", str(2**62)]
+    assert json_of(DOUBLE, 0.1, 1e300, -0.0) == ["0.1", "1e+300", "-0.0"]
+    assert json_of(DOUBLE, math.nan, math.inf, -math.inf) == ['"NaN"', '"Infinity"', '"-Infinity"']
+    assert json_of(BOOLEAN, 0, 1) == ["false", "true"]
+    assert json_of(DATE, 0, -1) == ['"1970-01-01"', '"1969-12-31"']
+    assert json_of(TIMESTAMP, 1_372_636_800_000_001, -1) == [
         '"2013-07-01T00:00:00.000001Z"',
         '"1969-12-31T23:59:59.999999Z"',
     ]
@@ -561,9 +563,9 @@ def test_ordinals_of_doubles_keep_the_order() -> None:
 @given(st.lists(st.floats(), min_size=1, max_size=20))
 def test_ordinals_and_doubles_are_inverse(values: list[float]) -> None:
     array = np.array(values)
-    kept = array.tobytes()
+    original_bytes = array.tobytes()
     back = doubles_of_ordinals(ordinals_of_doubles(array, exact=True))
-    assert np.array_equal(back, array, equal_nan=True) and array.tobytes() == kept
+    assert np.array_equal(back, array, equal_nan=True) and array.tobytes() == original_bytes
     assert (np.signbit(back) == np.signbit(array))[~np.isnan(array)].all()
 
 
@@ -610,11 +612,11 @@ def test_precisions_keep_the_standard_error() -> None:
 def test_registers_estimate_within_their_error() -> None:
     for precision, count in ((9, 20_000), (12, 60_000)):
         register, rank = registers_of(hash64(np.arange(count)), precision)
-        kept = np.zeros(1 << precision)
-        np.maximum.at(kept, register, rank)
+        registers = np.zeros(1 << precision)
+        np.maximum.at(registers, register, rank)
         # the raw estimate of Flajolet et al., good from 5 / 2 values a register on
-        estimate = 0.7213 / (1 + 1.079 / len(kept)) * len(kept) ** 2 / np.sum(2.0**-kept)
-        assert abs(estimate / count - 1) < 4 * 1.04 / math.sqrt(len(kept))
+        estimate = 0.7213 / (1 + 1.079 / len(registers)) * len(registers) ** 2 / np.sum(2.0**-registers)
+        assert abs(estimate / count - 1) < 4 * 1.04 / math.sqrt(len(registers))
 
 
 # -------------------------------------------------------------------------------------------- thinning
@@ -638,19 +640,19 @@ def csr(cells: list[dict[int, int]]) -> tuple[Any, Any, Any]:
 
 
 def cells_of(offsets: Any, values: Any, weights: Any) -> list[dict[int, int]]:
-    found = []
+    cells = []
     for begin, end in zip(offsets, offsets[1:], strict=False):
         cell = dict(zip(values[begin:end].tolist(), weights[begin:end].tolist(), strict=True))
         assert len(cell) == end - begin
-        found.append(cell)
-    return found
+        cells.append(cell)
+    return cells
 
 
 def union(cells: list[dict[int, int]]) -> Counter[int]:
-    found: Counter[int] = Counter()
+    totals: Counter[int] = Counter()
     for cell in cells:
-        found.update(cell)
-    return found
+        totals.update(cell)
+    return totals
 
 
 @settings(max_examples=examples(95), deadline=None)
@@ -730,11 +732,11 @@ def test_no_value_at_all_is_null(name: str, type: Type) -> None:
     states |= dict.fromkeys(PAIRS, (np.array([7]), np.array([False])))
     tail = State("values", X, type).tail
     states["values"] = Plain([[]], {"longs": np.int64, "doubles": np.float64}.get(str(tail), object))
-    found = AGGREGATES[name].lower(
+    answers = AGGREGATES[name].lower(
         {state.kind: states[state.kind] for state in AGGREGATES[name].states(output)}, output
     )
-    assert not found.valid[0]
-    assert found.overflow is None or not found.overflow[0]
+    assert not answers.valid[0]
+    assert answers.overflow is None or not answers.overflow[0]
 
 
 def test_counts_are_never_null() -> None:
@@ -747,11 +749,11 @@ def test_states_that_are_answers_come_out_as_they_are() -> None:
     for name in ("first", "last", "min_by", "max_by"):
         output = output_of(name)
         (state,) = AGGREGATES[name].states(output)
-        found = AGGREGATES[name].lower({state.kind: (np.array([5, 0]), present)}, output)
-        assert found.values.tolist() == [5, 0] and found.valid.tolist() == [True, False]
+        answers = AGGREGATES[name].lower({state.kind: (np.array([5, 0]), present)}, output)
+        assert answers.values.tolist() == [5, 0] and answers.valid.tolist() == [True, False]
     for name in ("min", "max", "bit_and", "bit_or", "bit_xor"):
-        found = AGGREGATES[name].lower({"count": np.array([2, 0]), name: np.array([5, 0])}, output_of(name))
-        assert found.values[0] == 5 and found.valid.tolist() == [True, False]
+        answers = AGGREGATES[name].lower({"count": np.array([2, 0]), name: np.array([5, 0])}, output_of(name))
+        assert answers.values[0] == 5 and answers.valid.tolist() == [True, False]
 
 
 # --------------------------------------------------------------------------------------- double-doubles

@@ -36,9 +36,9 @@ def outcomes() -> dict[str, Outcome]:
 
 
 def test_there_is_one_experiment_per_figure() -> None:
-    mine = [experiment for experiment in EXPERIMENTS.values() if experiment.paper == "arasu-widom"]
-    assert tuple(experiment.figure for experiment in mine) == FIGURES
-    assert all(experiment.title and experiment.claim and experiment.minutes > 0 for experiment in mine)
+    experiments = [experiment for experiment in EXPERIMENTS.values() if experiment.paper == "arasu-widom"]
+    assert tuple(experiment.figure for experiment in experiments) == FIGURES
+    assert all(experiment.title and experiment.claim and experiment.minutes > 0 for experiment in experiments)
 
 
 @pytest.mark.parametrize("figure", FIGURES)
@@ -101,12 +101,12 @@ def test_filters_of_thousands_of_trades(weighted: bool) -> None:
 
 def test_a_difference_in_answers_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """R-INT that has missed a few thousand trades no longer finds what the index finds."""
-    whole = SubstreamTotals.update_many
+    real_update_many = SubstreamTotals.update_many
 
     def forgetful(
         self: SubstreamTotals, keys: np.ndarray, times: np.ndarray, weights: np.ndarray | None = None
     ) -> None:
-        whole(self, keys[:-2_000], times[:-2_000], weights)
+        real_update_many(self, keys[:-2_000], times[:-2_000], weights)
 
     monkeypatch.setattr(SubstreamTotals, "update_many", forgetful)
     rows = filter_rates(trades(100, 40_000, 100), (4,), 1, unfinished)

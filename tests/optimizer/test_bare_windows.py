@@ -195,7 +195,7 @@ def test_the_plan_is_that_of_registered_queries(
     assert [[str(row) for row in rows] for rows, _ in plan.trees] == [
         [query.name for query in tree.queries] for tree in registered.trees
     ]
-    found, expected = plan.to_json(), plan_to_json(registered)
+    plan_json, expected = plan.to_json(), plan_to_json(registered)
     for field in (
         "distinct_edge_sets",
         "upper_bounds",
@@ -205,10 +205,10 @@ def test_the_plan_is_that_of_registered_queries(
         "rates",
         "optimal",
     ):
-        assert found[field] == expected[field], field
+        assert plan_json[field] == expected[field], field
     for name in ("no_share", "shared", "weave_share"):
-        assert found["baselines"][name] == expected["baselines"][name]
-    assert found["trees"] == [tree | {"query_count": len(tree["queries"])} for tree in expected["trees"]]
+        assert plan_json["baselines"][name] == expected["baselines"][name]
+    assert plan_json["trees"] == [tree | {"query_count": len(tree["queries"])} for tree in expected["trees"]]
 
 
 def test_json_and_summary(read: Read) -> None:

@@ -38,20 +38,20 @@ def problems(draw: st.DrawFn, largest: int = 9, collapse: bool = False) -> Searc
 
 def moves(given: SearchProblem, partition: Partition) -> list[Partition]:
     """All plans one move away."""
-    found = []
+    neighbours = []
     for a, tree in enumerate(partition):
         for item in tree:
-            left = [[i for i in tree if i != item]] if len(tree) > 1 else []
-            others = partition[:a] + partition[a + 1 :] + left
+            remaining_tree = [[i for i in tree if i != item]] if len(tree) > 1 else []
+            other_trees = partition[:a] + partition[a + 1 :] + remaining_tree
             targets = [*range(len(partition) - 1), *([] if len(tree) == 1 else [None])]
             for target in targets:
-                moved = [list(other) for other in others]
+                moved = [list(other) for other in other_trees]
                 if target is None:
                     moved.append([item])
                 else:
                     moved[target].append(item)
-                found.append(moved)
-    return found
+                neighbours.append(moved)
+    return neighbours
 
 
 def covers_everything(given: SearchProblem, partition: Partition) -> bool:
@@ -60,10 +60,10 @@ def covers_everything(given: SearchProblem, partition: Partition) -> bool:
 
 
 def test_shapes() -> None:
-    given = problem([(4, 2), (6, 3), (4, 2)], 1, collapse=False)
-    assert no_share(given) == [[0], [1], [2]]
-    assert shared(given) == [[0, 1, 2]]
-    assert given.cost(no_share(given)) == given.unshared
+    search_problem = problem([(4, 2), (6, 3), (4, 2)], 1, collapse=False)
+    assert no_share(search_problem) == [[0], [1], [2]]
+    assert shared(search_problem) == [[0, 1, 2]]
+    assert search_problem.cost(no_share(search_problem)) == search_problem.unshared
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -71,18 +71,18 @@ def test_shapes() -> None:
 def test_every_alternative_is_a_plan_and_none_beats_the_optimum(given: SearchProblem) -> None:
     least = given.cost(optimum(given))
     for search in (no_share, shared, random, insert_then_weave, local_search):
-        found = search(given)
-        assert covers_everything(given, found)
-        assert found == search(given)
-        assert least <= given.cost(found)
+        partition = search(given)
+        assert covers_everything(given, partition)
+        assert partition == search(given)
+        assert least <= given.cost(partition)
     assert least <= given.cost(weave_share(given)) <= given.cost(no_share(given))
 
 
 def test_random_is_one_plan_per_seed_and_reaches_all_sizes() -> None:
-    given = problem([(s, s) for s in range(2, 6)], 1)
-    plans = [random(given, seed) for seed in range(200)]
-    assert plans == [random(given, seed) for seed in range(200)]
-    assert all(covers_everything(given, plan) for plan in plans)
+    search_problem = problem([(s, s) for s in range(2, 6)], 1)
+    plans = [random(search_problem, seed) for seed in range(200)]
+    assert plans == [random(search_problem, seed) for seed in range(200)]
+    assert all(covers_everything(search_problem, plan) for plan in plans)
     assert {len(plan) for plan in plans} == {1, 2, 3, 4}
 
 
@@ -114,31 +114,31 @@ def test_every_iteration_makes_the_move_that_saves_most(given: SearchProblem, st
     plan = no_share(given) if start == "no-share" else random(given)
     assert local_search(given, start, 0) == plan
     for iterations in range(1, 30):
-        found = local_search(given, start, iterations)
-        if found == plan:
+        next_plan = local_search(given, start, iterations)
+        if next_plan == plan:
             break
         least = min(given.cost(moved) for moved in moves(given, plan))
-        assert given.cost(found) < given.cost(plan)
-        assert given.cost(found) <= least + CLOSE * given.cost(plan)
-        plan = found
+        assert given.cost(next_plan) < given.cost(plan)
+        assert given.cost(next_plan) <= least + CLOSE * given.cost(plan)
+        plan = next_plan
     assert all(given.cost(plan) <= given.cost(moved) * (1 + CLOSE) for moved in moves(given, plan))
 
 
 def test_local_search_stops_at_its_bound() -> None:
-    given = problem([(4, 4)] * 6, 10, collapse=False)
-    assert [len(local_search(given, iterations=bound)) for bound in range(7)] == [6, 5, 4, 3, 2, 1, 1]
+    search_problem = problem([(4, 4)] * 6, 10, collapse=False)
+    assert [len(local_search(search_problem, iterations=bound)) for bound in range(7)] == [6, 5, 4, 3, 2, 1, 1]
     with pytest.raises(ValueError, match="unknown start"):
-        local_search(given, "shared")
+        local_search(search_problem, "shared")
 
 
 @pytest.mark.timeout(60)
 def test_hundreds_of_queries() -> None:
-    given = problem([(3 * s + s // 3, s) for s in range(1, 250)] * 2, 20, collapse=False)
-    apart = given.cost(no_share(given))
+    search_problem = problem([(3 * s + s // 3, s) for s in range(1, 250)] * 2, 20, collapse=False)
+    apart = search_problem.cost(no_share(search_problem))
     for search in (insert_then_weave, local_search):
-        found = search(given)
-        assert covers_everything(given, found)
-        assert given.cost(found) < apart
+        partition = search(search_problem)
+        assert covers_everything(search_problem, partition)
+        assert search_problem.cost(partition) < apart
 
 
 def answers(size: int, slide: int, until: int) -> list[tuple[int, int]]:
@@ -154,24 +154,24 @@ def answers(size: int, slide: int, until: int) -> list[tuple[int, int]]:
 def test_windows_are_what_their_parents_make(windows: list[tuple[int, int]], rate: Fraction, idempotent: bool) -> None:
     """Every answer is the union of as many of the parent's answers as it is charged; disjoint unless idempotent."""
     plan = factor_windows([r * SECOND for r, _ in windows], [s * SECOND for _, s in windows], rate, idempotent)
-    found = [(size // SECOND, slide // SECOND) for size, slide in plan.windows]
-    asked = list(dict.fromkeys(windows))
-    assert found[: len(asked)] == asked
-    assert len(found) == len(asked) + plan.inserted
+    plan_windows = [(size // SECOND, slide // SECOND) for size, slide in plan.windows]
+    distinct_windows = list(dict.fromkeys(windows))
+    assert plan_windows[: len(distinct_windows)] == distinct_windows
+    assert len(plan_windows) == len(distinct_windows) + plan.inserted
     cost = Fraction(0)
-    for number, ((size, slide), parent) in enumerate(zip(found, plan.parents, strict=True)):
+    for number, ((size, slide), parent) in enumerate(zip(plan_windows, plan.parents, strict=True)):
         if parent is None:
             cost += rate + Fraction((1 if size % slide == 0 else 2) * size, slide * slide)
             continue
         assert parent != number
         for begin, end in answers(size, slide, 48):
-            held = [(a, b) for a, b in answers(*found[parent], 96) if begin <= a and b <= end]
-            assert {t for a, b in held for t in range(a, b)} == set(range(begin, end))
+            parent_answers = [(a, b) for a, b in answers(*plan_windows[parent], 96) if begin <= a and b <= end]
+            assert {t for a, b in parent_answers for t in range(a, b)} == set(range(begin, end))
             if not idempotent:
-                assert sum(b - a for a, b in held) == end - begin
-        cost += Fraction(len(held), slide)
+                assert sum(b - a for a, b in parent_answers) == end - begin
+        cost += Fraction(len(parent_answers), slide)
     assert plan.cost == cost
-    apart = problem(asked, rate, collapse=False)
+    apart = problem(distinct_windows, rate, collapse=False)
     assert plan.cost <= apart.unshared
 
 

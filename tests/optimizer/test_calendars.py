@@ -55,9 +55,9 @@ def at(text: str) -> int:
 
 
 def spans(window: Window, begin: str, end: str) -> list[tuple[str, str]]:
-    found = instants(window, at(begin), at(end))
-    starts = starts_of(window, found)
-    return [(format_instant(a), format_instant(b)) for a, b in zip(starts.tolist(), found.tolist(), strict=True)]
+    ends = instants(window, at(begin), at(end))
+    starts = starts_of(window, ends)
+    return [(format_instant(a), format_instant(b)) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def days(zone: str, length: int = 1, slide: int = 1) -> Window:
@@ -81,17 +81,17 @@ def test_windows_are_those_counted_day_by_day(window: Window, change: int, back:
     begin = change + back * 15 * MINUTE + odd
     end = begin + span * 15 * MINUTE
     expected = windows_between(window, begin, end)
-    found = instants(window, begin, end)
-    starts = starts_of(window, found)
-    assert found.tolist() == expected["until"].to_pylist()
+    ends = instants(window, begin, end)
+    starts = starts_of(window, ends)
+    assert ends.tolist() == expected["until"].to_pylist()
     assert starts.tolist() == expected["since"].to_pylist()
     assert history_start([window], begin, end) == min(starts.tolist(), default=end)
     fragments = Fragments.of([window])
-    assert (fragments.starts(found) == found).all() and (fragments.starts(starts) == starts).all()
-    if len(found):
-        assert newest_instant(window, end) == found[-1]
-        assert (found - starts).max() <= window.reach
-        assert np.diff(found).max(initial=0) <= longest_pause(window)
+    assert (fragments.starts(ends) == ends).all() and (fragments.starts(starts) == starts).all()
+    if len(ends):
+        assert newest_instant(window, end) == ends[-1]
+        assert (ends - starts).max() <= window.reach
+        assert np.diff(ends).max(initial=0) <= longest_pause(window)
 
 
 def test_a_day_is_as_long_as_the_clock_says() -> None:
@@ -104,8 +104,11 @@ def test_a_day_is_as_long_as_the_clock_says() -> None:
 
 
 def test_months_end_where_they_end() -> None:
-    found = spans(months("UTC"), "2024-01-15", "2024-03-15")
-    assert found == [("2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"), ("2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z")]
+    month_spans = spans(months("UTC"), "2024-01-15", "2024-03-15")
+    assert month_spans == [
+        ("2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"),
+        ("2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"),
+    ]
     (quarter,) = spans(months("Asia/Kathmandu", 3, 3), "2024-04-15", "2024-07-15")
     assert quarter == ("2024-03-31T18:15:00Z", "2024-06-30T18:15:00Z")
 
@@ -175,12 +178,12 @@ ordinary = st.builds(Window, st.integers(1, 12).map(lambda k: k * 30 * MINUTE), 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.one_of(irregular_windows(), ordinary), min_size=1, max_size=6))
 def test_problems_have_the_edges_and_weights_of_their_windows(windows: list[Window]) -> None:
-    asked = queries(windows)
-    problem = SearchProblem.of(asked, Fraction(3), PAPER)
-    for number, query in enumerate(asked):
+    window_queries = queries(windows)
+    problem = SearchProblem.of(window_queries, Fraction(3), PAPER)
+    for number, query in enumerate(window_queries):
         item = int(problem.item_of[number])
         assert edge_rate(problem.edges[item]) == edge_rate(progressions([query.window]))
-    assert sum(problem.weights) == sum(query.window.overlap_factor for query in asked)
+    assert sum(problem.weights) == sum(query.window.overlap_factor for query in window_queries)
     trees = Trees(problem, [[item] for item in range(len(problem))], EdgeCounter())
     rates = pair_rates(trees)
     for x, y in combinations(range(len(problem)), 2):

@@ -83,8 +83,8 @@ def test_what_scripts_rely_on_stays() -> None:
     """Exit codes, what fails a run and the statuses of pages: a change of them is a change of the interface."""
     wrong_usage = {code.code for code in DECLARED if code.exit_code == 2}
     texts = (111, 112, 114, 115, 116, 123, 124, *range(131, 135), 136)
-    others = (407, 476, 477, 501, 502, 504, 525, 527, 572, 574, 575, *range(620, 624), 626)
-    assert wrong_usage == {f"HDL-{n}" for n in (*texts, *others)}
+    other_codes = (407, 476, 477, 501, 502, 504, 525, 527, 572, 574, 575, *range(620, 624), 626)
+    assert wrong_usage == {f"HDL-{n}" for n in (*texts, *other_codes)}
     assert {code.code for code in DECLARED if code.fatal} == {
         f"HDL-{n}" for n in (510, 511, 512, 513, 540, 542, 543, 544)
     }
@@ -143,8 +143,10 @@ def test_the_page_has_a_row_for_each_code() -> None:
 
 def test_every_code_is_named_by_a_test() -> None:
     tests = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
-    named = {code for path in tests for code in re.findall(r"HDL-\d{3}", path.read_text())}
-    assert CODES.keys() - named == UNTESTED.keys(), "write a test that names it, or say in UNTESTED why there is none"
+    tested_codes = {code for path in tests for code in re.findall(r"HDL-\d{3}", path.read_text())}
+    assert CODES.keys() - tested_codes == UNTESTED.keys(), (
+        "write a test that names it, or say in UNTESTED why there is none"
+    )
 
 
 def test_a_code_of_no_area_has_none() -> None:

@@ -25,11 +25,11 @@ def query(name: str, seconds_range: int, seconds_slide: int, stream: str = "trad
 
 def test_paper_cost_is_equation_1() -> None:
     queries = [query("a", 12, 9), query("b", 10, 6)]
-    given = SearchProblem.of(queries, Fraction(5), PAPER)
+    search_problem = SearchProblem.of(queries, Fraction(5), PAPER)
     omega = Fraction(12, 9) + Fraction(10, 6)
-    assert given.tree_cost([0]) == 5 + Fraction(2, 9) * Fraction(12, 9)
-    assert given.tree_cost([0, 1]) == 5 + Fraction(8, 18) * omega
-    assert given.cost([[0], [1]]) == given.tree_cost([0]) + given.tree_cost([1])
+    assert search_problem.tree_cost([0]) == 5 + Fraction(2, 9) * Fraction(12, 9)
+    assert search_problem.tree_cost([0, 1]) == 5 + Fraction(8, 18) * omega
+    assert search_problem.cost([[0], [1]]) == search_problem.tree_cost([0]) + search_problem.tree_cost([1])
 
 
 def test_measured_cost_has_six_terms() -> None:
@@ -42,12 +42,14 @@ def test_measured_cost_has_six_terms() -> None:
         per_row_passed=Fraction(13),
     )
     model = measured(coefficients, {"trades": 10})
-    given = SearchProblem.of([query("a", 20, 10), query("b", 10, 5)], Fraction(100), model)
+    search_problem = SearchProblem.of([query("a", 20, 10), query("b", 10, 5)], Fraction(100), model)
     partial_rows = Fraction(1, 5) * 10  # edges per second, groups
     combined = partial_rows * (2 + 2)  # overlap factors
     answers = 10 * (Fraction(1, 10) + Fraction(1, 5))
     passed = partial_rows * 2  # each query once
-    assert given.tree_cost([0, 1]) == 100 * (2 + 11) + partial_rows * 3 + combined * 5 + answers * 7 + passed * 13
+    assert (
+        search_problem.tree_cost([0, 1]) == 100 * (2 + 11) + partial_rows * 3 + combined * 5 + answers * 7 + passed * 13
+    )
 
 
 def test_each_filter_and_group_by_of_a_tree_pays_for_its_own_partials() -> None:
@@ -61,30 +63,32 @@ def test_each_filter_and_group_by_of_a_tree_pays_for_its_own_partials() -> None:
     )
     only = Call("=", (Column("symbol"), Literal("A", STRING)))
     queries = [query("a", 20, 10), replace(query("b", 20, 10), filter=only), replace(query("c", 10, 5), filter=only)]
-    given = SearchProblem.of(queries, Fraction(100), measured(coefficients))
-    assert len(given) == 2 and given.item_of.tolist() == [0, 0, 1]
+    search_problem = SearchProblem.of(queries, Fraction(100), measured(coefficients))
+    assert len(search_problem) == 2 and search_problem.item_of.tolist() == [0, 0, 1]
     two_families = 100 * (2 + 2 * 11) + Fraction(1, 10) * (2 * 3 + 5 * 4)
-    assert given.tree_cost([0]) == two_families
-    assert given.tree_cost([1]) == 100 * (2 + 11) + Fraction(1, 5) * (3 + 5 * 2)
-    assert given.tree_cost([0, 1]) == 100 * (2 + 2 * 11) + Fraction(1, 5) * (2 * 3 + 5 * 6)
-    assert given.unshared == 3 * 100 * 13 + 2 * Fraction(1, 10) * (3 + 5 * 2) + Fraction(1, 5) * (3 + 5 * 2)
+    assert search_problem.tree_cost([0]) == two_families
+    assert search_problem.tree_cost([1]) == 100 * (2 + 11) + Fraction(1, 5) * (3 + 5 * 2)
+    assert search_problem.tree_cost([0, 1]) == 100 * (2 + 2 * 11) + Fraction(1, 5) * (2 * 3 + 5 * 6)
+    assert search_problem.unshared == 3 * 100 * 13 + 2 * Fraction(1, 10) * (3 + 5 * 2) + Fraction(1, 5) * (3 + 5 * 2)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @generated(windows=window_lists(20), rate=RATES)
 def test_collapsed_queries_cost_what_single_ones_cost(windows: list[tuple[int, int]], rate: Fraction) -> None:
-    apart, given = problem(windows, rate, collapse=False), problem(windows, rate)
-    assert given.unshared == apart.unshared == apart.cost([[i] for i in range(len(windows))])
-    assert given.cost([list(range(len(given)))]) == apart.cost([list(range(len(windows)))])
-    assert given.expand([[i] for i in range(len(given))]) == sorted(m.tolist() for m in given.members)
-    assert [int(members[0]) for members in given.members] == sorted(int(members[0]) for members in given.members)
+    apart, collapsed = problem(windows, rate, collapse=False), problem(windows, rate)
+    assert collapsed.unshared == apart.unshared == apart.cost([[i] for i in range(len(windows))])
+    assert collapsed.cost([list(range(len(collapsed)))]) == apart.cost([list(range(len(windows)))])
+    assert collapsed.expand([[i] for i in range(len(collapsed))]) == sorted(m.tolist() for m in collapsed.members)
+    assert [int(members[0]) for members in collapsed.members] == sorted(
+        int(members[0]) for members in collapsed.members
+    )
 
 
 def test_sums_of_overlap_factors_beyond_doubles_are_exact() -> None:
     count, slide = 1000, 3
     ranges = np.full(count, (10**14 + 1) * slide + 1, dtype=np.int64)
-    given = SearchProblem.of_windows(ranges, np.full(count, slide, dtype=np.int64), Fraction(1), PAPER)
-    assert given.weights == (count * Fraction(int(ranges[0]), slide),)
+    search_problem = SearchProblem.of_windows(ranges, np.full(count, slide, dtype=np.int64), Fraction(1), PAPER)
+    assert search_problem.weights == (count * Fraction(int(ranges[0]), slide),)
 
 
 def test_a_stream_without_known_groups_has_one() -> None:

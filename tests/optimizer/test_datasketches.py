@@ -39,9 +39,9 @@ VALUES = st.one_of(
 @settings(max_examples=examples(150), deadline=None)
 @given(VALUES, st.sampled_from((8, 9, 50, 200, 1000)))
 def test_every_rank_of_a_quantile_sketch_is_within_its_error(values: list[Any], k: int) -> None:
-    made = quantile_sketch(*multiset(values), k)
-    assert made is not None and made == quantile_sketch(*multiset(values[::-1]), k)
-    read, n = read_kll(made, isinstance(values[0], float)), len(values)
+    sketch = quantile_sketch(*multiset(values), k)
+    assert sketch is not None and sketch == quantile_sketch(*multiset(values[::-1]), k)
+    read, n = read_kll(sketch, isinstance(values[0], float)), len(values)
     assert (read.n, read.k, read.get_min_value(), read.get_max_value()) == (n, k, min(values), max(values))
     assert read.num_retained <= k + 62
     off = n / k if n > k else 0
@@ -53,26 +53,26 @@ def test_every_rank_of_a_quantile_sketch_is_within_its_error(values: list[Any], 
 
 @pytest.mark.parametrize("weights", [(2**40, 3), (1, 2**61), (5, 10**15 + 1)])
 def test_weights_of_any_size_are_kept(weights: tuple[int, int]) -> None:
-    made = quantile_sketch(np.array([-4, 9]), np.array(weights), 200)
-    assert made is not None
-    read = read_kll(made, False)
+    sketch = quantile_sketch(np.array([-4, 9]), np.array(weights), 200)
+    assert sketch is not None
+    read = read_kll(sketch, False)
     assert read.n == sum(weights) and read.get_rank(-4, True) == pytest.approx(weights[0] / sum(weights), abs=1 / 200)
 
 
 def test_quantile_sketches_merge_with_the_librarys() -> None:
     ours = quantile_sketch(*multiset([float(value) for value in range(1000)]), 200)
-    theirs = datasketches.kll_doubles_sketch(200)
+    library_sketch = datasketches.kll_doubles_sketch(200)
     for value in range(1000, 2000):
-        theirs.update(float(value))
+        library_sketch.update(float(value))
     assert ours is not None
-    theirs.merge(datasketches.kll_doubles_sketch.deserialize(ours))
-    assert theirs.n == 2000 and abs(theirs.get_quantile(0.5) - 1000) < 2000 * 0.03
+    library_sketch.merge(datasketches.kll_doubles_sketch.deserialize(ours))
+    assert library_sketch.n == 2000 and abs(library_sketch.get_quantile(0.5) - 1000) < 2000 * 0.03
 
 
 def test_nan_is_in_no_quantile_sketch() -> None:
     values = np.array([1.5, math.inf, math.nan])
-    made = quantile_sketch(values, np.array([2, 1, 7]), 200)
-    assert made is not None and read_kll(made, True).n == 3
+    sketch = quantile_sketch(values, np.array([2, 1, 7]), 200)
+    assert sketch is not None and read_kll(sketch, True).n == 3
     assert quantile_sketch(values[2:], np.array([7]), 200) is None
 
 
@@ -80,11 +80,11 @@ def test_nan_is_in_no_quantile_sketch() -> None:
 def test_distinct_values_are_estimated_and_bytes_are_equal(make: Any, read: str) -> None:
     for values in ([*range(100_000)], [f"key {at}" for at in range(3000)], [-1, 7], [""]):
         distinct, weights = multiset(values)
-        made = make(distinct, weights, 12)
-        assert made == make(distinct.copy(), 2 * weights, 12)
+        sketch = make(distinct, weights, 12)
+        assert sketch == make(distinct.copy(), 2 * weights, 12)
         # DataSketches ignores the empty text
         count = len(values) if values != [""] else 0
-        estimate = getattr(datasketches, read).deserialize(made).get_estimate()
+        estimate = getattr(datasketches, read).deserialize(sketch).get_estimate()
         assert abs(estimate - count) <= 0.01 + 6 * count / 64
     assert make(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 12) is None
 
@@ -92,8 +92,8 @@ def test_distinct_values_are_estimated_and_bytes_are_equal(make: Any, read: str)
 def test_stored_sketches_outlive_a_version_of_the_library() -> None:
     """These bytes are in warehouses, and hashed: they must not change."""
     values, weights = multiset([1, 2, 3, 3])
-    made = [hll_sketch(values, weights, 4), theta_sketch(values, weights, 5), quantile_sketch(values, weights, 8)]
-    assert [base64.b64encode(one or b"").decode() for one in made] == STORED
+    sketches = [hll_sketch(values, weights, 4), theta_sketch(values, weights, 5), quantile_sketch(values, weights, 8)]
+    assert [base64.b64encode(sketch or b"").decode() for sketch in sketches] == STORED
 
 
 STORED = [

@@ -67,8 +67,8 @@ SOURCES: dict[str, dict[str, Any]] = {
 
 def declared(tmp_path: Path, stream: dict[str, Any]) -> Stream:
     (tmp_path / "streams.yaml").write_text(yaml.safe_dump({"streams": {"s": stream}}, sort_keys=False))
-    streams, found = load_streams(tmp_path / "streams.yaml", copies=str(tmp_path / "copies"))
-    assert not found, found
+    streams, diagnostics = load_streams(tmp_path / "streams.yaml", copies=str(tmp_path / "copies"))
+    assert not diagnostics, diagnostics
     return streams["s"]
 
 
@@ -100,18 +100,20 @@ def test_a_key_of_a_source_decides_as_it_is_classified(tmp_path: Path, key: str)
 
 def test_what_is_not_read_does_not_decide(tmp_path: Path) -> None:
     stream = declared(tmp_path, BASE)
-    others = [
+    variants = [
         replace(stream, schema=tuple((name, DOUBLE if name == "y" else type) for name, type in stream.schema)),
         replace(stream, schema=(*stream.schema, ("z", STRING))),
         replace(stream, schema=tuple(reversed(stream.schema))),
         replace(stream, name="t"),
     ]
-    for other in others:
+    for other in variants:
         assert declaration_digest(stream, READ) == declaration_digest(other, READ)
         assert time_digest(stream) == time_digest(other)
-    for other in others[:3]:
-        columns = [[name for name, _ in one.schema] for one in (stream, other)]
-        digests = [declaration_digest(one, of, in_order=True) for one, of in zip((stream, other), columns, strict=True)]
+    for other in variants[:3]:
+        columns = [[name for name, _ in variant.schema] for variant in (stream, other)]
+        digests = [
+            declaration_digest(variant, of, in_order=True) for variant, of in zip((stream, other), columns, strict=True)
+        ]
         assert digests[0] != digests[1]
 
 
@@ -137,5 +139,5 @@ def test_a_leaf_is_declared_by_what_it_lies_in(tmp_path: Path) -> None:
         Nested("array", (("element", DOUBLE),)),
     ]
     streams = [replace(stream, nested=(("m", type),)) for type in nested]
-    assert len({declaration_digest(one, ["m[0]"]) for one in streams}) == 3
-    assert len({declaration_digest(one, ["x"]) for one in (stream, *streams)}) == 1
+    assert len({declaration_digest(variant, ["m[0]"]) for variant in streams}) == 3
+    assert len({declaration_digest(variant, ["x"]) for variant in (stream, *streams)}) == 1

@@ -59,15 +59,15 @@ def test_every_counter_equals_marking(counter: str, found: list[tuple[int, int]]
     data=st.data(),
 )
 def test_conditioning_equals_inclusion_exclusion_beyond_bitmaps(slides: list[int], data: st.DataObject) -> None:
-    found = [(s, a) for s in slides for a in {0, data.draw(st.integers(0, s - 1))}]
-    assert edge_rate(found, "conditioning") == edge_rate(found, "f1") == edge_rate(found)
+    edges = [(s, a) for s in slides for a in {0, data.draw(st.integers(0, s - 1))}]
+    assert edge_rate(edges, "conditioning") == edge_rate(edges, "f1") == edge_rate(edges)
 
 
 @pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case["id"])
 @pytest.mark.parametrize("counter", ["auto", "conditioning"])
 def test_published_and_recomputed_cases(case: dict, counter: str) -> None:
-    found = [tuple(progression) for progression in case["progressions"]]
-    rate = edge_rate(found, counter)
+    edges = [tuple(progression) for progression in case["progressions"]]
+    rate = edge_rate(edges, counter)
     assert rate == Fraction(case["edge_rate"])
     assert rate * int(case["lcm"]) == int(case["edges"])
     # windows start on multiples of the slide here and end there in F1: mirror images have equal counts
@@ -192,9 +192,9 @@ def trees(family: str, number: int) -> Iterator[list[Progression]]:
     while number:
         fragmented = rng.random() < 0.7
         slides = rng.choices(FAMILIES[family], k=rng.choice((1, 2, 3, 4, 8, 20)))
-        found = absorb((slide, shift) for slide in slides for shift in {0, rng.randrange(slide) if fragmented else 0})
-        if found != ((1, 0),):
-            yield list(found)
+        edges = absorb((slide, shift) for slide in slides for shift in {0, rng.randrange(slide) if fragmented else 0})
+        if edges != ((1, 0),):
+            yield list(edges)
             number -= 1
 
 
@@ -226,11 +226,11 @@ def small_period(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("small_period")
 def test_rates_and_densities_equal_marking(family: str) -> None:
     counter = EdgeCounter()
-    for found in trees(family, 120):
-        exact = brute_force(found)
-        assert edge_rate(found) == exact
-        assert edge_bounds(found) == (exact, exact)
-        assert close(counter.density(found), exact), found
+    for edges in trees(family, 120):
+        exact = brute_force(edges)
+        assert edge_rate(edges) == exact
+        assert edge_bounds(edges) == (exact, exact)
+        assert close(counter.density(edges), exact), edges
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -238,28 +238,28 @@ def test_rates_and_densities_equal_marking(family: str) -> None:
 def test_increments_equal_differences(family: str) -> None:
     counter = EdgeCounter()
     sets = list(trees(family, 120))
-    for found, other in zip(sets, sets[1:], strict=False):
-        added = absorb(other[: random.Random(len(found)).choice((1, 2, 20))])
-        rise = brute_force(list(absorb([*found, *added]))) - brute_force(found)
-        assert close(counter.increment(found, counter.density(found), added), rise), (found, added)
+    for edges, other in zip(sets, sets[1:], strict=False):
+        added = absorb(other[: random.Random(len(edges)).choice((1, 2, 20))])
+        rise = brute_force(list(absorb([*edges, *added]))) - brute_force(edges)
+        assert close(counter.increment(edges, counter.density(edges), added), rise), (edges, added)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.usefixtures("small_period")
 def test_intervals_contain_the_truth_at_every_budget(family: str) -> None:
     sets = list(trees(family, 60))
-    for found, added in zip(sets, sets[1:], strict=False):
-        exact = brute_force(found)
-        rise = brute_force(list(absorb([*found, *added]))) - exact
+    for edges, added in zip(sets, sets[1:], strict=False):
+        exact = brute_force(edges)
+        rise = brute_force(list(absorb([*edges, *added]))) - exact
         for budget in (0, 3, 10, 30, 100, 1000):
-            low, high = edge_bounds(found, budget=budget)
-            assert low <= exact <= high, (found, budget)
+            low, high = edge_bounds(edges, budget=budget)
+            assert low <= exact <= high, (edges, budget)
             counter = EdgeCounter(budget=budget)
-            density = counter.density(found)
+            density = counter.density(edges)
             low, high = (Fraction(bound) for bound in density)
-            assert low * (1 - ROUNDING) <= exact <= high * (1 + ROUNDING), (found, budget)
-            low, high = (Fraction(bound) for bound in counter.increment(found, density, added))
-            assert low * (1 - ROUNDING) <= rise <= high * (1 + ROUNDING), (found, added, budget)
+            assert low * (1 - ROUNDING) <= exact <= high * (1 + ROUNDING), (edges, budget)
+            low, high = (Fraction(bound) for bound in counter.increment(edges, density, added))
+            assert low * (1 - ROUNDING) <= rise <= high * (1 + ROUNDING), (edges, added, budget)
 
 
 def test_intervals_of_larger_sets_contain_the_truth() -> None:
@@ -267,10 +267,10 @@ def test_intervals_of_larger_sets_contain_the_truth() -> None:
     slides = [d for d in range(40, 800) if 360_360 % d == 0]
     for seed in range(40):
         rng = random.Random(seed)
-        found = list(absorb((slide, rng.randrange(slide)) for slide in rng.choices(slides, k=70)))
-        exact = brute_force(found)
+        edges = list(absorb((slide, rng.randrange(slide)) for slide in rng.choices(slides, k=70)))
+        exact = brute_force(edges)
         for budget in (100, 300, 1_000, 3_000):
-            low, high = edge_bounds(found, budget=budget)
+            low, high = edge_bounds(edges, budget=budget)
             assert low <= exact <= high, (seed, budget)
 
 
@@ -286,20 +286,20 @@ def test_the_share_of_light_progressions_that_heavy_ones_miss() -> None:
 def test_factors_beyond_the_small_primes_are_told_apart(order: int) -> None:
     p, q, r = 1_009, 1_013, 1_019
     products = [p * q, p * p, p * q * r, r * r * q, 6 * r, 4 * q, 15 * p * p, 10][::order]
-    found = list(absorb((slide, slide // 3 * (number % 2)) for number, slide in enumerate(products)))
-    exact = edge_rate(found, "f1")
-    assert edge_rate(found) == exact
+    edges = list(absorb((slide, slide // 3 * (number % 2)) for number, slide in enumerate(products)))
+    exact = edge_rate(edges, "f1")
+    assert edge_rate(edges) == exact
     # slides may also come one by one, and refine what is known of earlier ones
     counter = EdgeCounter()
-    for number in range(1, len(found) + 1):
-        assert close(counter.density(found[:number]), edge_rate(found[:number], "f1"))
+    for number in range(1, len(edges) + 1):
+        assert close(counter.density(edges[:number]), edge_rate(edges[:number], "f1"))
 
 
 def test_a_slide_whose_every_residue_is_hit_ends_the_count() -> None:
     """Modulo 3 the rest is hit by all residues of 4: nothing else has to be looked at."""
-    found = [(12, 0), (12, 3), (12, 6), (12, 9)] + [(3 * slide, 3) for slide in (35, 55, 77, 91, 143, 221)]
-    found += [(slide, 1) for slide in (35, 55, 77, 91, 143, 221, 323)]
-    assert close(EdgeCounter().density(absorb(found)), edge_rate(found, "f1"))
+    edges = [(12, 0), (12, 3), (12, 6), (12, 9)] + [(3 * slide, 3) for slide in (35, 55, 77, 91, 143, 221)]
+    edges += [(slide, 1) for slide in (35, 55, 77, 91, 143, 221, 323)]
+    assert close(EdgeCounter().density(absorb(edges)), edge_rate(edges, "f1"))
 
 
 ROUNDING = Fraction(1, 10**12)
@@ -364,16 +364,16 @@ def test_a_counter_by_name_gives_the_same_densities(name: str) -> None:
 def test_answers_do_not_depend_on_what_was_asked_before() -> None:
     sets = [absorb(fragments(seed, 6, 60)) for seed in range(60)]
     used = EdgeCounter()
-    first = [used.density(found) for found in sets]
-    assert [used.density(found) for found in reversed(sets)] == first[::-1]
-    assert [EdgeCounter().density(found) for found in sets] == first
+    first = [used.density(edges) for edges in sets]
+    assert [used.density(edges) for edges in reversed(sets)] == first[::-1]
+    assert [EdgeCounter().density(edges) for edges in sets] == first
 
 
 def test_a_memo_that_overflows_forgets_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = EdgeCounter().density(HARD)
+    density = EdgeCounter().density(HARD)
     monkeypatch.setattr(conditioning, "MEMO_SIZE", 500)
     counter = EdgeCounter()
-    assert counter.density(HARD) == whole
+    assert counter.density(HARD) == density
     assert sum(map(len, counter._engine._memo)) <= 500
 
 
@@ -410,12 +410,12 @@ def test_bounds_are_divided_while_work_and_depth_are_left(
 @pytest.mark.parametrize(("count", "longest"), [(1_500, 1_000), (1_500, 10_000), (3_000, 86_400 * SECOND)])
 def test_huge_trees_answer_in_bounded_time(count: int, longest: int) -> None:
     """Thousands of fragment progressions, periods of hundreds of digits and more."""
-    found = absorb(fragments(7, count, longest, 40))
+    edges = absorb(fragments(7, count, longest, 40))
     counter = EdgeCounter(budget=20_000)
-    low, high = counter.density(found)
-    assert max(1 / slide for slide, _ in found) <= low <= high <= min(1, sum(1 / slide for slide, _ in found)) * 1.001
+    low, high = counter.density(edges)
+    assert max(1 / slide for slide, _ in edges) <= low <= high <= min(1, sum(1 / slide for slide, _ in edges)) * 1.001
     density = low, high
-    low, high = counter.increment(found, density, [(997 * 991, 5)])
+    low, high = counter.increment(edges, density, [(997 * 991, 5)])
     assert 0 <= low <= high <= 1 / (997 * 991)
 
 

@@ -40,12 +40,12 @@ def test_what_nobody_foresaw_is_told_in_a_line(
     try:
         raise error
     except BaseException as caught:
-        found = crash(caught)
-    assert found.code == code and found.message.startswith(message) and found.hint
-    (kept,) = tmp_path.iterdir()
-    assert found.hint.endswith(f"the traceback is in {kept}")
-    assert "Traceback" in kept.read_text() and "test_errors.py" in kept.read_text()
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        diagnostic = crash(caught)
+    assert diagnostic.code == code and diagnostic.message.startswith(message) and diagnostic.hint
+    (traceback_file,) = tmp_path.iterdir()
+    assert diagnostic.hint.endswith(f"the traceback is in {traceback_file}")
+    assert "Traceback" in traceback_file.read_text() and "test_errors.py" in traceback_file.read_text()
+    assert stat.S_IMODE(traceback_file.stat().st_mode) == 0o600
 
 
 def test_a_traceback_that_cannot_be_kept_is_no_other_crash(
@@ -55,8 +55,8 @@ def test_a_traceback_that_cannot_be_kept_is_no_other_crash(
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
     assert "HEDDLE_DEBUG=1" in crash(ValueError("x")).hint
     monkeypatch.setenv("HEDDLE_DEBUG", "1")
-    found = crash(ValueError("x"))
-    assert "Traceback" not in found.hint and "ValueError: x" in capsys.readouterr().err
+    diagnostic = crash(ValueError("x"))
+    assert "Traceback" not in diagnostic.hint and "ValueError: x" in capsys.readouterr().err
 
 
 def test_what_was_foreseen_says_itself_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +101,8 @@ def test_a_job_ends_with_a_code_and_a_reason(
         raise raised
 
     assert exit_code_of(job) == code and exit_code_of(lambda: 7) == 7
-    told = capsys.readouterr().err
-    assert said in told and "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert said in stderr and "Traceback" not in stderr
 
 
 def test_ways_to_end_are_no_failures() -> None:
@@ -132,6 +132,6 @@ def test_one_is_one(noun: str, plural: str) -> None:
 
 
 def test_a_package_of_an_extra_that_is_not_installed_is_named_with_its_extra() -> None:
-    found = finding(ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql"))
-    assert found.code == "HDL-904" and "pyspark.sql" in found.message and "heddle[spark]" in found.hint
+    diagnostic = finding(ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql"))
+    assert diagnostic.code == "HDL-904" and "pyspark.sql" in diagnostic.message and "heddle[spark]" in diagnostic.hint
     assert finding(ModuleNotFoundError("No module named 'spark_job'", name="spark_job")).code == "HDL-900"

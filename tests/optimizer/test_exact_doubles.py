@@ -33,10 +33,13 @@ def lifted(values: Sequence[float], cells: Sequence[int], power: int = 1, others
 
 def in_pieces(values: Sequence[float], chance: random.Random, power: int = 1) -> ExactSums:
     """One sum of doubles that lie in cells of several batches, joined and combined step by step."""
-    left, parts = list(values), []
-    chance.shuffle(left)
-    while left:
-        batch, left = left[: (cut := chance.randint(1, len(left)))], left[cut:]
+    remaining_values, parts = list(values), []
+    chance.shuffle(remaining_values)
+    while remaining_values:
+        batch, remaining_values = (
+            remaining_values[: (cut := chance.randint(1, len(remaining_values)))],
+            remaining_values[cut:],
+        )
         parts.append(lifted(batch, [chance.randrange(3) for _ in batch], power))
     while len(parts) > 1:
         joined = ExactSums.joined(None, [parts.pop(chance.randrange(len(parts))), parts.pop()])
@@ -56,13 +59,13 @@ def stored(sums: ExactSums) -> tuple[list[int], list[int]]:
 @settings(max_examples=examples(150), deadline=None)
 @given(hard_lists(special=True), SEEDS, st.integers(1, 10**12))
 def test_a_sum_is_rounded_once_and_the_same_bits_however_it_is_cut(values: list[float], seed: int, count: int) -> None:
-    whole = lifted(values, [0] * len(values))
-    assert stored(in_pieces(values, random.Random(seed))) == stored(whole)
-    assert str(whole.rounded()[0]) == str(np.float64(expected_sum(values)))
-    assert str(whole.means(np.array([len(values)]))[0]) == str(np.float64(expected_mean(values)))
+    lifted_sum = lifted(values, [0] * len(values))
+    assert stored(in_pieces(values, random.Random(seed))) == stored(lifted_sum)
+    assert str(lifted_sum.rounded()[0]) == str(np.float64(expected_sum(values)))
+    assert str(lifted_sum.means(np.array([len(values)]))[0]) == str(np.float64(expected_mean(values)))
     if all(map(math.isfinite, values)):
-        assert whole.fraction(0) == exact_sum(values) and not whole.special[0]
-        assert whole.means(np.array([count]))[0] == nearest(exact_sum(values) / count)
+        assert lifted_sum.fraction(0) == exact_sum(values) and not lifted_sum.special[0]
+        assert lifted_sum.means(np.array([count]))[0] == nearest(exact_sum(values) / count)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -71,15 +74,15 @@ def test_sums_of_powers_and_products_are_exact_beyond_the_range_of_doubles(value
     chance = random.Random(seed)
     cells = [chance.randrange(2) for _ in values[1:]] + [1]
     for power in (2, 3, 4):
-        found = lifted(values, cells, power)
+        lifted_sums = lifted(values, cells, power)
         for cell in (0, 1):
-            mine = [Fraction(value) ** power for value, at in zip(values, cells, strict=True) if at == cell]
-            assert found.fraction(cell) == sum(mine, Fraction(0))
-            assert found.rounded()[cell] == nearest(sum(mine, Fraction(0)))
+            cell_powers = [Fraction(value) ** power for value, at in zip(values, cells, strict=True) if at == cell]
+            assert lifted_sums.fraction(cell) == sum(cell_powers, Fraction(0))
+            assert lifted_sums.rounded()[cell] == nearest(sum(cell_powers, Fraction(0)))
         assert stored(in_pieces(values, chance, power)) == stored(lifted(values, [0] * len(values), power))
-    others = [chance.choice(values) for _ in values]
-    products = lifted(values, [0] * len(values), 1, others).fraction(0)
-    assert products == sum((Fraction(x) * Fraction(y) for x, y in zip(values, others, strict=True)), Fraction(0))
+    factors = [chance.choice(values) for _ in values]
+    products = lifted(values, [0] * len(values), 1, factors).fraction(0)
+    assert products == sum((Fraction(x) * Fraction(y) for x, y in zip(values, factors, strict=True)), Fraction(0))
 
 
 @pytest.mark.parametrize(
@@ -99,8 +102,8 @@ def test_sums_of_powers_and_products_are_exact_beyond_the_range_of_doubles(value
 )
 def test_where_roundings_are_close(values: list[float], expected: float) -> None:
     for seed in range(6):
-        found = in_pieces(values, random.Random(seed)).rounded()[0]
-        assert str(float(found)) == str(expected)
+        rounded = in_pieces(values, random.Random(seed)).rounded()[0]
+        assert str(float(rounded)) == str(expected)
 
 
 def test_a_sum_of_many_gets_the_limbs_that_it_needs() -> None:
@@ -144,10 +147,10 @@ def answer(function: str, x: Sequence[float], y: Sequence[float] | None = None) 
             continue
         power = {"sum_squares": 2, "sum_cubes": 3, "sum_fourths": 4}.get(kind, len(names))
         states[state.kind] = lifted(x if names[0] == "x" or y is None else y, cells, power)
-    found = AGGREGATES[function].lower(states, output)
-    if found.overflow is not None and found.overflow[0]:
+    answers = AGGREGATES[function].lower(states, output)
+    if answers.overflow is not None and answers.overflow[0]:
         return "overflow"
-    return float(found.values[0]) if found.valid[0] else None
+    return float(answers.values[0]) if answers.valid[0] else None
 
 
 def near(found: Any, expected: Fraction, ulps: int = 8) -> bool:
@@ -190,12 +193,12 @@ def test_moments_are_off_by_a_few_roundings_whatever_the_mean(values: list[float
     n, off = len(values), deviations(values)
     spread = moment(off, off)
     for function, (freedom, shown) in SPREADS.items():
-        found = answer(function, values)
+        statistic = answer(function, values)
         if n <= freedom:
-            assert found is None
+            assert statistic is None
         else:
-            assert near(found, shown(spread / (n - freedom)))
-            assert found == "overflow" or found >= 0.0
+            assert near(statistic, shown(spread / (n - freedom)))
+            assert statistic == "overflow" or statistic >= 0.0
     if spread == 0:
         assert n < 2 or answer("stddev", values) == 0.0
         assert answer("skewness", values) is answer("kurtosis", values) is None
@@ -216,11 +219,11 @@ def test_moments_of_pairs_are_off_by_a_few_roundings(data: st.DataObject, count:
     xx, yy, xy = moment(off_x, off_x), moment(off_y, off_y), moment(off_x, off_y)
     assert near(answer("covar_pop", x, y), xy / count)
     assert answer("covar_samp", x, y) is None if count == 1 else near(answer("covar_samp", x, y), xy / (count - 1))
-    found = answer("corr", x, y)
+    correlation = answer("corr", x, y)
     if xx == 0 or yy == 0:
-        assert found is None
+        assert correlation is None
     else:
-        assert near(found, root(xy**2 / (xx * yy)) * (1 if xy >= 0 else -1)) and abs(found) <= 1.0
+        assert near(correlation, root(xy**2 / (xx * yy)) * (1 if xy >= 0 else -1)) and abs(correlation) <= 1.0
     if yy == 0:
         assert answer("regr_slope", x, y) is answer("regr_intercept", x, y) is answer("regr_r2", x, y) is None
         return
@@ -254,9 +257,12 @@ def test_a_mean_far_beyond_the_deviations_costs_nothing() -> None:
 @given(st.lists(st.lists(st.integers(-(2**45), 2**45), min_size=1, max_size=5), min_size=2, max_size=2), SEEDS)
 def test_wide_integers_are_those_of_python(limbs: list[list[int]], seed: int) -> None:
     chance = random.Random(seed)
-    sums = [ExactSums(np.array([one], dtype=np.int64), chance.randint(-3, 3), np.zeros(1, np.uint8)) for one in limbs]
-    (a, b), (x, y) = map(WideIntegers.of, sums), (one.fraction(0) for one in sums)
+    sums = [
+        ExactSums(np.array([limb_row], dtype=np.int64), chance.randint(-3, 3), np.zeros(1, np.uint8))
+        for limb_row in limbs
+    ]
+    (a, b), (x, y) = map(WideIntegers.of, sums), (total.fraction(0) for total in sums)
     count = chance.randrange(2 ** chance.randint(1, 62))
-    found = (WideIntegers.counts(np.array([count])) * a - b * b + a.times(-3)).scaled()
+    scaled = (WideIntegers.counts(np.array([count])) * a - b * b + a.times(-3)).scaled()
     exact = count * x - y * y - 3 * x
-    assert abs(Fraction(found[0][0]) * Fraction(2) ** int(found[1][0]) - exact) <= abs(exact) / 2**53
+    assert abs(Fraction(scaled[0][0]) * Fraction(2) ** int(scaled[1][0]) - exact) <= abs(exact) / 2**53

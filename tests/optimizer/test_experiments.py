@@ -65,9 +65,9 @@ def test_primes_only() -> None:
 
 
 def test_overlap_factors_are_uniform_and_whole_without_fragments() -> None:
-    found = generate(30_000, 60, 0.5, 4)
-    assert not (found.ranges % found.slides).any()
-    counts = Counter((found.ranges // found.slides).tolist())
+    windows = generate(30_000, 60, 0.5, 4)
+    assert not (windows.ranges % windows.slides).any()
+    counts = Counter((windows.ranges // windows.slides).tolist())
     assert set(counts) == {1, 2, 3, 4}
     # the ends of [1, 4] round to half an interval
     for factor, share in {1: 1 / 6, 2: 1 / 3, 3: 1 / 3, 4: 1 / 6}.items():
@@ -75,10 +75,10 @@ def test_overlap_factors_are_uniform_and_whole_without_fragments() -> None:
 
 
 def test_fragments_are_ranges_that_the_slide_does_not_divide() -> None:
-    found = generate(5000, 60, 0.5, 4, fragments=True)
-    assert np.count_nonzero(found.ranges % found.slides) > 4000
-    assert found.ranges.min() >= 1
-    overlaps = found.ranges / found.slides
+    windows = generate(5000, 60, 0.5, 4, fragments=True)
+    assert np.count_nonzero(windows.ranges % windows.slides) > 4000
+    assert windows.ranges.min() >= 1
+    overlaps = windows.ranges / windows.slides
     assert overlaps.min() >= 1 and overlaps.max() <= 4
 
 
@@ -91,9 +91,9 @@ def test_nothing_to_draw(wrong: tuple[int, int, float, int]) -> None:
 def test_a_tick_scales_windows_and_rate_alike() -> None:
     """Half seconds at rate 2 are seconds at rate 1, at twice the cost a second."""
     windows = generate(30, 12, 0.6, 10)
-    whole, half = windows.problem(1), windows.problem(2, tick=500_000)
-    assert weave_share(whole) == weave_share(half)
-    assert half.cost(weave_share(half)) == 2 * whole.cost(weave_share(whole))
+    in_seconds, half = windows.problem(1), windows.problem(2, tick=500_000)
+    assert weave_share(in_seconds) == weave_share(half)
+    assert half.cost(weave_share(half)) == 2 * in_seconds.cost(weave_share(in_seconds))
 
 
 # the published search
@@ -116,20 +116,20 @@ def test_every_counter_leads_to_the_plan_of_weave_share(windows: Windows, rate: 
     problem = windows.problem(rate)
     expected = weave_share(problem)
     for name in [*COUNTERS, "auto"]:
-        found = published(problem, counter_of(name))
-        assert found.partition == expected, name
-        assert problem.cost(found.partition) == problem.cost(expected)
-        assert found.counts >= len(problem) * (len(problem) - 1) // 2
+        published_plan = published(problem, counter_of(name))
+        assert published_plan.partition == expected, name
+        assert problem.cost(published_plan.partition) == problem.cost(expected)
+        assert published_plan.counts >= len(problem) * (len(problem) - 1) // 2
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(windows=workloads, rate=rates)
 def test_starting_from_single_queries_costs_the_same(windows: Windows, rate: Fraction) -> None:
     apart = windows.problem(rate, collapse=False)
-    found = published(apart, counter_of("auto")).partition
-    assert found is not None
+    partition = published(apart, counter_of("auto")).partition
+    assert partition is not None
     together = windows.problem(rate)
-    assert apart.cost(found) == together.cost(weave_share(together))
+    assert apart.cost(partition) == together.cost(weave_share(together))
 
 
 def brute_force(problem: SearchProblem) -> list[list[int]]:
@@ -315,13 +315,13 @@ def test_the_cheapest_sequence_plan_is_no_dearer_than_the_others(outcomes: dict[
 
 
 def test_a_difference_between_executors_of_event_sequences_is_seen() -> None:
-    one, other = (
+    first_counts, other = (
         [Counts(*(np.array([number], kind) for kind in (np.int64, np.int64, np.uint64, np.float64)))]
         for number in (1, 2)
     )
-    assert same_answers([Run(one, 0, 0), Run(one, 5, 5)])
-    assert not same_answers([Run(one, 0, 0), Run(other, 0, 0)])
-    assert not same_answers([Run(one, 0, 0), Run([], 0, 0)])
+    assert same_answers([Run(first_counts, 0, 0), Run(first_counts, 5, 5)])
+    assert not same_answers([Run(first_counts, 0, 0), Run(other, 0, 0)])
+    assert not same_answers([Run(first_counts, 0, 0), Run([], 0, 0)])
 
 
 def test_published_figures_of_plans_come_out(outcomes: dict[str, Outcome]) -> None:

@@ -64,30 +64,30 @@ def is_partition(found: Partition, size: int) -> bool:
 @settings(max_examples=examples(100), deadline=None)
 @given(queries=short_periods(8), data=st.data())
 def test_probes_of_a_whole_composite_slide_are_exact(queries: list[tuple[int, int]], data: st.DataObject) -> None:
-    given = problem(queries, 1)
-    probes = Probes(given.edges)
+    search_problem = problem(queries, 1)
+    probes = Probes(search_problem.edges)
     assert probes.fewest == 0 and not probes.rare.any()
-    items = data.draw(st.lists(st.integers(0, len(given) - 1), min_size=1, unique=True))
-    assert probed(probes, items) == pytest.approx(float(given.edge_rate(items)), rel=1e-12)
+    items = data.draw(st.lists(st.integers(0, len(search_problem) - 1), min_size=1, unique=True))
+    assert probed(probes, items) == pytest.approx(float(search_problem.edge_rate(items)), rel=1e-12)
 
 
 def test_sampled_probes_are_about_right() -> None:
     chosen = random.Random(3)
-    given = problem([(chosen.randrange(s, 9 * s), s) for s in chosen.sample(range(50, 500), 80)], 1)
-    probes = Probes(given.edges)
+    search_problem = problem([(chosen.randrange(s, 9 * s), s) for s in chosen.sample(range(50, 500), 80)], 1)
+    probes = Probes(search_problem.edges)
     assert probes.fewest > 0 and not probes.rare.any()
     for size in (1, 2, 5, 20):
-        items = chosen.sample(range(len(given)), size)
-        assert probed(probes, items) == pytest.approx(float(given.edge_rate(items)), rel=0.1)
+        items = chosen.sample(range(len(search_problem)), size)
+        assert probed(probes, items) == pytest.approx(float(search_problem.edge_rate(items)), rel=0.1)
 
 
 @settings(max_examples=examples(65), deadline=None)
 @given(given=costed(), data=st.data())
 def test_a_partition_that_is_never_dearer(given: SearchProblem, data: st.DataObject) -> None:
     start = any_plan(data.draw, len(given))
-    found = improve(given, start, BUDGET)
-    assert is_partition(found, len(given))
-    assert given.cost(found) <= given.cost(start)
+    partition = improve(given, start, BUDGET)
+    assert is_partition(partition, len(given))
+    assert given.cost(partition) <= given.cost(start)
 
 
 STEPS = {"descend": kernels.descend, "merge": kernels.merge, "shake": kernels.shake}
@@ -100,7 +100,7 @@ def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.Data
     state = started(given, any_plan(data.draw, len(given)))
     items, trees = state.items, state.trees
     trees.random[0] = seed
-    before, wanted = state.partition, trees.tree_of.copy()
+    before, saved_trees = state.partition, trees.tree_of.copy()
 
     def check() -> None:
         partition = state.partition
@@ -123,7 +123,7 @@ def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.Data
     check()
     for step in data.draw(st.lists(st.sampled_from(["descend", "merge", "shake", "shake", "restore"]), max_size=12)):
         if step == "restore":
-            kernels.restore(items, trees, wanted)
+            kernels.restore(items, trees, saved_trees)
             assert state.partition == before
         else:
             STEPS[step](items, trees)
@@ -136,23 +136,23 @@ def test_moves_and_merges_end_where_none_gains(given: SearchProblem, data: st.Da
     """Literally: no item costs less in any other tree or alone, and no two trees cost less as one."""
     state = started(given, any_plan(data.draw, len(given)))
     kernels.descend(state.items, state.trees)
-    found = state.partition
-    least = given.cost(found) * (1 - Fraction(2, 10**9)) - Fraction(float(state.trees.least[0]))
-    for tree in found:
+    partition = state.partition
+    least = given.cost(partition) * (1 - Fraction(2, 10**9)) - Fraction(float(state.trees.least[0]))
+    for tree in partition:
         for item in tree:
-            rest = [[i for i in other if i != item] for other in found]
-            rest = [other for other in rest if other]
-            for number in range(len(rest)):
-                moved = [sorted([*other, item]) if n == number else other for n, other in enumerate(rest)]
+            remaining_trees = [[i for i in other if i != item] for other in partition]
+            remaining_trees = [other for other in remaining_trees if other]
+            for number in range(len(remaining_trees)):
+                moved = [sorted([*other, item]) if n == number else other for n, other in enumerate(remaining_trees)]
                 assert given.cost(moved) >= least
-            assert given.cost([*rest, [item]]) >= least
+            assert given.cost([*remaining_trees, [item]]) >= least
     kernels.merge(state.items, state.trees)
-    found = state.partition
-    least = given.cost(found) * (1 - Fraction(2, 10**9)) - Fraction(float(state.trees.least[0]))
-    for x in range(len(found)):
+    partition = state.partition
+    least = given.cost(partition) * (1 - Fraction(2, 10**9)) - Fraction(float(state.trees.least[0]))
+    for x in range(len(partition)):
         for y in range(x):
-            others = [tree for n, tree in enumerate(found) if n not in (x, y)]
-            assert given.cost([*others, found[x] + found[y]]) >= least
+            other_trees = [tree for n, tree in enumerate(partition) if n not in (x, y)]
+            assert given.cost([*other_trees, partition[x] + partition[y]]) >= least
 
 
 def test_few_items_end_in_the_optimum_nearly_always() -> None:
@@ -160,10 +160,12 @@ def test_few_items_end_in_the_optimum_nearly_always() -> None:
     chosen, optimal = random.Random(2), 0
     for number in range(40):
         slides = [chosen.choice([10, 15, 20, 30, 60, 120]) if number % 2 else chosen.randint(5, 90) for _ in range(10)]
-        given = problem([(chosen.randrange(s, 9 * s), s) for s in slides], Fraction(chosen.randint(1, 300), 10))
-        least = given.cost(optimum(given)) * (1 + Fraction(1, 10**9))
-        start = (no_share(given), shared(given))[number // 2 % 2]
-        optimal += given.cost(improve(given, start, 0.05)) <= least
+        search_problem = problem(
+            [(chosen.randrange(s, 9 * s), s) for s in slides], Fraction(chosen.randint(1, 300), 10)
+        )
+        least = search_problem.cost(optimum(search_problem)) * (1 + Fraction(1, 10**9))
+        start = (no_share(search_problem), shared(search_problem))[number // 2 % 2]
+        optimal += search_problem.cost(improve(search_problem, start, 0.05)) <= least
     assert optimal >= 38
 
 
@@ -171,10 +173,10 @@ def test_few_items_end_in_the_optimum_nearly_always() -> None:
 @given(given=costed(), data=st.data())
 def test_what_is_certain_is_never_dearer(given: SearchProblem, data: st.DataObject) -> None:
     """Of any plan that was found, and no dearer than the better of the two."""
-    start, found = any_plan(data.draw, len(given)), any_plan(data.draw, len(given))
-    kept = module._certain(given, start, found)
-    assert is_partition(kept, len(given))
-    assert given.cost(kept) <= min(given.cost(start), given.cost(found))
+    start, candidate = any_plan(data.draw, len(given)), any_plan(data.draw, len(given))
+    certain_plan = module._certain(given, start, candidate)
+    assert is_partition(certain_plan, len(given))
+    assert given.cost(certain_plan) <= min(given.cost(start), given.cost(candidate))
 
 
 def hard(number: int, seed: int = 5) -> SearchProblem:
@@ -184,23 +186,23 @@ def hard(number: int, seed: int = 5) -> SearchProblem:
 
 
 def test_equal_input_gives_equal_plans() -> None:
-    given = hard(120)
-    start = weave_share(given)
-    first = improve(given, start, 0.05)
-    assert first == improve(given, start, 0.05) == improve(hard(120), start, 0.05)
+    search_problem = hard(120)
+    start = weave_share(search_problem)
+    first = improve(search_problem, start, 0.05)
+    assert first == improve(search_problem, start, 0.05) == improve(hard(120), start, 0.05)
 
 
 def test_it_beats_the_greedy_and_more_budget_is_no_worse() -> None:
-    given = problem([(s * (1 + s % 7) + s % 5, s) for s in range(10, 61) if 3600 % s == 0 or s % 6 == 0], 3)
-    start = weave_share(given)
-    costs = [given.cost(improve(given, start, seconds)) for seconds in (0.02, 0.3)]
-    assert given.cost(start) > costs[0] >= costs[1]
+    search_problem = problem([(s * (1 + s % 7) + s % 5, s) for s in range(10, 61) if 3600 % s == 0 or s % 6 == 0], 3)
+    start = weave_share(search_problem)
+    costs = [search_problem.cost(improve(search_problem, start, seconds)) for seconds in (0.02, 0.3)]
+    assert search_problem.cost(start) > costs[0] >= costs[1]
 
 
 def test_no_budget_changes_nothing() -> None:
-    given = hard(20)
-    start = shared(given)
-    assert improve(given, start, 0) is start
+    search_problem = hard(20)
+    start = shared(search_problem)
+    assert improve(search_problem, start, 0) is start
     assert improve(problem([(4, 2), (6, 2)], 1), [[0]], 5) == [[0]]
 
 
@@ -211,21 +213,21 @@ def test_slides_of_a_second_to_a_month(rate: str) -> None:
     chosen = random.Random(7)
     slides = np.array([int(10 ** chosen.uniform(6, 12.41)) | 1 for _ in range(400)], dtype=np.int64)
     ranges = np.array([int(s * chosen.uniform(0.5, 10)) for s in slides], dtype=np.int64)
-    given = SearchProblem.of_windows(ranges, slides, Fraction(rate), PAPER)
-    probes = Probes(given.edges)
+    search_problem = SearchProblem.of_windows(ranges, slides, Fraction(rate), PAPER)
+    probes = Probes(search_problem.edges)
     assert probes.rare.any() and not probes.rare.all()
     assert probes.hits.nbytes < module.MEMORY
-    for start in (no_share(given), weave_share(given)):
-        found = improve(given, start, 0.2)
-        assert is_partition(found, len(given))
-        assert given.cost(found) <= given.cost(start)
+    for start in (no_share(search_problem), weave_share(search_problem)):
+        partition = improve(search_problem, start, 0.2)
+        assert is_partition(partition, len(search_problem))
+        assert search_problem.cost(partition) <= search_problem.cost(start)
 
 
 def test_one_dense_query_beside_rare_ones() -> None:
     slides = np.array([1, 30 * 86_400 * SECOND, 7 * 86_400 * SECOND + 1], dtype=np.int64)
-    given = SearchProblem.of_windows(slides * 2, slides, Fraction(5), PAPER)
-    assert Probes(given.edges).rare.tolist() == [False, True, True]
-    assert is_partition(improve(given, no_share(given), 0.02), 3)
+    search_problem = SearchProblem.of_windows(slides * 2, slides, Fraction(5), PAPER)
+    assert Probes(search_problem.edges).rare.tolist() == [False, True, True]
+    assert is_partition(improve(search_problem, no_share(search_problem), 0.02), 3)
 
 
 @pytest.mark.timeout(60)
@@ -237,10 +239,12 @@ def test_as_many_families_as_queries() -> None:
         (s * chosen.randint(1, 9) + chosen.randrange(s), s) for s in (chosen.randint(9, 900) for _ in "x" * count)
     ]
     for base in (0, 2):
-        given = problem(queries, 3, base, list(range(count)))
-        start = no_share(given)
-        found = improve(given, start, 0.3)
-        assert is_partition(found, len(given)) and given.cost(found) < given.cost(start)
+        search_problem = problem(queries, 3, base, list(range(count)))
+        start = no_share(search_problem)
+        partition = improve(search_problem, start, 0.3)
+        assert is_partition(partition, len(search_problem)) and search_problem.cost(partition) < search_problem.cost(
+            start
+        )
 
 
 def test_work_ends_within_a_pass_over_pairs_of_trees() -> None:

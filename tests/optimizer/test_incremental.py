@@ -34,13 +34,13 @@ def window(pair: tuple[int, int]) -> Window:
 
 def from_scratch(windows: list[Window], rate: Fraction, model: CostModel = PAPER) -> float:
     """Cost of Weave Share's plan, without answers."""
-    given = problem_of(windows, rate, model)
-    return float(given.cost(weave_share(given)) - sum(given.constants))
+    search_problem = problem_of(windows, rate, model)
+    return float(search_problem.cost(weave_share(search_problem)) - sum(search_problem.constants))
 
 
 def problem_of(windows: list[Window], rate: Fraction, model: CostModel = PAPER) -> SearchProblem:
-    ranges = np.array([one.range for one in windows], dtype=np.int64)
-    slides = np.array([one.slide for one in windows], dtype=np.int64)
+    ranges = np.array([window.range for window in windows], dtype=np.int64)
+    slides = np.array([window.slide for window in windows], dtype=np.int64)
     return SearchProblem.of_windows(ranges, slides, rate, model)
 
 
@@ -58,7 +58,7 @@ class Literal:
     def cost(self, tree: set[Hashable]) -> Fraction:
         windows = [self.windows[name] for name in tree]
         charge = self.model.base("") + sum(
-            self.model.per_query("") + self.model.per_overlap("") * one.overlap_factor for one in windows
+            self.model.per_query("") + self.model.per_overlap("") * window.overlap_factor for window in windows
         )
         fixed = self.model.fixed(self.rate) + self.model.family_fixed(self.rate)
         return fixed + edges_per_second(progressions(windows)) * charge
@@ -80,15 +80,15 @@ class Literal:
     def settle(self, tree: set[Hashable]) -> None:
         self.doubtful = False
         while len(self.trees) > 1:
-            others = [other for other in self.trees if other is not tree]
-            mine = self.cost(tree)
-            savings = [mine + self.cost(other) - self.cost(tree | other) for other in others]
+            other_trees = [other for other in self.trees if other is not tree]
+            tree_cost = self.cost(tree)
+            savings = [tree_cost + self.cost(other) - self.cost(tree | other) for other in other_trees]
             best = max(savings)
-            least = Fraction(1, 10**9) * (mine + self.rate)
+            least = Fraction(1, 10**9) * (tree_cost + self.rate)
             self.doubtful |= abs(best) <= least or sum(saving >= best - least for saving in savings) > 1
             if best <= 0:
                 return
-            joined = others[savings.index(best)]
+            joined = other_trees[savings.index(best)]
             self.trees.remove(joined)
             tree |= joined
 
@@ -98,7 +98,7 @@ Changes = list[tuple[str, tuple[int, int]]]
 
 def changes(most: int) -> st.SearchStrategy[Changes]:
     kind = st.sampled_from(["add", "add", "remove", "reconstruct"])
-    pairs = window_lists(1).map(lambda found: found[0])
+    pairs = window_lists(1).map(lambda windows: windows[0])
     return st.lists(st.tuples(kind, pairs), max_size=most)
 
 
@@ -121,12 +121,15 @@ def test_incremental_is_what_it_is_defined_to_be(changes: Changes, rate: Fractio
         else:
             plan.reconstruct()
             literal.trees = [set(tree) for tree in plan.trees]
-        found, expected = sorted(sorted(tree) for tree in plan.trees), sorted(sorted(tree) for tree in literal.trees)
-        assert len(plan) == len(literal.windows) == sum(map(len, found))
-        assert plan.cost == pytest.approx(float(sum(map(literal.cost, map(set, found)))), rel=1e-9)
-        if found != expected:
+        plan_trees, expected = (
+            sorted(sorted(tree) for tree in plan.trees),
+            sorted(sorted(tree) for tree in literal.trees),
+        )
+        assert len(plan) == len(literal.windows) == sum(map(len, plan_trees))
+        assert plan.cost == pytest.approx(float(sum(map(literal.cost, map(set, plan_trees)))), rel=1e-9)
+        if plan_trees != expected:
             assert literal.doubtful
-            literal.trees = [set(tree) for tree in found]
+            literal.trees = [set(tree) for tree in plan_trees]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -246,12 +249,12 @@ def test_bounds_are_below_the_unions(rate: int, seed: int) -> None:
         if chosen.random() < 0.03:
             plan.reconstruct()
         live = {plan._home[tree[0]]: [windows[name] for name in tree] for tree in plan.trees}  # type: ignore[index]
-        rates = {x: float(edges_per_second(progressions(held))) for x, held in live.items()}
-        for x, mine in live.items():
+        rates = {x: float(edges_per_second(progressions(tree_windows))) for x, tree_windows in live.items()}
+        for x, x_windows in live.items():
             assert plan._rates[x] == pytest.approx(rates[x], rel=1e-9)
-            for y, theirs in live.items():
+            for y, y_windows in live.items():
                 if x < y:
-                    union = float(edges_per_second(progressions(mine + theirs)))
+                    union = float(edges_per_second(progressions(x_windows + y_windows)))
                     assert max(rates[x], rates[y]) * (1 - 1e-9) <= plan._unions[x, y] <= union * (1 + 1e-9)
                     assert plan._unions[x, y] == plan._unions[y, x]
 
@@ -311,20 +314,20 @@ def test_adding_to_ten_thousand_queries_counts_few_unions(monkeypatch: pytest.Mo
         plan.add_all({7: window((10, 5))})
     trees = len(plan.trees)
     assert len(plan) == 10_000 and trees > 100
-    asked = []
+    calls = []
     increment = EdgeCounter.increment
 
     def counting(self: EdgeCounter, *edges: object) -> tuple[float, float]:
-        asked.append(1)
+        calls.append(1)
         return increment(self, *edges)  # type: ignore[arg-type]
 
     monkeypatch.setattr(EdgeCounter, "increment", counting)
     worst = 0
     for number in range(10_000, 10_020):
-        asked.clear()
+        calls.clear()
         slide = chosen.randint(100, 3000)
         plan.add(number, window((slide * 3 + (slide // 3 if number % 2 else 0), slide)))
-        worst = max(worst, len(asked))
+        worst = max(worst, len(calls))
     assert worst < trees / 4
     assert len(plan) == 10_020
 
@@ -335,21 +338,21 @@ def test_adding_to_ten_thousand_queries_counts_few_unions(monkeypatch: pytest.Mo
 def test_evolving_splits_no_tree_and_leaves_no_pair_that_saves(
     queries: list[tuple[int, int]], rate: Fraction, data: st.DataObject
 ) -> None:
-    given = problem(queries, rate)
-    homes = data.draw(st.lists(st.integers(-1, 3), min_size=len(given), max_size=len(given)))
+    search_problem = problem(queries, rate)
+    homes = data.draw(st.lists(st.integers(-1, 3), min_size=len(search_problem), max_size=len(search_problem)))
     previous = [[i for i, home in enumerate(homes) if home == tree] for tree in range(4)]
-    found = evolve(given, previous)
-    assert sorted(i for tree in found for i in tree) == list(range(len(given)))
+    partition = evolve(search_problem, previous)
+    assert sorted(i for tree in partition for i in tree) == list(range(len(search_problem)))
     for old in previous:
-        assert not old or any(set(old) <= set(new) for new in found)
+        assert not old or any(set(old) <= set(new) for new in partition)
     start = [tree for tree in previous if tree] + [[i] for i, home in enumerate(homes) if home < 0]
-    assert given.cost(found) <= given.cost(start)
-    costs = [given.tree_cost(tree) for tree in found]
-    for x in range(len(found)):
+    assert search_problem.cost(partition) <= search_problem.cost(start)
+    costs = [search_problem.tree_cost(tree) for tree in partition]
+    for x in range(len(partition)):
         for y in range(x):
-            assert given.tree_cost(found[x] + found[y]) >= costs[x] + costs[y] - rate / 10**12
+            assert search_problem.tree_cost(partition[x] + partition[y]) >= costs[x] + costs[y] - rate / 10**12
 
 
 def test_evolving_nothing_is_weave_share() -> None:
-    given = problem([(16, 4), (10, 5), (8, 4), (30, 7), (12, 9)], 2)
-    assert evolve(given, []) == naive_weave_share(given)
+    search_problem = problem([(16, 4), (10, 5), (8, 4), (30, 7), (12, 9)], 2)
+    assert evolve(search_problem, []) == naive_weave_share(search_problem)

@@ -60,15 +60,15 @@ def fold(values: np.ndarray, operation: int, low: np.ndarray, high: np.ndarray) 
 
 def forward(lengths: list[int], steps: list[tuple[int, int]]) -> tuple[np.ndarray, ...]:
     """Runs (group, low, high) as windows make them: by group, both bounds moving forward within one."""
-    found, base = [], 0
+    runs, base = [], 0
     for number, length in enumerate(lengths):
         low = high = 0
         for step, width in steps:
             low = min(low + step, length - 1)
             high = min(max(high, low + width), length)
-            found.append((number, base + low, base + high))
+            runs.append((number, base + low, base + high))
         base += length
-    columns = np.array(found, dtype=np.int64).reshape(-1, 3)
+    columns = np.array(runs, dtype=np.int64).reshape(-1, 3)
     return columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
 
 
@@ -94,8 +94,8 @@ def test_sums_of_doubles_are_far_inside_the_promised_bound(lengths: list[int], s
     group, low, high = forward(lengths, steps)
     pool = [1e16, -1e16, 1.0, 0.1, -3.7, 1e-9, 12345.678]
     values = np.array([[chance.choice(pool), 0.0] for _ in range(sum(lengths))])
-    for found in (combine_runs(values, ADD_DOUBLE, group, low, high), fold(values, ADD_DOUBLE, low, high)):
-        for (big, small), a, b in zip(found.tolist(), low.tolist(), high.tolist(), strict=True):
+    for sums in (combine_runs(values, ADD_DOUBLE, group, low, high), fold(values, ADD_DOUBLE, low, high)):
+        for (big, small), a, b in zip(sums.tolist(), low.tolist(), high.tolist(), strict=True):
             exact = sum(map(Fraction, values[a:b, 0].tolist()))
             bound = 4 * Fraction(EPSILON) * sum(abs(Fraction(x)) for x in values[a:b, 0].tolist())
             # the double-double itself keeps about 100 bits; 2**-40 of the bound leaves room for long runs
@@ -177,11 +177,11 @@ def drawn(data: st.DataObject, pool: list[Any], least: int, most: int) -> list[A
 def random_runs(data: st.DataObject, size: int, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Runs in any order, none empty; short ones and long ones."""
     chance = random.Random(data.draw(st.integers(0, 10**6)))
-    found = []
+    runs = []
     for _ in range(data.draw(st.integers(0, most)) if size else 0):
         low = chance.randrange(size)
-        found.append((low, min(size, low + chance.choice([1, 2, 3, 17, chance.randint(1, size)]))))
-    bounds = np.array(found, dtype=np.int64).reshape(-1, 2)
+        runs.append((low, min(size, low + chance.choice([1, 2, 3, 17, chance.randint(1, size)]))))
+    bounds = np.array(runs, dtype=np.int64).reshape(-1, 2)
     return bounds[:, 0].copy(), bounds[:, 1].copy()
 
 
@@ -194,15 +194,15 @@ def test_structures_for_runs_in_any_order_answer_as_plain_python(data: st.DataOb
         matrix = columns(values) if values else np.empty((0, 1), dtype=np.int64)
         for operation in operations:
             expected = written(PLAIN[operation](values[a:b]) for a, b in zip(low, high, strict=True))
-            found = {
+            structure_answers = {
                 "disjoint": DisjointSparseTable(matrix, operation).combine(low, high),
                 "fold": fold(matrix, operation, low, high),
             }
             if operation in (MIN, MAX, BIT_AND, BIT_OR):
-                found["sparse"] = SparseTable(matrix, operation).combine(low, high)
+                structure_answers["sparse"] = SparseTable(matrix, operation).combine(low, high)
             if operation in (ADD, BIT_XOR):
-                found["prefix"] = PrefixSums(matrix, operation).combine(low, high)
-            for name, answers in found.items():
+                structure_answers["prefix"] = PrefixSums(matrix, operation).combine(low, high)
+            for name, answers in structure_answers.items():
                 assert answers.shape == (len(low), 1), name
                 assert written(answers[:, 0].tolist()) == expected, (name, operation)
 
@@ -215,8 +215,8 @@ def test_runs_that_move_forward_are_answered_as_plain_python(lengths: list[int],
         values = [chance.choice(pool) for _ in range(sum(lengths))]
         for operation in operations:
             expected = written(PLAIN[operation](values[a:b]) for a, b in zip(low, high, strict=True))
-            found = combine_runs(columns(values), operation, group, low, high)
-            assert written(found[:, 0].tolist()) == expected, operation
+            combined = combine_runs(columns(values), operation, group, low, high)
+            assert written(combined[:, 0].tolist()) == expected, operation
 
 
 def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
@@ -239,8 +239,8 @@ def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
         assert DisjointSparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
         for name in STRUCTURES:
             if name != "two-stacks" and (name != "sparse" or operation not in (ADD, BIT_XOR)):
-                found = STRUCTURES[name]((column,), operation, low, low, high)
-                assert found[0].tolist() == expected, (name, operation)
+                combined = STRUCTURES[name]((column,), operation, low, low, high)
+                assert combined[0].tolist() == expected, (name, operation)
         if operation not in (ADD, BIT_XOR):
             assert SparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
 
@@ -305,8 +305,8 @@ def test_pairs_are_compared_by_order_then_payload(data: st.DataObject, greatest:
     arrays = np.array(first, dtype=np.int64), np.array(second, dtype=np.int64)
     ways = random_runs(data, len(pairs)), forward([len(pairs)], [(2, 5)] * 20)[1:]
     for low, high in ways:
-        found = combine_pairs(*arrays, greatest, np.zeros_like(low), low, high)
-        assert found.tolist() == [winner(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+        winners = combine_pairs(*arrays, greatest, np.zeros_like(low), low, high)
+        assert winners.tolist() == [winner(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
 
 
 def test_wrong_runs_and_operations_are_refused() -> None:
@@ -373,13 +373,13 @@ def test_case_c1_base_intervals() -> None:
 
 @given(st.integers(1, 3000), st.integers(0, 3000))
 def test_base_intervals_are_dyadic_adjacent_and_few(left: int, more: int) -> None:
-    found = base_intervals(left, left + more)
-    assert found[0][0] == left and found[-1][1] == left + more
-    assert all(b[0] == a[1] + 1 for a, b in zip(found, found[1:], strict=False))
-    for first, last in found:
+    intervals = base_intervals(left, left + more)
+    assert intervals[0][0] == left and intervals[-1][1] == left + more
+    assert all(b[0] == a[1] + 1 for a, b in zip(intervals, intervals[1:], strict=False))
+    for first, last in intervals:
         width = last - first + 1
         assert width & (width - 1) == 0 and (first - 1) % width == 0
-    assert len(found) <= 2 * (more + 1).bit_length()
+    assert len(intervals) <= 2 * (more + 1).bit_length()
 
 
 def test_case_c2_landmark_split() -> None:
@@ -393,11 +393,11 @@ def test_case_c2_landmark_split() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 300))
 def test_a_landmark_cuts_an_interval_in_two_at_most(narrowest: int, left: int, more: int) -> None:
-    found = landmark_split(left, left + narrowest - 1 + more, narrowest)
-    assert found[0][0] == left and found[-1][1] == left + narrowest - 1 + more
-    if len(found) == 2:
-        assert found[1][0] == found[0][1] + 1 and found[1][0] % narrowest == 0
-    assert found[0][1] - found[0][0] < narrowest
+    intervals = landmark_split(left, left + narrowest - 1 + more, narrowest)
+    assert intervals[0][0] == left and intervals[-1][1] == left + narrowest - 1 + more
+    if len(intervals) == 2:
+        assert intervals[1][0] == intervals[0][1] + 1 and intervals[1][0] % narrowest == 0
+    assert intervals[0][1] - intervals[0][0] < narrowest
 
 
 def test_case_c8_window_conventions() -> None:
@@ -407,7 +407,7 @@ def test_case_c8_window_conventions() -> None:
 
 def online_structures(longest: int, operation: int, dtype: type) -> list[OnlineAggregate]:
     every = range(1, longest + 1)
-    found: list[OnlineAggregate] = [
+    structures: list[OnlineAggregate] = [
         BaseIntervals(longest, operation, dtype),
         LandmarkIntervals(longest, every, operation, dtype),
         LandmarkIntervals(longest, every, operation, dtype, spread=1.0),
@@ -417,8 +417,8 @@ def online_structures(longest: int, operation: int, dtype: type) -> list[OnlineA
     ]
     if operation in (ADD, BIT_XOR):
         windows = [(far, near) for far in range(1, longest + 1) for near in range(far)]
-        found += [RunningIntervals(longest, operation), MaterializeAll(windows, operation)]
-    return found
+        structures += [RunningIntervals(longest, operation), MaterializeAll(windows, operation)]
+    return structures
 
 
 @settings(max_examples=examples(8), deadline=None)
@@ -443,11 +443,11 @@ def test_online_structures_answer_every_active_window_after_every_update(data: s
                 structure.update(value)
                 assert structure.length == length
                 nothing = np.empty(0, dtype=structure.dtype)
-                found = structure.replay(np.zeros(len(far), dtype=np.bool_), nothing, far, near).tolist()
+                replayed = structure.replay(np.zeros(len(far), dtype=np.bool_), nothing, far, near).tolist()
                 if operation == ADD_DOUBLE:
-                    assert all(map(far_inside, found, plain)), structure
+                    assert all(map(far_inside, replayed, plain)), structure
                 else:
-                    assert written(found) == written(map(PLAIN[operation], plain)), structure
+                    assert written(replayed) == written(map(PLAIN[operation], plain)), structure
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -501,10 +501,10 @@ def test_structures_say_what_they_cannot_do() -> None:
         BaseIntervals(5, ADD, float)
     with pytest.raises(ValueError, match="widths lie"):
         LandmarkIntervals(5, [6], ADD)
-    kept = MaterializeAll([(3, 0)])
-    kept.update_many(np.arange(4))
+    materialized = MaterializeAll([(3, 0)])
+    materialized.update_many(np.arange(4))
     with pytest.raises(ValueError, match="kept up to date"):
-        kept.lookup(3, 4)
+        materialized.lookup(3, 4)
 
 
 def test_landmark_partitions_hold_widths_of_bounded_spread() -> None:
@@ -659,12 +659,12 @@ def test_online_quantiles_in_lockstep(data: st.DataObject, longest: int) -> None
             left = [chance.randint(max(1, done - longest + 1), done) for _ in range(8)]
             right = [chance.randint(first, done) for first in left]
             rank = [chance.randint(1, last - first + 1) for first, last in zip(left, right, strict=True)]
-            found = structure.lookup_many(*(np.array(bounds, dtype=np.int64) for bounds in (left, right, rank)))
+            quantiles = structure.lookup_many(*(np.array(bounds, dtype=np.int64) for bounds in (left, right, rank)))
             expected = [
                 sorted(values[a - 1 : b], key=order if dtype is np.float64 else None)[k - 1]
                 for a, b, k in zip(left, right, rank, strict=True)
             ]
-            assert written(found.tolist()) == written(expected)
+            assert written(quantiles.tolist()) == written(expected)
         with pytest.raises(ValueError, match="no such rank"):
             structure.lookup_many(np.array([done, done]), np.array([done, done]), np.array([1]))
         for left_end, right_end in ((done - longest, done), (done, done + 1), (done, done - 1)):
@@ -678,8 +678,8 @@ def test_distinct_values_are_counted_exactly(data: st.DataObject) -> None:
     """Beyond 64 elements runs cross the lines of the grid."""
     values = drawn(data, data.draw(st.sampled_from(POOLS)), 0, 400)
     low, high = random_runs(data, len(values))
-    found = DistinctCounter(np.array(values, dtype=np.int64)).count(low, high)
-    assert found.tolist() == [len(set(values[a:b])) for a, b in zip(low, high, strict=True)]
+    distinct_counts = DistinctCounter(np.array(values, dtype=np.int64)).count(low, high)
+    assert distinct_counts.tolist() == [len(set(values[a:b])) for a, b in zip(low, high, strict=True)]
 
 
 def test_distinct_values_at_every_border_of_the_grid() -> None:
@@ -687,8 +687,8 @@ def test_distinct_values_at_every_border_of_the_grid() -> None:
     ends = np.array([0, 1, 62, 63, 64, 65, 127, 128, 129, 191, 192, 199, 200])
     low, high = (side.ravel() for side in np.meshgrid(ends, ends))
     low, high = low[low <= high], high[low <= high]
-    found = DistinctCounter(values).count(low, high)
-    assert found.tolist() == [len(set(values[a:b].tolist())) for a, b in zip(low, high, strict=True)]
+    distinct_counts = DistinctCounter(values).count(low, high)
+    assert distinct_counts.tolist() == [len(set(values[a:b].tolist())) for a, b in zip(low, high, strict=True)]
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -714,8 +714,8 @@ def test_empty_runs_between_others_have_no_mode() -> None:
     low, high = np.array([0, 2, 2, 3]), np.array([2, 2, 3, 3])
     assert modes(ranks, ones, group, low, high).tolist() == [4, -1, 2, -1]
     index, rho = np.array([0, 1, 2]), np.array([3, 1, 1])
-    found = hll_counts(index, rho, group, low, high, 4)
-    assert found[1] == found[3] == 0.0 and 1.5 < found[0] < 2.5 and 0.5 < found[2] < 1.5
+    estimates = hll_counts(index, rho, group, low, high, 4)
+    assert estimates[1] == estimates[3] == 0.0 and 1.5 < estimates[0] < 2.5 and 0.5 < estimates[2] < 1.5
 
 
 def test_runs_that_go_back_are_refused() -> None:
@@ -771,8 +771,8 @@ def test_registers_of_runs_combine_by_their_maximum(lengths: list[int], steps: l
         for register, value in zip(index[a:b], rho[a:b], strict=True):
             registers[register] = max(registers.get(register, 0), value)
         expected.append(estimate(registers, 4))
-    found = hll_counts(np.array(index, dtype=np.int64), np.array(rho, dtype=np.uint8), group, low, high, 4)
-    assert found.tolist() == pytest.approx(expected, rel=1e-12)
+    estimates = hll_counts(np.array(index, dtype=np.int64), np.array(rho, dtype=np.uint8), group, low, high, 4)
+    assert estimates.tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_registers_of_hashes() -> None:
@@ -786,10 +786,10 @@ def test_estimates_are_as_good_as_hyperloglog_promises() -> None:
     precision, size = 12, 200_000
     hashes = np.random.default_rng(11).integers(0, 2**64, size, dtype=np.uint64)
     ends = np.array([10, 1_000, 10_000, 50_000, size])
-    found = hll_counts(
+    estimates = hll_counts(
         *registers_of(hashes, precision), np.zeros(5, dtype=np.int64), np.zeros_like(ends), ends, precision
     )
-    assert np.abs(found / ends - 1).max() < 4 * 1.04 / 2 ** (precision / 2)
+    assert np.abs(estimates / ends - 1).max() < 4 * 1.04 / 2 ** (precision / 2)
 
 
 def test_several_queries_may_go_over_the_same_fragments_one_after_the_other() -> None:

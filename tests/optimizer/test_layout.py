@@ -27,7 +27,7 @@ BLANKS = (" ", "  ", "\n", "\n\n", "\t", " \n ", " /* so */ ", " /* it\n is */\n
 
 def meaning(text: str) -> list[ACQ]:
     """The queries of a file, but for the text that they are written in."""
-    return [replace(found, text="") for found in parse(text, STREAMS, "q.sql").queries]
+    return [replace(query, text="") for query in parse(text, STREAMS, "q.sql").queries]
 
 
 def scattered(text: str, seed: int) -> str:
@@ -43,18 +43,18 @@ def scattered(text: str, seed: int) -> str:
 def test_a_query_means_what_it_meant(seed: int, other: int) -> None:
     text = scattered(query(seed), other)
     assert meaning(text), text
-    made = lay_out(text)
-    assert meaning(made.text) == meaning(text), made.text
-    assert lay_out(made.text) == made
-    assert re.findall("so it is|it\n is|so", made.text) == re.findall("so it is|it\n is|so", text)
+    laid_out = lay_out(text)
+    assert meaning(laid_out.text) == meaning(text), laid_out.text
+    assert lay_out(laid_out.text) == laid_out
+    assert re.findall("so it is|it\n is|so", laid_out.text) == re.findall("so it is|it\n is|so", text)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4), st.integers(0, 10**9), st.sampled_from(("", ";", "\n")))
 def test_whatever_is_in_a_file_means_what_it_meant(seeds: list[int], other: int, between: str) -> None:
     text = mutated(f"{between}\n".join(f"-- name: q{seed}\n{query(seed)}" for seed in seeds), other)
-    made = lay_out(text).text
-    assert meaning(made) == meaning(text)
-    assert lay_out(made).text == made
+    laid_out = lay_out(text).text
+    assert meaning(laid_out) == meaning(text)
+    assert lay_out(laid_out).text == laid_out
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -156,29 +156,33 @@ def test_words_that_may_come_to_the_language_pass(monkeypatch: pytest.MonkeyPatc
     class Nothing:
         diagnostics = ()
 
-    monkeypatch.setattr("optimizer.language.layout.parse", lambda *given: Nothing)
+    monkeypatch.setattr("optimizer.language.layout.parse", lambda *arguments: Nothing)
     assert lay_out(NEW).text == NEW
     small = re.sub(r"\b[A-Z_]+\b", lambda word: word[0].lower(), re.sub(r"\n +", " ", NEW))
     small = small.replace("europe/berlin", "Europe/Berlin")
-    made = lay_out(small).text.replace("table(hop(table", "TABLE(HOP(TABLE")
-    assert made.replace("descriptor(", "DESCRIPTOR(") == NEW
+    laid_out = lay_out(small).text.replace("table(hop(table", "TABLE(HOP(TABLE")
+    assert laid_out.replace("descriptor(", "DESCRIPTOR(") == NEW
 
 
 def test_a_query_with_an_error_stays_as_it_is_and_is_told_of() -> None:
     good = "-- name: good\nselect count(*) as n from trades window range '1 hour' slide '1 hour' on ts;"
     bad = "-- name: bad\nselect count(* as n from trades   window range '1 hour' slide '1 hour' on ts;"
-    made = lay_out(f"{good}\n{bad}\n{good.replace('good', 'better')}", "q.sql")
-    assert bad in made.text and made.text.count("SELECT") == 2
-    assert [(found.code, found.line, found.file) for found in made.diagnostics] == [("HDL-101", 4, "q.sql")]
+    laid_out = lay_out(f"{good}\n{bad}\n{good.replace('good', 'better')}", "q.sql")
+    assert bad in laid_out.text and laid_out.text.count("SELECT") == 2
+    assert [(diagnostic.code, diagnostic.line, diagnostic.file) for diagnostic in laid_out.diagnostics] == [
+        ("HDL-101", 4, "q.sql")
+    ]
 
 
 @example("select count(*) as n from trades window range '1 h' slide '1 h' on ts\n-- owner: a\n-- name: b\n")
 @given(st.text(alphabet="-/*;'\" \nab:", max_size=40))
 def test_settings_stay_with_their_query(text: str) -> None:
-    whole = f"{text}\n-- name: a\nselect count(*) as n from trades window range '1 hour' slide '1 hour' on ts {text}"
-    made = lay_out(whole).text
-    assert meaning(made) == meaning(whole)
-    assert lay_out(made).text == made
+    full_text = (
+        f"{text}\n-- name: a\nselect count(*) as n from trades window range '1 hour' slide '1 hour' on ts {text}"
+    )
+    laid_out = lay_out(full_text).text
+    assert meaning(laid_out) == meaning(full_text)
+    assert lay_out(laid_out).text == laid_out
 
 
 NAMES = """\
@@ -201,6 +205,8 @@ def test_names_that_are_words_of_the_language_keep_their_letters() -> None:
 
 def test_ends_of_lines_stay() -> None:
     text = "-- name: a\r\nselect count(*) as n from trades window range '1 hour' slide '1 hour' on ts"
-    made = lay_out(text).text
-    assert made.startswith("-- name: a\r\nSELECT count(*) AS n\r\nFROM") and made.count("\n") == made.count("\r\n")
+    laid_out = lay_out(text).text
+    assert laid_out.startswith("-- name: a\r\nSELECT count(*) AS n\r\nFROM") and laid_out.count("\n") == laid_out.count(
+        "\r\n"
+    )
     assert lay_out("").text == "" and lay_out("  \n\n").text == ""

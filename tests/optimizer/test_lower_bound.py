@@ -39,11 +39,11 @@ def test_never_above_the_optimum(
     families: list[int] | None,
     step: float,
 ) -> None:
-    given = problem(queries, rate, base, families and families[: len(queries)], family_fixed)
-    least = given.cost(optimum(given))
+    search_problem = problem(queries, rate, base, families and families[: len(queries)], family_fixed)
+    least = search_problem.cost(optimum(search_problem))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "STEP", step)
-        bound = least_cost(given)
+        bound = least_cost(search_problem)
     assert bound is not None and 0 <= bound <= least
 
 
@@ -53,12 +53,12 @@ def test_never_above_the_optimum_of_windows_with_fragments(data: st.DataObject, 
     """Long slides, many edges: unions are far below sums."""
     slides = data.draw(st.lists(st.integers(20, 200), min_size=2, max_size=11))
     queries = [(data.draw(st.integers(1, 6 * s)), s) for s in slides]
-    given = problem(queries, rate * data.draw(st.integers(1, 30)))
+    search_problem = problem(queries, rate * data.draw(st.integers(1, 30)))
     try:
-        least = given.cost(optimum(given))
+        least = search_problem.cost(optimum(search_problem))
     except HeddleError:
         return
-    bound = least_cost(given)
+    bound = least_cost(search_problem)
     assert bound is not None and bound <= least
 
 
@@ -67,16 +67,16 @@ def test_never_above_the_optimum_of_windows_with_fragments(data: st.DataObject, 
 def test_a_tree_bears_what_its_items_bear(data: st.DataObject, rate: Fraction) -> None:
     """Beyond the optimum's reach: of any partition of many items, no tree costs less than its items bear."""
     queries = data.draw(st.lists(st.tuples(st.integers(1, 90), st.integers(2, 60)), min_size=10, max_size=60))
-    given = problem(queries, rate * data.draw(st.sampled_from([1, 10, 100])))
-    homes = data.draw(st.lists(st.integers(0, 12), min_size=len(given), max_size=len(given)))
+    search_problem = problem(queries, rate * data.draw(st.sampled_from([1, 10, 100])))
+    homes = data.draw(st.lists(st.integers(0, 12), min_size=len(search_problem), max_size=len(search_problem)))
     partition = [[i for i, home in enumerate(homes) if home == tree] for tree in sorted(set(homes))]
-    bound = least_cost(given)
-    assert bound is not None and bound <= given.cost(partition)
+    bound = least_cost(search_problem)
+    assert bound is not None and bound <= search_problem.cost(partition)
 
 
 def test_one_item_and_items_that_never_share_are_known_exactly() -> None:
-    one = problem([(6, 2), (8, 2)], 5)
-    assert float(least_cost(one) or 0) == pytest.approx(float(one.unshared - 5))
+    single_item = problem([(6, 2), (8, 2)], 5)
+    assert float(least_cost(single_item) or 0) == pytest.approx(float(single_item.unshared - 5))
     # primes at no rate: a merge saves nothing and raises every edge rate
     apart = problem([(s, s) for s in (101, 103, 107, 109)], 0)
     assert float(least_cost(apart) or 0) == pytest.approx(float(apart.unshared))
@@ -91,10 +91,10 @@ def hard(number: int, rate: int) -> SearchProblem:
 @pytest.mark.parametrize(("rate", "part"), [(1, 0.8), (20, 0.8)])
 def test_it_says_something(rate: int, part: float) -> None:
     """Sixty windows with fragments: the plan that is found costs at most a quarter more than the bound."""
-    given = hard(60, rate)
-    found = find(lambda collapse: given, "best")
-    assert found.lower_bound is not None and not found.optimal
-    assert part * found.cost <= found.lower_bound < found.cost < given.unshared
+    search_problem = hard(60, rate)
+    search_result = find(lambda collapse: search_problem, "best")
+    assert search_result.lower_bound is not None and not search_result.optimal
+    assert part * search_result.cost <= search_result.lower_bound < search_result.cost < search_problem.unshared
 
 
 def test_what_a_search_tells() -> None:
@@ -111,6 +111,6 @@ def test_too_many_items_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pairs_are_left_as_they_were() -> None:
-    given = hard(20, 5)
-    assert least_cost(given) == least_cost(given)
-    assert np.isfinite(float(least_cost(given) or 0))
+    search_problem = hard(20, 5)
+    assert least_cost(search_problem) == least_cost(search_problem)
+    assert np.isfinite(float(least_cost(search_problem) or 0))

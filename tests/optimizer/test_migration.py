@@ -52,8 +52,8 @@ def test_the_corpus_own_statements_become_its_queries(dialect: Dialect) -> None:
     queries = {query.name: query for query in parse(result.text, streams()).queries}
     expected = {metric.name: metric for metric in metrics()}
     for name, query in queries.items():
-        (meant,) = read(expected[name]).queries
-        assert query.fingerprint == meant.fingerprint, (query.text, meant.text)
+        (expected_query,) = read(expected[name]).queries
+        assert query.fingerprint == expected_query.fingerprint, (query.text, expected_query.text)
     assert len(queries) >= 3 and not result.errors
 
 
@@ -87,8 +87,8 @@ AS_WRITTEN = (
 @pytest.mark.parametrize(("dialect", "text"), AS_WRITTEN)
 def test_the_same_query_in_other_words(dialect: Dialect, text: str) -> None:
     heddle = "SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '5 minutes' ON ts GROUP BY symbol"
-    (meant,) = parse(f"-- name: {query_of(text, dialect).name}\n{heddle}", TRADES).queries
-    assert query_of(text, dialect).fingerprint == meant.fingerprint
+    (expected_query,) = parse(f"-- name: {query_of(text, dialect).name}\n{heddle}", TRADES).queries
+    assert query_of(text, dialect).fingerprint == expected_query.fingerprint
 
 
 def test_names_owners_and_lines() -> None:
@@ -114,8 +114,8 @@ SELECT max(double_price) AS hi FROM b GROUP BY window(ts, '1 hour') HAVING max(d
     heddle = """-- name: query_3
 SELECT max(price * 2) AS hi FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts
 WHERE (price > 1 OR volume > 2) AND price * 2 < 10 HAVING max(price * 2) > 3"""
-    (meant,) = parse(heddle, TRADES).queries
-    assert query_of(text, SPARK).fingerprint == meant.fingerprint
+    (expected_query,) = parse(heddle, TRADES).queries
+    assert query_of(text, SPARK).fingerprint == expected_query.fingerprint
 
 
 def test_an_alias_means_what_it_means_there() -> None:
@@ -150,8 +150,8 @@ def test_a_backslash_is_a_letter_in_flink() -> None:
     heddle = r"""-- name: query_1
 SELECT count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts
 WHERE symbol = 'a\\b' AND side LIKE 'x\\\\%'"""
-    (meant,) = parse(heddle, TRADES).queries
-    assert query_of(text, FLINK).fingerprint == meant.fingerprint
+    (expected_query,) = parse(heddle, TRADES).queries
+    assert query_of(text, FLINK).fingerprint == expected_query.fingerprint
     quoted = "SELECT count(*) AS n FROM trades WHERE symbol = 'It''s' GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)"
     assert query_of(quoted, FLINK).filter is not None and '"It\'s"' in repr(query_of(quoted, FLINK).filter)
 
@@ -191,7 +191,7 @@ IN_THE_WAY = (
 def test_what_stands_in_the_way_is_said_with_its_place(dialect: Dialect, marked: str, code: str) -> None:
     text = marked.replace("^", "", 1)
     result = imported(f"-- a job\n{text};\n", dialect)
-    assert [found.code for found in result.errors] == [code], result
+    assert [diagnostic.code for diagnostic in result.errors] == [code], result
     assert not result.names and result.errors[0].line == 2
     if "^" in marked:
         assert result.errors[0].column == marked.index("^") + 1, result.errors[0]
@@ -201,15 +201,15 @@ def test_the_other_statements_go_on() -> None:
     good = "SELECT symbol, count(*) AS n FROM trades " + HOURLY
     result = imported(f"{good};\nSELECT 'never closed;\n{good} LIMIT 3;\nSET a = b;\n{good}", SPARK)
     assert result.names == ("query_1", "query_5")
-    assert [found.code for found in result.diagnostics] == ["HDL-108", "HDL-143", "HDL-140"]
-    assert [found.line for found in result.diagnostics] == [2, 3, 4]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-108", "HDL-143", "HDL-140"]
+    assert [diagnostic.line for diagnostic in result.diagnostics] == [2, 3, 4]
 
 
 def test_what_the_language_refuses_is_said_at_its_word() -> None:
     text = "SELECT symbol,\n  nothing_like_it(price) AS n FROM trades " + HOURLY
     for typed in (True, False):
-        (found,) = imported(text, SPARK, typed).errors
-        assert (found.code, found.line, found.column) == ("HDL-104", 2, 3)
+        (diagnostic,) = imported(text, SPARK, typed).errors
+        assert (diagnostic.code, diagnostic.line, diagnostic.column) == ("HDL-104", 2, 3)
 
 
 def test_without_streams_types_do_not_matter() -> None:
@@ -217,7 +217,7 @@ def test_without_streams_types_do_not_matter() -> None:
     text += "GROUP BY window(at, '1 hour'), kind"
     result = imported(text, SPARK, typed=False)
     assert result.names == ("query_1",) and not result.diagnostics
-    assert [found.code for found in imported(text, SPARK).errors] == ["HDL-201"]
+    assert [diagnostic.code for diagnostic in imported(text, SPARK).errors] == ["HDL-201"]
 
 
 def test_what_means_something_else_is_noted() -> None:
@@ -230,14 +230,14 @@ def test_what_means_something_else_is_noted() -> None:
         f"SELECT LAST_VALUE(price) AS a FROM trades {window}": 1,
     }
     for text, count in notes.items():
-        assert [found.code for found in imported(text, FLINK).diagnostics] == ["HDL-147"] * count, text
+        assert [diagnostic.code for diagnostic in imported(text, FLINK).diagnostics] == ["HDL-147"] * count, text
     assert not imported(f"SELECT avg(volume) AS a FROM trades {HOURLY}", SPARK).diagnostics
 
 
 def test_two_tables_of_one_name_are_not_taken_for_one() -> None:
     good = "SELECT count(*) AS n FROM {}.trades " + HOURLY
     result = imported(f"{good.format('a')}; {good.format('b')}; {good.format('a')}", SPARK)
-    assert [found.code for found in result.errors] == ["HDL-142"] and len(result.names) == 2
+    assert [diagnostic.code for diagnostic in result.errors] == ["HDL-142"] and len(result.names) == 2
 
 
 def test_a_view_is_not_a_table_of_another_schema() -> None:
@@ -250,7 +250,7 @@ def test_a_view_is_not_a_table_of_another_schema() -> None:
 def test_what_is_written_is_no_stream() -> None:
     good = "INSERT INTO hourly SELECT symbol, count(*) AS n FROM trades " + HOURLY
     result = imported(f"{good}; SELECT sum(n) AS n FROM hourly GROUP BY window(ts, '1 day')", SPARK, typed=False)
-    assert result.names == ("hourly",) and [found.code for found in result.errors] == ["HDL-143"]
+    assert result.names == ("hourly",) and [diagnostic.code for diagnostic in result.errors] == ["HDL-143"]
 
 
 # ------------------------------------------------------------------------------------------- generated
@@ -313,9 +313,9 @@ def wrapped(made: Pieces, wrapping: str) -> tuple[str, str, Pieces]:
     if wrapping == "none":
         return "", "trades", made
     columns = ", ".join(f"{name} AS x_{name}" for name in SCHEMA)
-    taken = made.filters[:1]
-    inner = f"SELECT {columns} FROM trades" + "".join(f" WHERE {part}" for part in taken)
-    rest = Pieces(
+    inner_filters = made.filters[:1]
+    inner = f"SELECT {columns} FROM trades" + "".join(f" WHERE {part}" for part in inner_filters)
+    outer_pieces = Pieces(
         tuple(map(renamed, made.outputs)),
         tuple(map(renamed, made.keys)),
         tuple(map(renamed, made.filters[1:])),
@@ -323,7 +323,7 @@ def wrapped(made: Pieces, wrapping: str) -> tuple[str, str, Pieces]:
         made.window,
     )
     before = {"view": f"CREATE TEMPORARY VIEW v AS {inner};\n", "cte": f"WITH v AS ({inner}) "}
-    return before.get(wrapping, ""), f"({inner}) AS v" if wrapping == "subselect" else "v", rest
+    return before.get(wrapping, ""), f"({inner}) AS v" if wrapping == "subselect" else "v", outer_pieces
 
 
 def named_back(made: Pieces, original: Pieces) -> str:
@@ -333,26 +333,26 @@ def named_back(made: Pieces, original: Pieces) -> str:
 
 
 def as_spark(original: Pieces, wrapping: str) -> str:
-    before, source, made = wrapped(original, wrapping)
-    size, slide = made.window
+    before, source, body = wrapped(original, wrapping)
+    size, slide = body.window
     time = "ts" if wrapping == "none" else "x_ts"
     window = f"window({time}, '{size} minutes', '{slide} minutes')"
-    keys = ", ".join([window, *made.keys])
-    text = f"SELECT window.start, {named_back(made, original)} FROM {source}{made.where} GROUP BY {keys}{made.behind}"
+    keys = ", ".join([window, *body.keys])
+    text = f"SELECT window.start, {named_back(body, original)} FROM {source}{body.where} GROUP BY {keys}{body.behind}"
     return (before + text).replace("It''s", "It\\'s")
 
 
 def as_flink(original: Pieces, wrapping: str, style: str) -> str:
-    before, source, made = wrapped(original, wrapping)
-    size, slide = made.window
+    before, source, body = wrapped(original, wrapping)
+    size, slide = body.window
     time = "ts" if wrapping == "none" else "x_ts"
     spans = f"INTERVAL '{slide}' MINUTES, INTERVAL '{size}' MINUTES"
     if style == "group" or wrapping == "subselect":
-        table, keys = source, [f"HOP({time}, {spans})", *made.keys]
+        table, keys = source, [f"HOP({time}, {spans})", *body.keys]
     else:
         table = f"HOP(TABLE {source}, DESCRIPTOR({time}), {spans})"
-        table, keys = f"TABLE({table})" if style == "table" else table, ["window_start", "window_end", *made.keys]
-    text = f"SELECT {named_back(made, original)} FROM {table}{made.where} GROUP BY {', '.join(keys)}{made.behind}"
+        table, keys = f"TABLE({table})" if style == "table" else table, ["window_start", "window_end", *body.keys]
+    text = f"SELECT {named_back(body, original)} FROM {table}{body.where} GROUP BY {', '.join(keys)}{body.behind}"
     return before + text
 
 
@@ -360,8 +360,8 @@ def as_flink(original: Pieces, wrapping: str, style: str) -> str:
 @settings(max_examples=examples(50), deadline=None)
 def test_generated_queries_come_back(made: Pieces, wrapping: str, style: str) -> None:
     for dialect, text in ((SPARK, as_spark(made, wrapping)), (FLINK, as_flink(made, wrapping, style))):
-        found = query_of(text, dialect)
-        result = parse(f"-- name: {found.name}\n{as_heddle(made)}", TRADES)
+        query = query_of(text, dialect)
+        result = parse(f"-- name: {query.name}\n{as_heddle(made)}", TRADES)
         assert not result.errors, (as_heddle(made), result.errors)
-        assert found.fingerprint == result.queries[0].fingerprint, (text, found.text, as_heddle(made))
+        assert query.fingerprint == result.queries[0].fingerprint, (text, query.text, as_heddle(made))
         assert imported(text, dialect, typed=False).names

@@ -32,9 +32,9 @@ WINDOW = "WINDOW RANGE '1 hour' ON ts"
 
 
 def query(text: str) -> ACQ:
-    found = parse(f"-- name: q\n{text}", {"trades": TRADES})
-    assert not found.diagnostics, found.diagnostics
-    return found.queries[0]
+    parsed = parse(f"-- name: q\n{text}", {"trades": TRADES})
+    assert not parsed.diagnostics, parsed.diagnostics
+    return parsed.queries[0]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_names_of_leaves(written: str, name: str, type: str) -> None:
 
 
 def test_leaves_stand_wherever_columns_do() -> None:
-    found = query(
+    parsed_query = query(
         f"SELECT a.c.f, a.b - 1 AS less, count(*) FILTER (WHERE m['k'] > 1) AS n, sum(a.b) / count(l[0].x) AS mean "
         f"FROM trades {WINDOW} WHERE by_id[1].z LIKE 'x%' AND m['k'] - 1 < -l[0].x "
         f"GROUP BY a.c.f, a.b - 1 HAVING a.c.F > 1 AND max(a.b) > 2 AND a.b - 1 > 0 ORDER BY a.c.f, a.b - 1 LIMIT 3"
     )
-    assert found.select == ("a_c_F", "less")
-    assert found.columns() == ["`a`.`b`", "a.c.F", "by_id[1].z", "l[0].x", "m['k']"]
+    assert parsed_query.select == ("a_c_F", "less")
+    assert parsed_query.columns() == ["`a`.`b`", "a.c.F", "by_id[1].z", "l[0].x", "m['k']"]
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,17 @@ def test_leaves_stand_wherever_columns_do() -> None:
 @pytest.mark.parametrize("clause", ["SELECT max({}) FROM trades {w}", "SELECT count(*) FROM trades {w} WHERE {} = 1"])
 def test_mistakes_are_coded_positioned_and_say_what_to_do(clause: str, marked: str, code: str, hint: str) -> None:
     text = clause.format(marked, w=WINDOW)
-    (found,) = parse(text.replace("^", "", 1), {"trades": TRADES}).diagnostics
-    assert (found.code, found.column) == (code, text.index("^") + 1), found
-    assert hint in found.hint
+    (diagnostic,) = parse(text.replace("^", "", 1), {"trades": TRADES}).diagnostics
+    assert (diagnostic.code, diagnostic.column) == (code, text.index("^") + 1), diagnostic
+    assert hint in diagnostic.hint
 
 
 @pytest.mark.parametrize("text", ["WINDOW ROWS 10 SLIDE 5 ON ts", f"{WINDOW} PATTERN SEQ(A, B) ON symbol"])
 def test_windows_of_rows_and_sequences_read_plain_columns_alone(text: str) -> None:
     text = f"SELECT count(*) FROM trades {text} WHERE {{}} > 1"
-    assert [found.code for found in parse(text.format("m['k']"), {"trades": TRADES}).diagnostics] == ["HDL-242"]
+    assert [diagnostic.code for diagnostic in parse(text.format("m['k']"), {"trades": TRADES}).diagnostics] == [
+        "HDL-242"
+    ]
     assert not parse(text.format("qty"), {"trades": TRADES}).diagnostics
 
 
@@ -150,9 +152,9 @@ def test_any_text_may_be_asked_for_as_a_name(text: str) -> None:
     ],
 )
 def test_types_are_read_and_written(text: str, canonical: str) -> None:
-    found = parse_column(text)
-    assert str(found) == canonical and parse_column(canonical) == found
-    stream = replace(TRADES, nested=(("x", found),)) if isinstance(found, Nested) else TRADES
+    column_type = parse_column(text)
+    assert str(column_type) == canonical and parse_column(canonical) == column_type
+    stream = replace(TRADES, nested=(("x", column_type),)) if isinstance(column_type, Nested) else TRADES
     assert from_json(to_json(stream)) == stream
 
 
@@ -174,11 +176,11 @@ def test_streams_declare_nested_columns_but_for_csv(tmp_path) -> None:  # type: 
         lines = "".join(f"      {column}\n" for column in ("ts: timestamp", *columns))
         text = f"streams:\n  s:\n    source: {{format: {format}, path: x}}\n    time: ts\n    schema:\n{lines}"
         (tmp_path / "streams.yaml").write_text(text)
-        found, told = load_streams(tmp_path / "streams.yaml")
-        return found, [f"{one.code} {one.line}" for one in told]
+        streams, diagnostics = load_streams(tmp_path / "streams.yaml")
+        return streams, [f"{diagnostic.code} {diagnostic.line}" for diagnostic in diagnostics]
 
-    found, told = load("parquet", "a: 'struct<b: long>'", "m: map<string, long>")
-    assert not told and [(name, str(type)) for name, type in found["s"].nested] == [
+    streams, diagnostics = load("parquet", "a: 'struct<b: long>'", "m: map<string, long>")
+    assert not diagnostics and [(name, str(type)) for name, type in streams["s"].nested] == [
         ("a", "struct<b: long>"),
         ("m", "map<string, long>"),
     ]

@@ -40,27 +40,27 @@ def by_definition(given: SearchProblem) -> list[list[int]]:
     best, choice = [Fraction(0)], [0]
     for subset in range(1, len(cost)):
         first = subset & -subset
-        rest = others = subset ^ first
+        remaining_items = separate_items = subset ^ first
         cheapest, chosen = cost[subset], subset
-        while others:
-            if cost[subset ^ others] + best[others] < cheapest:
-                cheapest, chosen = cost[subset ^ others] + best[others], subset ^ others
-            others = (others - 1) & rest
+        while separate_items:
+            if cost[subset ^ separate_items] + best[separate_items] < cheapest:
+                cheapest, chosen = cost[subset ^ separate_items] + best[separate_items], subset ^ separate_items
+            separate_items = (separate_items - 1) & remaining_items
         best.append(cheapest)
         choice.append(chosen)
-    trees, left = [], len(cost) - 1
-    while left:
-        trees.append(subsets(len(given))[choice[left]])
-        left ^= choice[left]
+    trees, unassigned_items = [], len(cost) - 1
+    while unassigned_items:
+        trees.append(subsets(len(given))[choice[unassigned_items]])
+        unassigned_items ^= choice[unassigned_items]
     return sorted(trees)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_cases(case: dict) -> None:
-    given = problem(case["queries"], case["rate"])
-    found = optimum(given)
-    assert given.cost(found) == Fraction(case["optimal_cost"])
-    assert given.expand(found) == case["optimal_plan"]
+    search_problem = problem(case["queries"], case["rate"])
+    partition = optimum(search_problem)
+    assert search_problem.cost(partition) == Fraction(case["optimal_cost"])
+    assert search_problem.expand(partition) == case["optimal_plan"]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -69,8 +69,8 @@ def test_the_plan_of_the_definition(
     queries: list[tuple[int, int]], rate: Fraction, families: list[int], base: Fraction
 ) -> None:
     """The same plan, not only the same cost: ties are frequent at rate 0 and with nested slides."""
-    given = problem(queries, rate, base, families[: len(queries)], base)
-    assert optimum(given) == by_definition(given)
+    search_problem = problem(queries, rate, base, families[: len(queries)], base)
+    assert optimum(search_problem) == by_definition(search_problem)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -82,11 +82,11 @@ def test_the_plan_of_the_definition(
 def test_where_every_merge_saves_one_tree_is_the_cheapest(
     queries: list[tuple[int, int]], rate: Fraction, base: Fraction
 ) -> None:
-    given = problem(queries, rate, base, None, base)
-    cheapest = naive_weave_share(given), by_definition(given)
-    if given.is_cheapest_in_one_tree:
-        assert cheapest == ([list(range(len(given)))],) * 2
-    assert weave_share(given) == cheapest[0]
+    search_problem = problem(queries, rate, base, None, base)
+    cheapest = naive_weave_share(search_problem), by_definition(search_problem)
+    if search_problem.is_cheapest_in_one_tree:
+        assert cheapest == ([list(range(len(search_problem)))],) * 2
+    assert weave_share(search_problem) == cheapest[0]
 
 
 def test_when_it_is_certain_that_every_merge_saves() -> None:
@@ -116,12 +116,14 @@ def test_ties_share(exact_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_floats_find_a_plan_of_the_same_cost(
     queries: list[tuple[int, int]], rate: Fraction, families: list[int], base: Fraction
 ) -> None:
-    given = problem(queries, rate, base, families[: len(queries)], base)
+    search_problem = problem(queries, rate, base, families[: len(queries)], base)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "EXACT_LIMIT", 0)
         patch.setattr(module, "_compiled", lambda: module._search)
-        found = optimum(given)
-    assert float(given.cost(found)) == pytest.approx(float(given.cost(optimum(given))), rel=1e-11)
+        partition = optimum(search_problem)
+    assert float(search_problem.cost(partition)) == pytest.approx(
+        float(search_problem.cost(optimum(search_problem))), rel=1e-11
+    )
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -136,14 +138,14 @@ def test_floats_find_a_plan_of_the_same_cost(
     marked=st.sampled_from([1, 20, 1 << 13]),
 )
 def test_unions_are_counted_exactly(queries: list[tuple[int, int]], marked: int) -> None:
-    given = problem(queries, 1)
-    expected = [given.edge_rate(tree) if tree else Fraction(0) for tree in subsets(len(given))]
+    search_problem = problem(queries, 1)
+    expected = [search_problem.edge_rate(tree) if tree else Fraction(0) for tree in subsets(len(search_problem))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FIRST_MARKED", marked)
         patch.setattr(module, "MARKED", marked)
-        hits, period, tick = module._unions(given, exact=True)
-        rates = union_rates(given)
-    assert period == math.lcm(*(slide // tick for edges in given.edges for slide, _ in edges))
+        hits, period, tick = module._unions(search_problem, exact=True)
+        rates = union_rates(search_problem)
+    assert period == math.lcm(*(slide // tick for edges in search_problem.edges for slide, _ in edges))
     assert [Fraction(int(ticks) * SECOND, period * tick) for ticks in hits] == expected
     assert rates == pytest.approx([float(rate) for rate in expected], rel=1e-13)
 
@@ -152,26 +154,28 @@ def test_unions_are_counted_exactly(queries: list[tuple[int, int]], marked: int)
 def test_eighteen_edge_sets_with_fragments(slides: list[int]) -> None:
     """Periods of a hundred bits: rates keep their digits."""
     ranges = [3 * slide + 17 * i + 1 for i, slide in enumerate(slides)]
-    given = SearchProblem.of_windows(np.array(ranges), np.array(slides), Fraction(1, 10**3), PAPER)
-    rates = union_rates(given)
+    search_problem = SearchProblem.of_windows(np.array(ranges), np.array(slides), Fraction(1, 10**3), PAPER)
+    rates = union_rates(search_problem)
     for tree in itertools.islice(itertools.combinations(range(18), 7), 0, None, 3001):
-        assert rates[sum(1 << i for i in tree)] == pytest.approx(float(given.edge_rate(tree)), rel=1e-13)
+        assert rates[sum(1 << i for i in tree)] == pytest.approx(float(search_problem.edge_rate(tree)), rel=1e-13)
 
 
 def test_eighteen_edge_sets_are_planned() -> None:
     """Nothing that moves one item, or merges two trees, is cheaper."""
-    given = problem([(5 * s + 1, s) for s in range(40, 58)], 5)
-    assert len(given) == OPTIMUM_LIMIT
-    found = optimum(given)
-    cost = given.cost(found)
-    assert sorted(i for tree in found for i in tree) == list(range(18))
-    assert 1 < len(found) < 18
-    for a, b in itertools.permutations(range(len(found)), 2):
-        others = [tree for number, tree in enumerate(found) if number not in (a, b)]
-        assert cost <= given.cost([*others, found[a] + found[b]])
-        for item in found[a]:
-            left = [i for i in found[a] if i != item]
-            assert cost <= given.cost([*others, found[b] + [item], *([left] if left else [])])
+    search_problem = problem([(5 * s + 1, s) for s in range(40, 58)], 5)
+    assert len(search_problem) == OPTIMUM_LIMIT
+    partition = optimum(search_problem)
+    cost = search_problem.cost(partition)
+    assert sorted(i for tree in partition for i in tree) == list(range(18))
+    assert 1 < len(partition) < 18
+    for a, b in itertools.permutations(range(len(partition)), 2):
+        other_trees = [tree for number, tree in enumerate(partition) if number not in (a, b)]
+        assert cost <= search_problem.cost([*other_trees, partition[a] + partition[b]])
+        for item in partition[a]:
+            remaining_tree = [i for i in partition[a] if i != item]
+            assert cost <= search_problem.cost(
+                [*other_trees, partition[b] + [item], *([remaining_tree] if remaining_tree else [])]
+            )
 
 
 def test_refuses_many_edge_sets_but_not_many_queries() -> None:
@@ -188,8 +192,8 @@ def test_refuses_unions_that_are_too_hard(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_more_families_than_an_integer_has_bits() -> None:
     queries = [(s, s) for s in (2, 3, 4, 5)] * 20
-    given = problem(queries, 1, 1, range(80), 1)
-    assert optimum(given) == by_definition(given)
+    search_problem = problem(queries, 1, 1, range(80), 1)
+    assert optimum(search_problem) == by_definition(search_problem)
 
 
 def test_few_items_do_not_load_the_compiler() -> None:

@@ -94,7 +94,7 @@ def output_of(aggregate: str) -> Output:
 
 
 def codes(text: str) -> list[str]:
-    return [found.code for found in parse(text, STREAMS, "w.sql").diagnostics]
+    return [diagnostic.code for diagnostic in parse(text, STREAMS, "w.sql").diagnostics]
 
 
 # ------------------------------------------------------------------------------------------- what is read
@@ -146,8 +146,10 @@ def test_a_query_asks_for_a_table_and_means_the_same(asked: str, expected: Answe
     "asked", ["", "../up", "a/b", ".a", "9a", "a" * 129, "a b", "a,", "a, feed", "ä", "a;b", "a%20"]
 )
 def test_what_cannot_be_a_table_is_refused_where_it_stands(asked: str) -> None:
-    (found,) = parse(f"-- name: q\n-- table: {asked}\nSELECT count(*) FROM trades {WINDOW}", STREAMS, "w").diagnostics
-    assert (found.code, found.line, found.column) == ("HDL-109", 2, 1)
+    (diagnostic,) = parse(
+        f"-- name: q\n-- table: {asked}\nSELECT count(*) FROM trades {WINDOW}", STREAMS, "w"
+    ).diagnostics
+    assert (diagnostic.code, diagnostic.line, diagnostic.column) == ("HDL-109", 2, 1)
 
 
 def test_a_table_is_that_of_one_query(tmp_path: Path) -> None:
@@ -156,9 +158,11 @@ def test_a_table_is_that_of_one_query(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text(f"-- name: q\n-- table: Busy\n{text}-- name: r\n-- owner: ops\n{text}")
     (tmp_path / "b.sql").write_text(f"-- name: busy\n-- owner: ops\n{text}-- name: s\n-- table: r\n{text}")
     files = [tmp_path / "a.sql", tmp_path / "b.sql"]
-    workload, found = load_workload(files, STREAMS, tables_of=["ops"])
-    assert {one.name: one.table for one in workload.queries} == {"q": AnswerTable("Busy"), "r": AnswerTable("r")}
-    assert [(one.code, Path(one.file).name, one.line, one.query) for one in found] == [
+    workload, diagnostics = load_workload(files, STREAMS, tables_of=["ops"])
+    assert {query.name: query.table for query in workload.queries} == {"q": AnswerTable("Busy"), "r": AnswerTable("r")}
+    assert [
+        (diagnostic.code, Path(diagnostic.file).name, diagnostic.line, diagnostic.query) for diagnostic in diagnostics
+    ] == [
         ("HDL-226", "b.sql", 3, "busy"),
         ("HDL-226", "b.sql", 6, "s"),
     ]
@@ -172,8 +176,8 @@ def test_the_window_may_follow_group_by() -> None:
 
 
 def test_names_default_to_file_and_ordinal() -> None:
-    one = f"SELECT count(*) FROM trades {WINDOW};\n"
-    result = parse(one + "-- name: b\n" + one + ";;" + one, STREAMS, "dir/my file.sql")
+    statement = f"SELECT count(*) FROM trades {WINDOW};\n"
+    result = parse(statement + "-- name: b\n" + statement + ";;" + statement, STREAMS, "dir/my file.sql")
     assert [query.name for query in result.queries] == ["my_file_1", "b", "my_file_3"]
 
 
@@ -296,16 +300,16 @@ def test_parameters_are_exact_and_equal_ones_are_written_alike(aggregate: str, p
 def test_several_fractions_are_one_output() -> None:
     several = output_of("percentile(price, array(0.50, 9e-1))")
     assert (several.function, several.type) == ("percentiles", STRING)
-    assert [str(one) for one in several.parameters] == ["0.5", "0.9"]
+    assert [str(fraction) for fraction in several.parameters] == ["0.5", "0.9"]
     approximate = output_of("approx_percentile(price, ARRAY(0.5), 100)")
     assert (approximate.function, str(approximate.error)) == ("percentiles_disc", "0.01")
-    states = [AGGREGATES[one.function].states(one) for one in (several, output_of("median(price)"))]
+    states = [AGGREGATES[output.function].states(output) for output in (several, output_of("median(price)"))]
     assert states[0] == states[1]
 
 
 def test_arrays_of_distinct_values_are_sets() -> None:
-    made, plain = output_of("array_agg(DISTINCT symbol, 10)"), output_of("collect_set(symbol, 10)")
-    assert to_json(made) == to_json(plain)
+    array_output, plain = output_of("array_agg(DISTINCT symbol, 10)"), output_of("collect_set(symbol, 10)")
+    assert to_json(array_output) == to_json(plain)
 
 
 def test_regressions_take_the_second_number_as_what_the_first_depends_on() -> None:
@@ -332,9 +336,9 @@ def test_regressions_take_the_second_number_as_what_the_first_depends_on() -> No
     ],
 )
 def test_approximations_are_exact_functions_with_an_error(aggregate: str, exact: str, error: str) -> None:
-    found = output_of(aggregate)
-    assert str(found.error) == error
-    assert to_json(found) == to_json(output_of(exact)) | {"error": to_json(Decimal(error))}
+    output = output_of(aggregate)
+    assert str(output.error) == error
+    assert to_json(output) == to_json(output_of(exact)) | {"error": to_json(Decimal(error))}
 
 
 def test_an_error_within_an_accuracy_is_never_above_it() -> None:
@@ -366,9 +370,9 @@ def test_an_error_that_nothing_takes_is_a_warning(select: str) -> None:
     text = f"SELECT {select} FROM trades {WINDOW} WITH (error = 0.01)"
     result = parse(text, STREAMS, "w.sql")
     assert result.errors == () and len(result.queries) == 1
-    found = result.diagnostics[0]
-    assert (found.code, found.severity, found.column) == ("HDL-218", "warning", text.index("0.01)") + 1)
-    assert "median" in found.hint and "avg" not in found.hint
+    diagnostic = result.diagnostics[0]
+    assert (diagnostic.code, diagnostic.severity, diagnostic.column) == ("HDL-218", "warning", text.index("0.01)") + 1)
+    assert "median" in diagnostic.hint and "avg" not in diagnostic.hint
 
 
 # ------------------------------------------------------------------------------------------------ windows
@@ -441,9 +445,11 @@ TEN = Literal(10, Type("long", 2))
     ],
 )
 def test_thresholds(conditions: str, expected: list[tuple[Output, str, Literal | None]]) -> None:
-    found = having_of(conditions)
-    assert [(c.output, c.comparison) for c in found] == [(output, comparison) for output, comparison, _ in expected]
-    for condition, (_, _, value) in zip(found, expected, strict=True):
+    thresholds = having_of(conditions)
+    assert [(c.output, c.comparison) for c in thresholds] == [
+        (output, comparison) for output, comparison, _ in expected
+    ]
+    for condition, (_, _, value) in zip(thresholds, expected, strict=True):
         assert value is None or condition.value == value
 
 
@@ -482,10 +488,12 @@ def test_a_single_aggregate_in_parentheses_is_itself() -> None:
 
 def test_any_condition_over_aggregates_outputs_and_groups() -> None:
     """Plain thresholds stay what they were; others are outputs that have to be true."""
-    found = having_of("total > 10 AND (count = 3 OR s = 'a') AND total BETWEEN 1 AND 5 AND s IS NOT NULL")
-    assert found[0] == Condition(TOTAL, ">", TEN)
-    assert [(one.output.function, one.comparison, one.value.value) for one in found[1:]] == [(DERIVED, "=", True)] * 3
-    assert [part.function for part in found[1].output.parts] == ["count", "min"]
+    thresholds = having_of("total > 10 AND (count = 3 OR s = 'a') AND total BETWEEN 1 AND 5 AND s IS NOT NULL")
+    assert thresholds[0] == Condition(TOTAL, ">", TEN)
+    assert [
+        (threshold.output.function, threshold.comparison, threshold.value.value) for threshold in thresholds[1:]
+    ] == [(DERIVED, "=", True)] * 3
+    assert [part.function for part in thresholds[1].output.parts] == ["count", "min"]
     rate = "symbol, sum(qty) / count(*) AS rate"
     assert having_of("rate > 0.5", rate)[0].output.name == "rate"
     (inlined,) = having_of("rate > 0.5 OR rate IS NULL", rate)
@@ -496,8 +504,8 @@ def test_the_first_groups_of_each_window() -> None:
     text = f"SELECT count(*) AS n FROM trades {WINDOW} GROUP BY symbol"
     top = read(f"{text} ORDER BY n DESC, sum(qty) / n NULLS LAST, symbol LIMIT 10").top
     assert top is not None and top.k == 10
-    told = [(order.output.function, order.descending, order.nulls_first) for order in top.orders]
-    assert told == [("count", True, False), (DERIVED, False, False), (DERIVED, False, True)]
+    orders = [(order.output.function, order.descending, order.nulls_first) for order in top.orders]
+    assert orders == [("count", True, False), (DERIVED, False, False), (DERIVED, False, True)]
     # under whatever name, and with or without an option
     for other in ("ORDER BY count(*) DESC", "ORDER BY n DESC NULLS LAST"):
         assert read(f"{text} {other} LIMIT 10").top == read(f"{text} ORDER BY N DESC LIMIT 10").top
@@ -506,11 +514,11 @@ def test_the_first_groups_of_each_window() -> None:
 
 def test_what_having_adds_is_computed_once_under_a_name_of_its_own() -> None:
     conditions = "percentile(qty, 0.1) > 1 AND percentile(qty, 0.2) > 2 AND percentile(qty, 0.10) < 9 AND count(*) > 3"
-    found = having_of(conditions, "sum(qty) AS count, max(qty) AS Percentile_Qty")
-    assert [condition.output.name for condition in found] == [
+    thresholds = having_of(conditions, "sum(qty) AS count, max(qty) AS Percentile_Qty")
+    assert [condition.output.name for condition in thresholds] == [
         *("percentile_qty_", "percentile_qty__", "percentile_qty_", "count_"),
     ]
-    assert found[0].output == found[2].output and found[3].output.function == "count"
+    assert thresholds[0].output == thresholds[2].output and thresholds[3].output.function == "count"
 
 
 def test_a_query_with_thresholds_is_stored_and_read_back() -> None:
@@ -570,8 +578,8 @@ def test_operators_bind_as_in_sql() -> None:
 
 
 def test_a_long_chain_of_ands_is_one_flat_call() -> None:
-    found = expression_of(" AND ".join(["ok"] * 250))
-    assert isinstance(found, Call) and len(found.arguments) == 250
+    expression = expression_of(" AND ".join(["ok"] * 250))
+    assert isinstance(expression, Call) and len(expression.arguments) == 250
 
 
 @pytest.mark.parametrize(
@@ -842,11 +850,11 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
     prefix = "-- name: other\nSELECT count(*) FROM trades " + WINDOW + ";\n\n-- name: bad\n  "
     result = parse(prefix + marked.replace("^", "", 1), STREAMS, "w.sql")
     assert [query.name for query in result.queries] == ["other"]
-    found = result.diagnostics[0]
-    assert (found.code, found.file, found.line, found.query) == (code, "w.sql", 5, "bad")
+    diagnostic = result.diagnostics[0]
+    assert (diagnostic.code, diagnostic.file, diagnostic.line, diagnostic.query) == (code, "w.sql", 5, "bad")
     if "AS count" not in marked:
-        assert found.column == marked.index("^") + 3
-    assert hint in found.hint
+        assert diagnostic.column == marked.index("^") + 3
+    assert hint in diagnostic.hint
 
 
 @pytest.mark.parametrize(
@@ -935,8 +943,8 @@ def test_everything_outside_the_language_is_refused(text: str) -> None:
     result = parse(text + ";\nSELECT count(*) FROM trades " + WINDOW, STREAMS, "w.sql")
     assert [query.name for query in result.queries] == ["w_2"]
     expected = ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-206", "HDL-214", "HDL-215", "HDL-217")
-    assert all(found.code in expected for found in result.diagnostics)
-    assert all(found.line == 1 and found.column >= 1 for found in result.diagnostics)
+    assert all(diagnostic.code in expected for diagnostic in result.diagnostics)
+    assert all(diagnostic.line == 1 and diagnostic.column >= 1 for diagnostic in result.diagnostics)
 
 
 # ------------------------------------------------------------------------------------------- refresh bounds
@@ -974,10 +982,10 @@ def test_a_refresh_bound_is_kept_in_steps_of_the_stream() -> None:
     ],
 )
 def test_bad_bounds_are_refused_where_they_stand(window: str, step: int, code: str, where: str) -> None:
-    found = bound(window, step=step * SECOND)
-    assert not found.queries
+    parsed = bound(window, step=step * SECOND)
+    assert not parsed.queries
     column = f"SELECT sum(qty) AS q FROM trades WINDOW {window} ON ts".index(where) + 1
-    assert [(error.code, error.line, error.column) for error in found.errors] == [(code, 2, column)]
+    assert [(error.code, error.line, error.column) for error in parsed.errors] == [(code, 2, column)]
 
 
 def test_a_lifetime_is_told_before_the_query() -> None:
@@ -991,8 +999,8 @@ def test_a_lifetime_is_told_before_the_query() -> None:
 
 @pytest.mark.parametrize("line", ["until: tomorrow", "until:", "until: 2026-03-01\n-- until: 2026-03-02"])
 def test_a_lifetime_that_is_none_is_refused(line: str) -> None:
-    found = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'", f"-- {line}")
-    assert not found.queries and [error.code for error in found.diagnostics] == ["HDL-109"]
+    parsed = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'", f"-- {line}")
+    assert not parsed.queries and [error.code for error in parsed.diagnostics] == ["HDL-109"]
 
 
 @pytest.mark.parametrize(
@@ -1021,16 +1029,16 @@ def test_an_asset_is_asked_for_before_the_query_and_changes_no_answer(line: str,
     ],
 )
 def test_an_asset_that_is_none_is_refused_where_it_stands(lines: str, at: tuple[int, int], message: str) -> None:
-    found = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'", lines)
-    (error,) = found.diagnostics
-    assert not found.queries and (error.code, error.line, error.column) == ("HDL-109", *at)
+    parsed = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'", lines)
+    (error,) = parsed.diagnostics
+    assert not parsed.queries and (error.code, error.line, error.column) == ("HDL-109", *at)
     assert message in error.message
     assert "second" in message or error.hint == "yes or no; `-- asset` alone says yes"
 
 
 def test_rows_have_no_lifetime() -> None:
-    found = bound("ROWS 10 SLIDE 3", "-- until: 2026-03-01")
-    assert not found.queries and [(error.code, error.line) for error in found.diagnostics] == [("HDL-109", 2)]
+    parsed = bound("ROWS 10 SLIDE 3", "-- until: 2026-03-01")
+    assert not parsed.queries and [(error.code, error.line) for error in parsed.diagnostics] == [("HDL-109", 2)]
 
 
 # ------------------------------------------------------------------------------------------ event sequences
@@ -1057,8 +1065,8 @@ def test_aggregates_of_sequences_and_their_types() -> None:
         "min(A.day), max(B.ts), max(A.fee), sum(A.qty + 1) AS e FROM trades "
         f"PATTERN SEQ(A, B) ON symbol {WINDOW}"
     )
-    told = [(output.name, output.event, str(output.type)) for output in query.outputs]
-    assert told == [
+    described_outputs = [(output.name, output.event, str(output.type)) for output in query.outputs]
+    assert described_outputs == [
         ("count", None, "decimal(38,0)"),
         ("count_A", "A", "decimal(38,0)"),
         ("count_A_price", "A", "decimal(38,0)"),
@@ -1079,7 +1087,9 @@ def test_thresholds_on_sequences() -> None:
         f"SELECT count(*) AS n FROM trades PATTERN SEQ(A, B) ON symbol {WINDOW} HAVING n > 10 AND max(A.price) >= 1.5"
     )
     query = read(text)
-    assert [(one.output.function, one.output.event, one.comparison) for one in query.having] == [
+    assert [
+        (threshold.output.function, threshold.output.event, threshold.comparison) for threshold in query.having
+    ] == [
         ("count", None, ">"),
         ("max", "A", ">="),
     ]
@@ -1121,16 +1131,16 @@ def test_mistakes_in_sequences(marked: str, code: str, hint: str) -> None:
     marked = marked.replace("{w}", WINDOW)
     at = marked.index("^")
     result = parse(marked.replace("^", "", 1), STREAMS, "w.sql")
-    (found,) = result.diagnostics
-    assert (found.code, found.column) == (code, at + 1)
-    assert hint in found.hint and result.queries == ()
+    (diagnostic,) = result.diagnostics
+    assert (diagnostic.code, diagnostic.column) == (code, at + 1)
+    assert hint in diagnostic.hint and result.queries == ()
 
 
 def test_an_event_type_that_no_sequence_has_is_warned_of() -> None:
     text = f"SELECT count(Oka) AS n, sum(Elm.price) AS s FROM trades PATTERN SEQ(Oak, Main) ON symbol {WINDOW}"
     result = parse(text, STREAMS, "w.sql")
     assert [output.event for output in result.queries[0].outputs] == ["Oka", "Elm"]
-    assert [(found.code, found.severity) for found in result.diagnostics] == [("HDL-223", "warning")] * 2
+    assert [(diagnostic.code, diagnostic.severity) for diagnostic in result.diagnostics] == [("HDL-223", "warning")] * 2
     assert result.diagnostics[0].hint == "did you mean Oak?"
 
 
@@ -1173,7 +1183,7 @@ def test_unclosed_quotes_and_comments_cost_only_their_own_query() -> None:
     )
     result = parse(text, STREAMS, "w.sql")
     assert [query.name for query in result.queries] == ["w_2", "third", "w_5", "last"]
-    assert [(found.code, found.line) for found in result.diagnostics] == [
+    assert [(diagnostic.code, diagnostic.line) for diagnostic in result.diagnostics] == [
         ("HDL-108", 1),
         ("HDL-108", 3),
         ("HDL-108", 8),
@@ -1182,8 +1192,8 @@ def test_unclosed_quotes_and_comments_cost_only_their_own_query() -> None:
 
 
 def test_positions_count_lines_and_characters_in_the_file() -> None:
-    found = parse(f"\n\n/* ä\n */ SELECT\n  'é', summ(qty)\nFROM trades {WINDOW}", STREAMS, "w.sql").diagnostics
-    assert [(d.line, d.column) for d in found] == [(5, 3), (5, 8)]
+    diagnostics = parse(f"\n\n/* ä\n */ SELECT\n  'é', summ(qty)\nFROM trades {WINDOW}", STREAMS, "w.sql").diagnostics
+    assert [(d.line, d.column) for d in diagnostics] == [(5, 3), (5, 8)]
 
 
 def test_bad_and_duplicate_names() -> None:
@@ -1196,8 +1206,8 @@ def test_bad_and_duplicate_names() -> None:
 
 def test_clauses_that_are_not_allowed_are_told_together() -> None:
     text = f"SELECT count(*) AS n FROM trades {WINDOW} QUALIFY n > 1 OFFSET 3"
-    found = parse(text, STREAMS).diagnostics
-    assert [(one.code, one.message.split(" is ")[0]) for one in found] == [
+    diagnostics = parse(text, STREAMS).diagnostics
+    assert [(diagnostic.code, diagnostic.message.split(" is ")[0]) for diagnostic in diagnostics] == [
         ("HDL-103", "QUALIFY"),
         ("HDL-103", "OFFSET"),
     ]
@@ -1218,23 +1228,23 @@ def test_no_column_of_a_query_is_named_as_those_of_answers_are(name: str, case: 
         f"SELECT {name} AS {name}, count(*) AS x FROM s {WINDOW} GROUP BY {name}",
     )
     for text in refused:
-        found = parse(text, streams)
-        assert [one.code for one in found.diagnostics] == ["HDL-208"] and not found.queries, text
-        assert f" AS its_{name.lower()}" in found.diagnostics[0].hint
+        parsed = parse(text, streams)
+        assert [diagnostic.code for diagnostic in parsed.diagnostics] == ["HDL-208"] and not parsed.queries, text
+        assert f" AS its_{name.lower()}" in parsed.diagnostics[0].hint
     written = f"SELECT {name} AS its_{name.lower()}, sum({name}) AS x FROM s {WINDOW} WHERE {name} > 1 GROUP BY {name}"
-    found = parse(written, streams)
-    assert not found.diagnostics and found.queries[0].select == (f"its_{name.lower()}",)
+    parsed = parse(written, streams)
+    assert not parsed.diagnostics and parsed.queries[0].select == (f"its_{name.lower()}",)
 
 
 def test_queries_over_a_stream_that_cannot_be_read_are_told_of_once(tmp_path: Path) -> None:
-    one, other = (f"SELECT count(*) FROM {stream} {WINDOW};\n" for stream in ("Broken", "trades"))
-    (tmp_path / "a.sql").write_text(one * 30 + other)
-    (tmp_path / "b.sql").write_text(one * 30)
-    workload, found = load_workload(sorted(tmp_path.glob("*.sql")), STREAMS, unreadable=("broken",))
+    broken_query, other = (f"SELECT count(*) FROM {stream} {WINDOW};\n" for stream in ("Broken", "trades"))
+    (tmp_path / "a.sql").write_text(broken_query * 30 + other)
+    (tmp_path / "b.sql").write_text(broken_query * 30)
+    workload, diagnostics = load_workload(sorted(tmp_path.glob("*.sql")), STREAMS, unreadable=("broken",))
     assert len(workload.queries) == 1
-    (told,) = found
-    assert (told.code, told.line, told.query) == ("HDL-122", 1, "")
-    assert told.message == "stream broken cannot be read: 60 queries over it left out"
+    (diagnostic,) = diagnostics
+    assert (diagnostic.code, diagnostic.line, diagnostic.query) == ("HDL-122", 1, "")
+    assert diagnostic.message == "stream broken cannot be read: 60 queries over it left out"
 
 
 def test_folders_and_patterns_name_files(tmp_path: Path) -> None:
@@ -1288,7 +1298,7 @@ def test_files_make_one_workload(tmp_path: Path) -> None:
 @pytest.mark.timeout(30)
 def test_hostile_conditions_are_refused_at_once(condition: str, code: str) -> None:
     result = where(condition)
-    assert [found.code for found in result.diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == [code]
 
 
 @pytest.mark.parametrize(
@@ -1310,7 +1320,7 @@ def test_hostile_conditions_are_refused_at_once(condition: str, code: str) -> No
 @pytest.mark.timeout(30)
 def test_hostile_clauses_are_refused_at_once(tail: str, code: str) -> None:
     result = parse(f"SELECT median(qty) FROM trades {WINDOW} {tail}", STREAMS, "w.sql")
-    assert [found.code for found in result.diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == [code]
 
 
 @pytest.mark.parametrize(
@@ -1331,8 +1341,8 @@ def test_hostile_aggregates_are_refused_at_once(select: str, code: str) -> None:
 
 def test_the_deepest_allowed_nesting_is_parsed() -> None:
     depth = Limits().depth
-    found = filter_of("(" * depth + "ok" + ")" * depth)
-    assert found == Column("ok")
+    expression = filter_of("(" * depth + "ok" + ")" * depth)
+    assert expression == Column("ok")
     assert filter_of("coalesce(" * depth + "qty" + ")" * depth + " = 1")
 
 
@@ -1350,8 +1360,8 @@ def test_limits_are_settings() -> None:
     assert parse(text, STREAMS, limits=Limits(ratio=11)).diagnostics[0].code == "HDL-308"
     assert parse(text, STREAMS, limits=Limits(ratio=12)).queries
     having = text + " HAVING a > 1 AND count(*) < 9 AND sum(qty) > 1"
-    found = parse(having, STREAMS, limits=Limits(outputs=2)).diagnostics
-    assert [(d.code, d.column) for d in found] == [("HDL-310", having.index("HAVING") + 1)]
+    diagnostics = parse(having, STREAMS, limits=Limits(outputs=2)).diagnostics
+    assert [(d.code, d.column) for d in diagnostics] == [("HDL-310", having.index("HAVING") + 1)]
     assert parse(having, STREAMS, limits=Limits(outputs=3)).queries
     rows = "SELECT count(*) FROM trades WINDOW ROWS 12 SLIDE 1 ON ts"
     assert parse(rows, STREAMS, limits=Limits(rows=11)).diagnostics[0].code == "HDL-307"
@@ -1416,8 +1426,8 @@ def test_no_text_raises_and_what_is_read_is_typed(words: list[str], place: str) 
     result = parse(place.replace("{w}", WINDOW).replace("{}", " ".join(words)), STREAMS, "w.sql")
     for query in result.queries:
         check(query)
-    for found in result.diagnostics:
-        assert found.line >= 1 and found.column >= 1 and found.message
+    for diagnostic in result.diagnostics:
+        assert diagnostic.line >= 1 and diagnostic.column >= 1 and diagnostic.message
 
 
 RIGHT = {
@@ -1495,9 +1505,9 @@ def test_queries_of_the_language_are_read_or_refused_where_they_are_wrong(
         check(query)
         assert query.fingerprint == parse(text.lower(), STREAMS, "w.sql").queries[0].fingerprint
     assert bool(result.queries) != bool(result.errors)
-    for found in result.errors:
+    for diagnostic in result.errors:
         # behind SELECT: nothing here is wrong with the query as a whole
-        assert found.line == 1 and 8 <= found.column <= len(text)
+        assert diagnostic.line == 1 and 8 <= diagnostic.column <= len(text)
 
 
 # ------------------------------------------------------------------------------------ the real workload

@@ -129,10 +129,10 @@ def test_composite_slide_in_seconds_may_be_a_fraction() -> None:
 
 def test_composite_slides_beyond_floats_are_shown() -> None:
     """Slides of a second and some microseconds: their least common multiple has more digits than a double holds."""
-    given = Workload(
+    planned_workload = Workload(
         tuple(replace(query(f"q{n}", 1, 1), window=Window(SECOND + n, SECOND + n)) for n in range(1, 200)), (TRADES,)
     )
-    tree = to_json(build_plan(given, {"trades": Fraction(1)}, "shared"))["trees"][0]
+    tree = to_json(build_plan(planned_workload, {"trades": Fraction(1)}, "shared"))["trees"][0]
     assert len(json.dumps(tree["composite_slide"])) > 400
 
 
@@ -147,10 +147,10 @@ def test_composite_slides_beyond_floats_are_shown() -> None:
 def test_plans_are_whole_ordered_and_costed(
     windows: list[tuple[int, int]], rate: Fraction, algorithm: str, model: str
 ) -> None:
-    given = workload(windows)
-    plan = build_plan(given, {"trades": rate}, algorithm, model)
+    planned_workload = workload(windows)
+    plan = build_plan(planned_workload, {"trades": rate}, algorithm, model)
     placed = [[q.name for q in tree.queries] for tree in plan.trees]
-    order = [q.name for q in given.queries]
+    order = [q.name for q in planned_workload.queries]
     assert sorted(name for names in placed for name in names) == sorted(order)
     assert all(names == sorted(names, key=order.index) for names in placed)
     assert [tree.id for tree in plan.trees] == [f"trades-{n}" for n in range(1, len(placed) + 1)]
@@ -176,18 +176,18 @@ def test_plans_are_whole_ordered_and_costed(
 
 def test_broken_partitions_are_named() -> None:
     a, b, c = EXAMPLE_3.queries
-    whole = ExecutionTree("trades-1", "trades", (a, b, c))
-    check_partition(EXAMPLE_3, [whole])
+    tree = ExecutionTree("trades-1", "trades", (a, b, c))
+    check_partition(EXAMPLE_3, [tree])
     with pytest.raises(ValueError, match=r"in no tree: \['b'\]"):
         check_partition(EXAMPLE_3, [ExecutionTree("trades-1", "trades", (a, c))])
     with pytest.raises(ValueError, match="c is in two trees"):
-        check_partition(EXAMPLE_3, [whole, ExecutionTree("trades-2", "trades", (c,))])
+        check_partition(EXAMPLE_3, [tree, ExecutionTree("trades-2", "trades", (c,))])
     with pytest.raises(ValueError, match=r"does not have: \['d'\]"):
-        check_partition(EXAMPLE_3, [whole, ExecutionTree("trades-2", "trades", (query("d", 2, 1),))])
+        check_partition(EXAMPLE_3, [tree, ExecutionTree("trades-2", "trades", (query("d", 2, 1),))])
     with pytest.raises(ValueError, match=r"differ from the workload's: \['c'\]"):
         check_partition(EXAMPLE_3, [ExecutionTree("trades-1", "trades", (a, b, query("c", 9, 4)))])
     with pytest.raises(ValueError, match="used twice"):
-        check_partition(EXAMPLE_3, [whole, ExecutionTree("trades-1", "trades", (query("d", 2, 1),))])
+        check_partition(EXAMPLE_3, [tree, ExecutionTree("trades-1", "trades", (query("d", 2, 1),))])
     with pytest.raises(ValueError, match="other streams"):
         ExecutionTree("trades-1", "trades", (query("x", 2, 1, "requests"),))
     with pytest.raises(ValueError, match="no query"):
@@ -225,13 +225,13 @@ def test_every_algorithm_plans(algorithm: str) -> None:
 def test_trees_that_cannot_be_counted_have_certified_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random windows with fragments: what cannot be counted in the budget is flagged, and explained."""
     chosen = random.Random(7)
-    given = workload([(chosen.randrange(s, 4 * s), s) for s in range(7001, 7700, 3)])
-    plan = build_plan(given, {"trades": Fraction(10**6)}, seconds=0.1)
+    planned_workload = workload([(chosen.randrange(s, 4 * s), s) for s in range(7001, 7700, 3)])
+    plan = build_plan(planned_workload, {"trades": Fraction(10**6)}, seconds=0.1)
     assert plan.upper_bounds and "shared" in plan.upper_bounds
     data = to_json(plan)
     assert data["upper_bounds"] == list(plan.upper_bounds)
     tree = next(tree for tree in plan.trees if tree.id in plan.upper_bounds)
-    shown = next(found for found in data["trees"] if found["id"] == tree.id)
+    shown = next(tree_json for tree_json in data["trees"] if tree_json["id"] == tree.id)
     assert shown["edges"] is None and Fraction(shown["edge_rate_lower"]) < Fraction(shown["edge_rate"])
     assert plan.cost <= min(plan.no_share, plan.shared)
     assert from_rows(json.loads(json.dumps(to_rows(plan)))) == plan
@@ -255,10 +255,14 @@ def test_rows_rebuild_the_plan_from_any_order_and_with_other_columns() -> None:
 
 def test_which_queries_are_assets_is_in_the_rows_and_changes_no_fingerprint() -> None:
     """By what is stored: rows of before there were assets lack the word, and are read as none."""
-    plain, told = (plan_of(query("a", 16, 4), replace(query("b", 10, 5), asset=asked)) for asked in (False, True))
-    assert told.fingerprint == plain.fingerprint and told.workload.fingerprint == plain.workload.fingerprint
-    rows = json.loads(json.dumps(to_rows(told)))
-    assert from_rows(rows) == told and [one.asset for one in from_rows(rows).workload.queries] == [False, True]
+    plain, asset_plan = (
+        plan_of(query("a", 16, 4), replace(query("b", 10, 5), asset=is_asset)) for is_asset in (False, True)
+    )
+    assert asset_plan.fingerprint == plain.fingerprint and asset_plan.workload.fingerprint == plain.workload.fingerprint
+    rows = json.loads(json.dumps(to_rows(asset_plan)))
+    assert from_rows(rows) == asset_plan and [
+        planned_query.asset for planned_query in from_rows(rows).workload.queries
+    ] == [False, True]
     former = [row | {"query_definition": row["query_definition"].replace('"asset":true,', "")} for row in rows]
     assert former != rows and former == json.loads(json.dumps(to_rows(plain)))
     assert from_rows(former) == plain and not any("asset" in row["query_definition"] for row in former)
@@ -401,9 +405,9 @@ def test_diff_says_which_stored_partials_stay_valid() -> None:
     other = build_plan(Workload((a, b), (clock,)), {"trades": Fraction(1)}, "no-share")
     reason = "its stream's time column changed"
     assert reuse(both, other) == (0, 2, {"a": (reason, 4), "b": (reason, 2)})
-    told = json.loads(json.dumps(diff(both, changed).to_json()))
-    assert told["synopses"] == {"reused": 1, "new": 1}
-    assert told["rebuilt"] == [{"query": "a", "reason": "definition changed", "windows": 4}]
+    diff_json = json.loads(json.dumps(diff(both, changed).to_json()))
+    assert diff_json["synopses"] == {"reused": 1, "new": 1}
+    assert diff_json["rebuilt"] == [{"query": "a", "reason": "definition changed", "windows": 4}]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -429,12 +433,12 @@ def test_what_is_not_rebuilt_is_stored(
             for query in queries
         }
 
-    stored, wanted = set(answered(old).values()), answered(new)
+    stored, cuts_by_query = set(answered(old).values()), answered(new)
     change = diff(old, new)
-    new_cuts = set(wanted.values()) - stored
+    new_cuts = set(cuts_by_query.values()) - stored
     built = {cuts for cuts in new_cuts if not any(cuts <= finer for finer in stored)}
-    assert {name for name, _, _ in change.rebuilt} == {name for name, found in wanted.items() if found in built}
-    assert change.reused == len(set(wanted.values()) & stored)
+    assert {name for name, _, _ in change.rebuilt} == {name for name, cuts in cuts_by_query.items() if cuts in built}
+    assert change.reused == len(set(cuts_by_query.values()) & stored)
     assert (change.built, change.derived) == (len(built), len(new_cuts - built))
     depth = {f"q{i}": math.ceil(Fraction(r, s)) for i, (r, s) in enumerate(after)}
     assert all(windows == depth[name] for name, _, windows in change.rebuilt)
@@ -471,9 +475,9 @@ def test_explain_example_3() -> None:
 
 def test_explain_says_when_another_tree_would_be_cheaper() -> None:
     """Case P02: the greedy's plan is 28 % above the optimum, a single move improves it."""
-    given = workload([(60, 60), (6000, 1200), (300, 300), (90000, 3600)])
-    plan = build_plan(given, {"trades": Fraction(81, 1000)}, "weave-share")
-    better = [q.name for q in given.queries if (explain(plan, q.name).alternatives[0].difference or 0) < 0]
+    planned_workload = workload([(60, 60), (6000, 1200), (300, 300), (90000, 3600)])
+    plan = build_plan(planned_workload, {"trades": Fraction(81, 1000)}, "weave-share")
+    better = [q.name for q in planned_workload.queries if (explain(plan, q.name).alternatives[0].difference or 0) < 0]
     assert better
     assert any("cheaper" in line for name in better for line in explain(plan, name).lines())
 
@@ -493,24 +497,26 @@ def test_true_operations_beside_the_model(window: tuple[int, int], model: Fracti
 @given(windows=window_lists(4))
 def test_true_operations_are_the_fragments_in_the_windows(windows: list[tuple[int, int]]) -> None:
     """Against fragments as execution cuts them, over one composite slide."""
-    given = workload(windows)
-    tree = build_plan(given, {"trades": Fraction(1)}, "shared").trees[0]
+    planned_workload = workload(windows)
+    tree = build_plan(planned_workload, {"trades": Fraction(1)}, "shared").trees[0]
     if tree.composite_slide > 5000 * SECOND:
-        tree = ExecutionTree("trades-1", "trades", given.queries[:1])
-    for asked in tree.queries:
-        slide = asked.window.slide
+        tree = ExecutionTree("trades-1", "trades", planned_workload.queries[:1])
+    for query in tree.queries:
+        slide = query.window.slide
         starts = np.arange(SECOND * 86_400 * 3, SECOND * 86_400 * 3 + tree.composite_slide, slide)
         starts += -starts[0] % tree.composite_slide
-        far = int(starts[-1]) + asked.window.range
+        far = int(starts[-1]) + query.window.range
         edges = definition.Fragments(tree.fragments.edges).between(int(starts[0]), far)
         cuts = {e for e in edges.tolist() if any((e - a) % s == 0 for s, a in tree.fragments.edges)}
         ordered = np.array(sorted(cuts))
-        counts = np.searchsorted(ordered, starts + asked.window.range) - np.searchsorted(ordered, starts)
-        assert true_operations(tree, asked) == Fraction(int(counts.sum()) * SECOND, tree.composite_slide)
+        counts = np.searchsorted(ordered, starts + query.window.range) - np.searchsorted(ordered, starts)
+        assert true_operations(tree, query) == Fraction(int(counts.sum()) * SECOND, tree.composite_slide)
 
 
 def test_true_operations_of_a_giant_composite_slide_are_left_open() -> None:
-    given = workload([(s + 1, s) for s in (997, 991, 983)])
-    tree = build_plan(given, {"trades": Fraction(1)}, "shared").trees[0]
-    assert true_operations(tree, given.queries[0]) is None
-    assert "not enumerable" in "\n".join(explain(build_plan(given, {"trades": Fraction(1000)}), "q0").lines())
+    planned_workload = workload([(s + 1, s) for s in (997, 991, 983)])
+    tree = build_plan(planned_workload, {"trades": Fraction(1)}, "shared").trees[0]
+    assert true_operations(tree, planned_workload.queries[0]) is None
+    assert "not enumerable" in "\n".join(
+        explain(build_plan(planned_workload, {"trades": Fraction(1000)}), "q0").lines()
+    )

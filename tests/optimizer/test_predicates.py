@@ -93,7 +93,7 @@ def literals(names: tuple[str, ...]) -> st.SearchStrategy[Literal]:
 
 
 def call(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Expression]:
-    return st.tuples(*arguments).map(lambda given: Call(name, given))
+    return st.tuples(*arguments).map(lambda drawn_arguments: Call(name, drawn_arguments))
 
 
 def typed(expression: Expression) -> bool:
@@ -123,15 +123,15 @@ def columns_of_kind(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
 def values(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
     """Columns mostly, and what can be computed of them."""
     columns = st.sampled_from([Column(name) for name in names])
-    made = [columns, columns, columns, columns, call("coalesce", columns, literals(names))]
+    strategies = [columns, columns, columns, columns, call("coalesce", columns, literals(names))]
     if names == KINDS[0]:
-        made += [call(name, columns, st.one_of(columns, literals(names))) for name in "+-*/"]
-        made += [call("mod", columns, columns), call("greatest", columns, columns), call("floor", columns)]
-        made += [call("if", CALLED, columns, columns), call("cast", columns, TARGET), call("ln", columns)]
-        made += [call("neg", columns), call("*", literals(names), literals(names)), call("abs", literals(names))]
+        strategies += [call(name, columns, st.one_of(columns, literals(names))) for name in "+-*/"]
+        strategies += [call("mod", columns, columns), call("greatest", columns, columns), call("floor", columns)]
+        strategies += [call("if", CALLED, columns, columns), call("cast", columns, TARGET), call("ln", columns)]
+        strategies += [call("neg", columns), call("*", literals(names), literals(names)), call("abs", literals(names))]
     if names == KINDS[1]:
-        made += [call("lower", columns), call("if", CALLED, columns, columns), call("concat", columns, columns)]
-    return st.one_of(made).filter(typed)
+        strategies += [call("lower", columns), call("if", CALLED, columns, columns), call("concat", columns, columns)]
+    return st.one_of(strategies).filter(typed)
 
 
 PATTERN = st.lists(
@@ -140,21 +140,21 @@ PATTERN = st.lists(
 
 
 def predicates(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
-    one, constant = values(names), literals(names)
-    made = [
-        *(call(name, one, constant) for name in COMPARISONS),
-        call("<=", constant, one),
-        st.tuples(st.sampled_from(COMPARISONS), one, one).map(lambda p: Call(p[0], p[1:])),
+    operand, constant = values(names), literals(names)
+    strategies = [
+        *(call(name, operand, constant) for name in COMPARISONS),
+        call("<=", constant, operand),
+        st.tuples(st.sampled_from(COMPARISONS), operand, operand).map(lambda p: Call(p[0], p[1:])),
         call("=", constant, constant),
-        st.tuples(one, st.lists(constant, min_size=1, max_size=4)).map(lambda p: Call("in", (p[0], *p[1]))),
-        call("is_null", one),
+        st.tuples(operand, st.lists(constant, min_size=1, max_size=4)).map(lambda p: Call("in", (p[0], *p[1]))),
+        call("is_null", operand),
     ]
     if names == KINDS[1]:
-        made += [call("like", one, PATTERN.map(lambda text: Literal(text, STRING)))] * 3
+        strategies += [call("like", operand, PATTERN.map(lambda text: Literal(text, STRING)))] * 3
     if names == KINDS[2]:
-        made += [call("if", CALLED, columns_of_kind(names), one), call("if", one, one, one)]
-        made += [one, st.sampled_from([Literal(value, BOOLEAN) for value in (True, False, None)])]
-    return st.one_of(made).filter(typed)
+        strategies += [call("if", CALLED, columns_of_kind(names), operand), call("if", operand, operand, operand)]
+        strategies += [operand, st.sampled_from([Literal(value, BOOLEAN) for value in (True, False, None)])]
+    return st.one_of(strategies).filter(typed)
 
 
 def conditions(kinds: tuple[tuple[str, ...], ...] = KINDS, most: int = 5) -> st.SearchStrategy[Expression]:
@@ -189,8 +189,8 @@ def rows(draw: st.DrawFn) -> pa.RecordBatch:
 def passes(filter: Expression | None, tuples: pa.RecordBatch, schema: dict[str, Type] = SCHEMA) -> NDArray[np.bool_]:
     if filter is None:
         return np.ones(tuples.num_rows, bool)
-    found = pc.fill_null(evaluate(filter, tuples, schema), False)
-    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+    passed = pc.fill_null(evaluate(filter, tuples, schema), False)
+    return np.asarray(passed.to_numpy(zero_copy_only=False), bool)
 
 
 # ------------------------------------------------------------------------------------------- soundness

@@ -61,10 +61,10 @@ def partitions(items: Sequence[ACQ]) -> Iterator[list[list[ACQ]]]:
     if not items:
         yield []
         return
-    for rest in partitions(items[1:]):
-        yield [[items[0]], *rest]
-        for at in range(len(rest)):
-            yield [*rest[:at], [items[0], *rest[at]], *rest[at + 1 :]]
+    for partition in partitions(items[1:]):
+        yield [[items[0]], *partition]
+        for at in range(len(partition)):
+            yield [*partition[:at], [items[0], *partition[at]], *partition[at + 1 :]]
 
 
 FAMILIES = st.lists(st.integers(0, 3), min_size=14, max_size=14)
@@ -89,17 +89,17 @@ def test_every_price_is_what_execution_pays(
 ) -> None:
     queries = queries_of(windows, families[: len(windows)])
     two = {(None, ()), (above(1.0), ())}
-    names = tuple(one.name for one in queries if (one.filter, one.group_by) in two)
+    names = tuple(query.name for query in queries if (query.filter, query.group_by) in two)
     together = (names,) if shared else ()
     plan = build_plan(Workload(queries, (STREAM,)), {"trades": rate}, algorithm, model, sharing=together)
     for tree, cost in zip(plan.trees, plan.tree_costs, strict=True):
         assert cost == paid(tree.queries, rate, model, tree.together)
         assert cost == tree_cost(tree.queries, rate, model, plan.together)
         # what shares a synopsis anywhere does so wherever it is in one tree
-        mates = [name for name in (one.name for one in tree.queries) if shared and name in names]
-        kinds = {(one.filter, one.group_by) for one in tree.queries if one.name in mates}
+        mates = [name for name in (query.name for query in tree.queries) if shared and name in names]
+        kinds = {(query.filter, query.group_by) for query in tree.queries if query.name in mates}
         assert tree.together == ((tuple(mates),) if len(kinds) > 1 else ())
-    assert plan.no_share == sum(paid([one], rate, model) for one in queries)
+    assert plan.no_share == sum(paid([query], rate, model) for query in queries)
     assert plan.shared == paid(queries, rate, model, together)
     if algorithm in ("best", "optimal"):
         baselines = [plan.no_share, plan.shared, plan.from_scratch, plan.weave_share]
@@ -109,22 +109,22 @@ def test_every_price_is_what_execution_pays(
     if algorithm == "no-share":
         assert plan.cost == plan.no_share and len(plan.trees) == len(queries)
     if plan.optimal and len(queries) <= 6:
-        every = (sum(paid(tree, rate, model, together) for tree in found) for found in partitions(queries))
+        every = (sum(paid(tree, rate, model, together) for tree in partition) for partition in partitions(queries))
         assert plan.cost == min(every)
 
-    told = accounts(plan)
-    assert sum(account.here for account in told) == plan.cost
-    assert sum(account.alone for account in told) == plan.no_share
+    query_accounts = accounts(plan)
+    assert sum(account.here for account in query_accounts) == plan.cost
+    assert sum(account.alone for account in query_accounts) == plan.no_share
     tree = plan.trees[-1]
-    one = tree.queries[-1]
-    rest = [other for other in tree.queries if other is not one]
-    why = explain(plan, one.name)
-    left = paid(rest, rate, model, together) if rest else NONE
-    assert why.cost_alone == pytest.approx(float(paid([one], rate, model)))
-    assert why.cost_here == pytest.approx(float(paid(tree.queries, rate, model, together) - left), abs=1e-9)
+    query = tree.queries[-1]
+    other_queries = [other for other in tree.queries if other is not query]
+    why = explain(plan, query.name)
+    remaining_cost = paid(other_queries, rate, model, together) if other_queries else NONE
+    assert why.cost_alone == pytest.approx(float(paid([query], rate, model)))
+    assert why.cost_here == pytest.approx(float(paid(tree.queries, rate, model, together) - remaining_cost), abs=1e-9)
     for other in why.alternatives:
-        there = plan.tree(other.tree).queries
-        more = paid([*there, one], rate, model, plan.together) - paid(there, rate, model, plan.together)
+        tree_queries = plan.tree(other.tree).queries
+        more = paid([*tree_queries, query], rate, model, plan.together) - paid(tree_queries, rate, model, plan.together)
         assert other.cost == pytest.approx(float(more), abs=1e-9)
 
 
@@ -147,12 +147,12 @@ def test_a_plan_that_is_kept_stays_within_its_tolerance(
 ) -> None:
     queries = queries_of(windows, families[: len(windows)])
     old = build_plan(Workload(queries[:left], (STREAM,)), {"trades": rates[0]}, "best", model)
-    found = build_plan(
+    plan = build_plan(
         Workload(queries, (STREAM,)), {"trades": rates[1]}, "best", model, previous=old, tolerance=tolerance
     )
     scratch = build_plan(Workload(queries, (STREAM,)), {"trades": rates[1]}, "best", model)
-    assert found.from_scratch == scratch.cost <= found.cost <= (1 + tolerance) * scratch.cost
-    for tree, cost in zip(found.trees, found.tree_costs, strict=True):
+    assert plan.from_scratch == scratch.cost <= plan.cost <= (1 + tolerance) * scratch.cost
+    for tree, cost in zip(plan.trees, plan.tree_costs, strict=True):
         assert cost == paid(tree.queries, rates[1], model)
 
 
@@ -173,13 +173,13 @@ def test_who_was_apart_stays_apart_where_it_costs_the_same() -> None:
     queries = queries_of([(7, 7), (11, 11), (14, 7)], [0, 1, 0])
     workload = Workload(queries, (STREAM,))
     apart = build_plan(workload, {"trades": 1}, "no-share", "measured")
-    kept = build_plan(workload, {"trades": 1}, "best", "measured", previous=apart)
-    assert [[one.name for one in tree.queries] for tree in kept.trees] == [["q0", "q2"], ["q1"]]
-    assert kept.cost == build_plan(workload, {"trades": 1}, "best", "measured").cost
+    kept_plan = build_plan(workload, {"trades": 1}, "best", "measured", previous=apart)
+    assert [[query.name for query in tree.queries] for tree in kept_plan.trees] == [["q0", "q2"], ["q1"]]
+    assert kept_plan.cost == build_plan(workload, {"trades": 1}, "best", "measured").cost
     # a newcomer joins the others of its synopsis
     more = Workload((*queries, *queries_of([(1, 1), (1, 1), (1, 1), (22, 11)], [0, 0, 0, 1])[3:]), (STREAM,))
-    grown = build_plan(more, {"trades": 1}, "best", "measured", previous=kept)
-    assert [[one.name for one in tree.queries] for tree in grown.trees] == [["q0", "q2"], ["q1", "q3"]]
+    grown = build_plan(more, {"trades": 1}, "best", "measured", previous=kept_plan)
+    assert [[query.name for query in tree.queries] for tree in grown.trees] == [["q0", "q2"], ["q1", "q3"]]
 
 
 def test_who_pays_together() -> None:

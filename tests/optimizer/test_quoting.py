@@ -36,9 +36,9 @@ def is_column(tokens: list[Token], number: int) -> bool:
     token, before = tokens[number], tokens[number - 1]
     after = tokens[number + 1] if number + 1 < len(tokens) else None
     is_literal = after is not None and after.token_type in (TokenType.L_PAREN, TokenType.STRING)
-    named = before.token_type in (TokenType.ALIAS, TokenType.DOT, TokenType.DCOLON)
+    is_qualified = before.token_type in (TokenType.ALIAS, TokenType.DOT, TokenType.DCOLON)
     is_word = token.token_type not in (TokenType.STRING, TokenType.NUMBER)
-    return is_word and token.text.lower() in COLUMNS and not is_literal and not named
+    return is_word and token.text.lower() in COLUMNS and not is_literal and not is_qualified
 
 
 def replaced(text: str, token: Token, by: str) -> str:
@@ -46,8 +46,8 @@ def replaced(text: str, token: Token, by: str) -> str:
 
 
 def meaning(text: str) -> ACQ:
-    (found,) = parse(text, STREAMS).queries
-    return replace(found, name="q", text="")
+    (query,) = parse(text, STREAMS).queries
+    return replace(query, name="q", text="")
 
 
 @given(seed=st.integers(0, 10_000), choice=st.randoms(use_true_random=False))
@@ -58,12 +58,15 @@ def test_quoted_column_is_refused(seed: int, choice: random.Random) -> None:
     assume(places)
     token = tokens[choice.choice(places)]
     written = replaced(text, token, f'"{choice.choice((str.lower, str.upper))(token.text)}"')
-    found = parse(written, STREAMS)
-    assert not found.queries
+    parsed = parse(written, STREAMS)
+    assert not parsed.queries
     # clauses of ours are cut before the stream is known: they name the place and the form
-    assert {one.code for one in found.errors} in ({CODE}, {"HDL-107"}, {"HDL-121"}), (written, found.diagnostics)
+    assert {diagnostic.code for diagnostic in parsed.errors} in ({CODE}, {"HDL-107"}, {"HDL-121"}), (
+        written,
+        parsed.diagnostics,
+    )
     hints = {CODE: "for the name", "HDL-107": "without quotes", "HDL-121": "write "}
-    assert all(hints[one.code] in one.hint for one in found.errors), found.errors
+    assert all(hints[diagnostic.code] in diagnostic.hint for diagnostic in parsed.errors), parsed.errors
 
 
 @given(seed=st.integers(0, 10_000))
@@ -81,11 +84,11 @@ def test_quotes_of_other_texts_change_nothing(seed: int) -> None:
 
 def test_every_quoted_name_is_reported_at_its_place() -> None:
     text = f'SELECT "symbol", count(DISTINCT "VOLUME") AS n FROM trades {WINDOW} WHERE "qty" = 3 GROUP BY "symbol"'
-    found = parse(text, STREAMS)
-    assert [(one.code, one.line, one.column) for one in found.diagnostics] == [
+    parsed = parse(text, STREAMS)
+    assert [(diagnostic.code, diagnostic.line, diagnostic.column) for diagnostic in parsed.diagnostics] == [
         (CODE, 1, text.index(quoted) + 1) for quoted in ('"symbol", ', '"VOLUME"', '"qty"', '"symbol"')[:3]
     ] + [(CODE, 1, text.rindex('"symbol"') + 1)]
-    assert found.errors[1].hint == "write volume for the name, or 'VOLUME' for the text"
+    assert parsed.errors[1].hint == "write volume for the name, or 'VOLUME' for the text"
 
 
 @pytest.mark.parametrize(
@@ -103,16 +106,16 @@ def test_text_where_no_column_can_stand(text: str) -> None:
 
 @pytest.mark.parametrize("clause", ['HAVING "n" > 3', 'GROUP BY symbol ORDER BY "N" DESC LIMIT 3'])
 def test_quoted_output_is_refused_where_outputs_count(clause: str) -> None:
-    found = parse(f"SELECT count(*) AS n FROM trades {WINDOW} {clause}", STREAMS)
-    assert [one.code for one in found.diagnostics] == [CODE]
-    assert found.errors[0].hint.startswith("write n for the name")
+    parsed = parse(f"SELECT count(*) AS n FROM trades {WINDOW} {clause}", STREAMS)
+    assert [diagnostic.code for diagnostic in parsed.diagnostics] == [CODE]
+    assert parsed.errors[0].hint.startswith("write n for the name")
 
 
 def test_registered_query_keeps_its_meaning_with_a_warning() -> None:
     text = f'-- name: households\nSELECT count(DISTINCT "volume") AS n FROM trades {WINDOW}'
     source = text.partition("\n")[2]
-    found = parse(text, STREAMS, registered_text=lambda name: source if name == "households" else "")
-    assert [(one.code, one.severity) for one in found.diagnostics] == [(CODE, "warning")]
-    assert [one.name for one in found.queries] == ["households"]
+    parsed = parse(text, STREAMS, registered_text=lambda name: source if name == "households" else "")
+    assert [(diagnostic.code, diagnostic.severity) for diagnostic in parsed.diagnostics] == [(CODE, "warning")]
+    assert [query.name for query in parsed.queries] == ["households"]
     # one more character is another query, which nobody registered
     assert parse(text + " ", STREAMS, registered_text=lambda name: source + ";").errors

@@ -15,9 +15,9 @@ TRADES = Stream(
 def fingerprint(text: str) -> str:
     """Of a query whose window is left out."""
     head, group, tail = text.partition("GROUP BY")
-    found = parse(f"-- name: q\n{head} FROM trades WINDOW RANGE '1 hour' ON ts {group}{tail}", {"trades": TRADES})
-    assert not found.diagnostics, found.diagnostics
-    return found.queries[0].fingerprint
+    parsed = parse(f"-- name: q\n{head} FROM trades WINDOW RANGE '1 hour' ON ts {group}{tail}", {"trades": TRADES})
+    assert not parsed.diagnostics, parsed.diagnostics
+    return parsed.queries[0].fingerprint
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_names_and_positions_stand_for_items_of_select(short: str, whole: str) -
 
 def test_a_column_of_the_stream_comes_before_the_name_of_an_item() -> None:
     text = "SELECT count(*) AS n, n / 2 AS half FROM trades WINDOW RANGE '1 hour' ON ts"
-    assert [found.code for found in parse(text, {"trades": TRADES}).diagnostics] == ["HDL-105"]
+    assert [diagnostic.code for diagnostic in parse(text, {"trades": TRADES}).diagnostics] == ["HDL-105"]
 
 
 def test_an_item_that_is_refused_is_reported_once() -> None:
     text = "SELECT sum(nosuch) AS s, count(*) AS c, s / c AS m FROM trades WINDOW RANGE '1 hour' ON ts"
-    assert [found.code for found in parse(text, {"trades": TRADES}).diagnostics] == ["HDL-202"]
+    assert [diagnostic.code for diagnostic in parse(text, {"trades": TRADES}).diagnostics] == ["HDL-202"]
 
 
 def test_what_is_grouped_by_is_recognised_inside_an_expression() -> None:

@@ -51,9 +51,9 @@ def planned(
     steps: Mapping[str, int] | None = None,
 ) -> SharingPlan:
     streams = {name: stream(name, (steps or {}).get(name, MINUTE)) for name in ("events", "others")}
-    found = parse(written, streams)
-    assert not found.errors, found.errors
-    workload = Workload(found.queries, tuple(streams.values()))
+    parsed = parse(written, streams)
+    assert not parsed.errors, parsed.errors
+    workload = Workload(parsed.queries, tuple(streams.values()))
     return build_plan(workload, dict.fromkeys(streams, Fraction(rate)), previous=previous, tolerance=tolerance)
 
 
@@ -67,9 +67,9 @@ def test_queries_of_one_synopsis_are_a_group_and_those_of_one_bound_a_sub_group(
     plan = planned(text(SEVEN) + text({"k": (10, 4)}, group="GROUP BY kind") + text({"o": (10, 9)}, "others"))
     (schedule,) = plan.schedules
     assert schedule.step == MINUTE and schedule.fixed > 0
-    told = [[(each.period, each.queries) for each in group.subgroups] for group in schedule.groups]
-    assert [(2, ("q1", "q2", "q3")), (3, ("q4", "q5")), (5, ("q6", "q7"))] in told
-    assert [(4, ("k",))] in told and [(9, ("o",))] in told and len(told) == 3
+    described_groups = [[(each.period, each.queries) for each in group.subgroups] for group in schedule.groups]
+    assert [(2, ("q1", "q2", "q3")), (3, ("q4", "q5")), (5, ("q6", "q7"))] in described_groups
+    assert [(4, ("k",))] in described_groups and [(9, ("o",))] in described_groups and len(described_groups) == 3
     # longer windows scan further, more queries answer more
     seven = next(group for group in schedule.groups if len(group.subgroups) == 3)
     assert [each.scan / seven.subgroups[0].scan for each in seven.subgroups] == [1, Fraction(3, 2), 3]
@@ -89,9 +89,15 @@ def test_a_schedule_is_stored_with_its_plan() -> None:
     plan = planned(text(SEVEN))
     again = from_rows(to_rows(plan))
     assert again.schedules == plan.schedules and again.fingerprint == plan.fingerprint
-    told = to_json(plan)["schedules"]
-    assert [one["step"] for one in told] == [60] and len(told[0]["queries"]) == 7
-    assert told[0]["cost"] <= told[0]["baselines"]["hybrid"] <= told[0]["baselines"]["no-sharing"]
+    schedules_json = to_json(plan)["schedules"]
+    assert [schedule_json["step"] for schedule_json in schedules_json] == [60] and len(
+        schedules_json[0]["queries"]
+    ) == 7
+    assert (
+        schedules_json[0]["cost"]
+        <= schedules_json[0]["baselines"]["hybrid"]
+        <= schedules_json[0]["baselines"]["no-sharing"]
+    )
     # a plan without refresh bounds is told, and hashed, as before there were any
     assert "schedules" not in to_json(planned(EXACT))
     # what is decided is part of the plan's identity, costs are not
@@ -119,15 +125,15 @@ def test_a_kept_schedule_is_within_the_tolerance() -> None:
     costly = replace(first, schedules=(replace(schedule, cycles=always),))
     assert planned(text(SEVEN), previous=costly, tolerance=0.05).schedules[0].cycles == schedule.cycles
     for tolerance in (9.0, math.inf):
-        kept = planned(text(SEVEN), previous=costly, tolerance=tolerance)
-        assert kept.schedules[0].cycles == costly.schedules[0].cycles
+        kept_plan = planned(text(SEVEN), previous=costly, tolerance=tolerance)
+        assert kept_plan.schedules[0].cycles == costly.schedules[0].cycles
 
 
 def test_explain_says_when_why_and_what_it_saves() -> None:
     plan = planned(text(SEVEN))
     lines = explain(plan, "q4").lines()
     (line,) = [line for line in lines if line.startswith("refreshed every")]
-    (rhythm,) = [one for one in rhythms.rhythms(plan.schedules[0]) if one.query == "q4"]
+    (rhythm,) = [rhythm for rhythm in rhythms.rhythms(plan.schedules[0]) if rhythm.query == "q4"]
     assert "3 minutes was asked as the most" in line and rhythm.longest <= 3 * MINUTE
     assert any("together with q1, q2, q3" in line for line in lines)
     assert any("sooner than asked" in line for line in lines) == (rhythm.longest < rhythm.bound)
@@ -167,14 +173,14 @@ def test_no_query_is_later_than_its_bound_in_light_load(
     start = begin * MINUTE
     cuts = list(itertools.accumulate(lengths, initial=begin))
     known: dict[str, int] = {}
-    found: instants_due.Ticks = []
+    ticks: instants_due.Ticks = []
     for low, high in itertools.pairwise(cuts):
         for at, names in instants_due.ticks(plan.schedules, low * MINUTE, high * MINUTE, known):
-            found.append((at, names))
+            ticks.append((at, names))
             known |= dict.fromkeys(names, at)
-    assert found == instants_due.ticks(plan.schedules, start, cuts[-1] * MINUTE)
+    assert ticks == instants_due.ticks(plan.schedules, start, cuts[-1] * MINUTE)
     for name, (_, bound) in asked.items():
-        times = [start, *(at for at, names in found if name in names), cuts[-1] * MINUTE]
+        times = [start, *(at for at, names in ticks if name in names), cuts[-1] * MINUTE]
         assert all(later - earlier <= bound * MINUTE for earlier, later in itertools.pairwise(times))
 
 
@@ -218,8 +224,8 @@ def test_pinned_plans_answer_at_these_instants_and_within_lifetimes() -> None:
     # what is computed does not depend on it: the same fragments, other answers
     assert pinned.workload.fingerprint != plan.workload.fingerprint
     assert [tree.fragments for tree in pinned.trees] == [tree.fragments for tree in plan.trees]
-    whole = planned(exact)
-    assert pinning.pinned(whole, [], 0, DAY) is whole
+    exact_plan = planned(exact)
+    assert pinning.pinned(exact_plan, [], 0, DAY) is exact_plan
 
 
 def test_a_schedule_ends_with_the_last_lifetime() -> None:
@@ -251,14 +257,14 @@ def test_overload_passes_and_loses_nothing(asked: dict[str, tuple[int, int]], du
     known: dict[str, int] = {}
     runs: list[tuple[int, tuple[str, ...]]] = []
     for duration in [*durations, *[1] * 40]:
-        wanted = instants_due.ticks(schedules, reached, clock, known)
-        if not wanted:
+        ticks = instants_due.ticks(schedules, reached, clock, known)
+        if not ticks:
             coming = instants_due.next_tick(schedules, reached)
             assert coming is not None
             clock = coming
-            wanted = instants_due.ticks(schedules, reached, clock, known)
-        end = wanted[-1][0]
-        answered = instants_due.late(schedules, reached, end, known) if len(wanted) > 1 else wanted
+            ticks = instants_due.ticks(schedules, reached, clock, known)
+        end = ticks[-1][0]
+        answered = instants_due.late(schedules, reached, end, known) if len(ticks) > 1 else ticks
         for at, names in answered:
             runs.append((at, names))
             known |= dict.fromkeys(names, at)

@@ -49,9 +49,9 @@ def asked(select: str, tail: str = "") -> ParseResult:
 def argument(expression: str) -> str:
     result = asked(f"max({expression}) AS m")
     assert not result.diagnostics, result.diagnostics
-    found = result.queries[0].outputs[0].argument
-    assert found is not None
-    return written(found)
+    parsed_argument = result.queries[0].outputs[0].argument
+    assert parsed_argument is not None
+    return written(parsed_argument)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_same_in_other_words(one: str, same: str) -> None:
 )
 def test_what_does_not_fit_is_refused(expression: str, code: str, hint: str) -> None:
     result = asked(f"max({expression}) AS m")
-    assert [found.code for found in result.diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == [code]
     assert hint in result.diagnostics[0].hint
 
 
@@ -141,7 +141,7 @@ def test_having_takes_filters() -> None:
 
 def test_sequences_take_no_filter() -> None:
     result = asked("count(*) FILTER (WHERE ok) AS n", "PATTERN SEQ(A, B) ON symbol")
-    assert [found.code for found in result.diagnostics] == ["HDL-222"]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-222"]
 
 
 # ---------------------------------------------------------------------------------------------- GROUP BY
@@ -190,7 +190,7 @@ def test_a_column_of_the_stream_comes_before_a_name_of_an_output() -> None:
 )
 def test_other_groups_are_refused(group: str, hint: str) -> None:
     result = asked("count(*) AS n", f"GROUP BY {group}")
-    assert [found.code for found in result.diagnostics] == ["HDL-206"]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-206"]
     assert hint in result.diagnostics[0].hint
 
 
@@ -198,14 +198,14 @@ def test_a_group_column_that_has_the_name_of_an_expression_is_not_taken_for_it()
     stream = Stream("s", Source("csv", "/x"), (("ts", TIMESTAMP), ("x", STRING), ("lower(x)", STRING)), "ts")
     window = "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON ts"
     result = parse(f"SELECT count(*) FROM s {window} GROUP BY lower(x)", {"s": stream})
-    assert [found.code for found in result.diagnostics] == ["HDL-206"]
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-206"]
 
 
 @pytest.mark.parametrize("window", ["WINDOW ROWS 10 SLIDE 5 ON ts", "PATTERN SEQ(A, B) ON symbol WINDOW RANGE '1h'"])
 def test_rows_and_sequences_group_by_columns(window: str) -> None:
     slide = " SLIDE '1 hour' ON ts" if "SEQ" in window else ""
     text = f"SELECT count(*) FROM trades {window.replace('1h', '1 hour')}{slide} GROUP BY qty + 1"
-    assert [found.code for found in parse(text, {"trades": TRADES}).diagnostics] == ["HDL-206"]
+    assert [diagnostic.code for diagnostic in parse(text, {"trades": TRADES}).diagnostics] == ["HDL-206"]
 
 
 # ---------------------------------------------------------------------------------- patterns and formats
@@ -231,13 +231,13 @@ def test_what_is_read_of_a_pattern_is_one(pattern: str) -> None:
     import pyarrow.compute as pc
 
     try:
-        found = readable_pattern(pattern)
+        regex = readable_pattern(pattern)
     except HeddleError as error:
         assert error.diagnostic.code == "HDL-110"
         return
     texts = ["", "ab", "a\nb", "1é", "ab" * 9]
-    ours = pc.match_substring_regex(pa.array(texts), found).to_pylist()
-    assert ours == [re.search(found.replace(r"\z", r"\Z"), text) is not None for text in texts]
+    ours = pc.match_substring_regex(pa.array(texts), regex).to_pylist()
+    assert ours == [re.search(regex.replace(r"\z", r"\Z"), text) is not None for text in texts]
 
 
 def test_formats_match_what_they_say() -> None:

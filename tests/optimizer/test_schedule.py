@@ -57,14 +57,14 @@ OTHER = group((5, 11), (7, 21), (8, 51))
 
 def brute_force(groups: Sequence[Group], fixed: Fraction | int = 0) -> Fraction:
     """Minimum mean cycle over how many updates ago each sub-group ran, by Karp's algorithm."""
-    flat = [(place, each) for place, one in enumerate(groups) for each in one.subgroups]
+    flat = [(place, each) for place, group in enumerate(groups) for each in group.subgroups]
     states = list(itertools.product(*(range(1, each.period + 1) for _, each in flat)))
     number = {state: at for at, state in enumerate(states)}
     arcs = []
     for state in states:
         due = [age == each.period for age, (_, each) in zip(state, flat, strict=True)]
         for chosen in itertools.product(*([True] if must else [False, True] for must in due)):
-            ran = [one for one, runs in zip(flat, chosen, strict=True) if runs]
+            ran = [pair for pair, runs in zip(flat, chosen, strict=True) if runs]
             cost = sum((each.post for _, each in ran), F(fixed if ran else 0))
             for place in {place for place, _ in ran}:
                 cost += max(each.scan for other, each in ran if other == place)
@@ -93,7 +93,7 @@ def replayed_cost(schedule: Schedule) -> Fraction:
     total = F(0)
     pairs = list(zip(schedule.groups, schedule.cycles, strict=True))
     for update in range(period):
-        ran = [[one.subgroups[n] for n in cycle.at(update)] for one, cycle in pairs]
+        ran = [[group.subgroups[n] for n in cycle.at(update)] for group, cycle in pairs]
         total += schedule.fixed * any(ran)
         total += sum((max(each.scan for each in some) + sum(each.post for each in some) for some in ran if some), F(0))
     return total / period
@@ -109,9 +109,9 @@ def test_the_seven_queries() -> None:
     assert hybrid_periods(PAPER) == (2, 2, 5)
     assert fixed_periods_cost(PAPER, (2, 2, 4)) == F(43, 4)
     assert lower_bound(PAPER) == F(55, 6)
-    found = plan_schedule(MINUTE, [PAPER])
-    assert (found.cost, found.bound, found.proven) == (F(52, 5), F(52, 5), True)
-    (cycle,) = found.cycles
+    schedule = plan_schedule(MINUTE, [PAPER])
+    assert (schedule.cost, schedule.bound, schedule.proven) == (F(52, 5), F(52, 5), True)
+    (cycle,) = schedule.cycles
     assert cycle.length == 5 and cycle.runs in (
         ((0, (0, 1, 2)), (2, (0, 1)), (3, (0,))),
         ((0, (0, 1, 2)), (2, (0, 1)), (4, (0,))),
@@ -132,13 +132,13 @@ def test_best_periods_of_a_part_are_no_part_of_the_best() -> None:
     assert fixed_periods_cost(OTHER, (4, 4, 8)) == F(9)
     assert hybrid_periods(OTHER) == (5, 7, 7) and fixed_periods_cost(OTHER, (5, 7, 7)) == F(321, 35)
     assert hybrid_periods(group((5, 11), (7, 21))) == (5, 5)
-    found = plan_schedule(1, [OTHER])
-    assert found.cost == F(62, 7) and found.cycles[0].length == 7 and found.proven
+    schedule = plan_schedule(1, [OTHER])
+    assert schedule.cost == F(62, 7) and schedule.cycles[0].length == 7 and schedule.proven
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_algorithms(algorithm: str) -> None:
-    found = plan_schedule(MINUTE, [PAPER], algorithm=algorithm)
+    schedule = plan_schedule(MINUTE, [PAPER], algorithm=algorithm)
     expected = {
         "optimal": F(52, 5),
         "hybrid": F(57, 5),
@@ -146,12 +146,12 @@ def test_algorithms(algorithm: str) -> None:
         "aggressive": F(29, 2),
         "no-sharing": F(449, 30),
     }
-    assert found.algorithm == algorithm and found.cost == expected[algorithm]
-    assert {name: found.costs[name] for name in ALGORITHMS if name != "optimal"} == {
+    assert schedule.algorithm == algorithm and schedule.cost == expected[algorithm]
+    assert {name: schedule.costs[name] for name in ALGORITHMS if name != "optimal"} == {
         name: expected[name] for name in ALGORITHMS if name != "optimal"
     }
     if algorithm != "no-sharing":
-        assert replayed_cost(found) == found.cost
+        assert replayed_cost(schedule) == schedule.cost
 
 
 def test_figure_4_without_overload() -> None:
@@ -179,12 +179,12 @@ small_groups = st.lists(st.tuples(st.integers(1, 5), small_costs), min_size=1, m
 @settings(max_examples=examples(60), deadline=None)
 @given(subgroups=small_groups, fixed=st.integers(0, 6))
 def test_the_cycle_of_a_group_is_the_cheapest_of_all_schedules(subgroups: list, fixed: int) -> None:
-    one = group(*subgroups)
-    found = plan_schedule(1, [one], fixed)
-    assert found.cost == brute_force([one], fixed) == found.bound == replayed_cost(found)
-    cost, cycle = optimum(one, fixed)
-    assert cost == found.cost and cycle.obeys(one)
-    assert lower_bound(one, fixed) <= found.cost <= min(found.costs.values())
+    single_group = group(*subgroups)
+    schedule = plan_schedule(1, [single_group], fixed)
+    assert schedule.cost == brute_force([single_group], fixed) == schedule.bound == replayed_cost(schedule)
+    cost, cycle = optimum(single_group, fixed)
+    assert cost == schedule.cost and cycle.obeys(single_group)
+    assert lower_bound(single_group, fixed) <= schedule.cost <= min(schedule.costs.values())
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -195,12 +195,12 @@ def test_the_cycle_of_a_group_is_the_cheapest_of_all_schedules(subgroups: list, 
     fixed=st.integers(0, 4),
 )
 def test_post_costs(subgroups: list, fixed: int) -> None:
-    one = group(*subgroups)
-    found = plan_schedule(1, [one], fixed)
-    exact = brute_force([one], fixed)
-    assert found.bound <= exact <= found.cost <= min(found.costs.values())
-    assert found.proven <= (found.cost == exact)
-    assert replayed_cost(found) == found.cost and found.cycles[0].obeys(one)
+    single_group = group(*subgroups)
+    schedule = plan_schedule(1, [single_group], fixed)
+    exact = brute_force([single_group], fixed)
+    assert schedule.bound <= exact <= schedule.cost <= min(schedule.costs.values())
+    assert schedule.proven <= (schedule.cost == exact)
+    assert replayed_cost(schedule) == schedule.cost and schedule.cycles[0].obeys(single_group)
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -215,13 +215,13 @@ def test_post_costs(subgroups: list, fixed: int) -> None:
 def test_fixed_costs_of_several_groups(groups: list, fixed: int) -> None:
     """Never worse than what is published nor than every group by itself; between the bound and all schedules."""
     several = [group(*each, name=f"g{number}_") for number, each in enumerate(groups)]
-    found = plan_schedule(1, several, fixed)
+    schedule = plan_schedule(1, several, fixed)
     exact = brute_force(several, fixed)
-    assert found.bound <= exact <= found.cost <= min(found.costs.values())
+    assert schedule.bound <= exact <= schedule.cost <= min(schedule.costs.values())
     alone = [plan_schedule(1, [each]).cycles[0] for each in several]
-    assert found.cost <= replayed_cost(Schedule(1, tuple(several), tuple(alone), F(fixed), "optimal", F(0)))
-    assert replayed_cost(found) == found.cost
-    assert found.proven <= (found.cost == exact)
+    assert schedule.cost <= replayed_cost(Schedule(1, tuple(several), tuple(alone), F(fixed), "optimal", F(0)))
+    assert replayed_cost(schedule) == schedule.cost
+    assert schedule.proven <= (schedule.cost == exact)
 
 
 def test_fixed_costs_make_groups_run_together() -> None:
@@ -237,35 +237,38 @@ def test_fixed_costs_make_groups_run_together() -> None:
 def test_instants_of_one_nested_schedule_are_chosen_for_each_group() -> None:
     """Common instants are worth it, but not at each of them is each group run as far as it could."""
     several = [group((2, 4), (5, 6), name="a"), group((3, 20), (6, 30), name="b")]
-    found = plan_schedule(1, several, 7)
-    assert found.cost == brute_force(several, 7)
+    schedule = plan_schedule(1, several, 7)
+    assert schedule.cost == brute_force(several, 7)
 
 
 def test_an_execution_that_no_bound_needs_is_left_out_where_it_costs() -> None:
     """The second is dominated and could always ride along, for its post costs; the third has none and does."""
-    one = group((2, 10), (7, 3, 6), (7, 4))
-    found = plan_schedule(1, [one])
-    assert found.cost == 5 + F(6, 6) == brute_force([one])
-    assert [numbers for _, numbers in found.cycles[0].runs] == [(0, 1, 2), (0, 2), (0, 2)]
+    single_group = group((2, 10), (7, 3, 6), (7, 4))
+    schedule = plan_schedule(1, [single_group])
+    assert schedule.cost == 5 + F(6, 6) == brute_force([single_group])
+    assert [numbers for _, numbers in schedule.cycles[0].runs] == [(0, 1, 2), (0, 2), (0, 2)]
 
 
 def test_dominated_sub_groups_ride_along() -> None:
-    one = group((3, 10), (3, 4), (5, 10), (9, 2), (4, 12))
-    assert levels(one) == (0, 4)
-    found = plan_schedule(1, [one])
-    assert found.cost == plan_schedule(1, [group((3, 10), (4, 12))]).cost
-    assert all(set(numbers) >= {0, 1, 2, 3} for _, numbers in found.cycles[0].runs)
+    single_group = group((3, 10), (3, 4), (5, 10), (9, 2), (4, 12))
+    assert levels(single_group) == (0, 4)
+    schedule = plan_schedule(1, [single_group])
+    assert schedule.cost == plan_schedule(1, [group((3, 10), (4, 12))]).cost
+    assert all(set(numbers) >= {0, 1, 2, 3} for _, numbers in schedule.cycles[0].runs)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(subgroups=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 50)), min_size=1, max_size=5))
 def test_hybrid_is_the_cheapest_of_all_combinations(subgroups: list) -> None:
-    one = group(*subgroups)
-    shorter = [[other.period for other in one.subgroups if other.period <= each.period] for each in one.subgroups]
-    costs = [fixed_periods_cost(one, periods) for periods in itertools.product(*map(set, shorter))]
-    chosen = hybrid_periods(one)
+    single_group = group(*subgroups)
+    shorter = [
+        [other.period for other in single_group.subgroups if other.period <= each.period]
+        for each in single_group.subgroups
+    ]
+    costs = [fixed_periods_cost(single_group, periods) for periods in itertools.product(*map(set, shorter))]
+    chosen = hybrid_periods(single_group)
     assert all(period in choices for period, choices in zip(chosen, shorter, strict=True))
-    assert fixed_periods_cost(one, chosen) == min(costs)
+    assert fixed_periods_cost(single_group, chosen) == min(costs)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -274,10 +277,13 @@ def test_hybrid_is_the_cheapest_of_all_combinations(subgroups: list) -> None:
     fixed=st.integers(0, 20),
 )
 def test_hybrid_with_post_and_fixed_costs(subgroups: list, fixed: int) -> None:
-    one = group(*subgroups)
-    shorter = [{other.period for other in one.subgroups if other.period <= each.period} for each in one.subgroups]
-    costs = [fixed_periods_cost(one, periods, fixed) for periods in itertools.product(*shorter)]
-    assert fixed_periods_cost(one, hybrid_periods(one, fixed), fixed) == min(costs)
+    single_group = group(*subgroups)
+    shorter = [
+        {other.period for other in single_group.subgroups if other.period <= each.period}
+        for each in single_group.subgroups
+    ]
+    costs = [fixed_periods_cost(single_group, periods, fixed) for periods in itertools.product(*shorter)]
+    assert fixed_periods_cost(single_group, hybrid_periods(single_group, fixed), fixed) == min(costs)
 
 
 # ------------------------------------------------------------------------------------------------ limits
@@ -289,13 +295,16 @@ def test_bounds_far_apart() -> None:
         group((86_400, 3), (86_400 * 7, 5), (86_400 * 30, 50), name="c"),
         group((1009, 3), (50_021, 5), (10_000_019, 50), name="d"),
     ]
-    for one in several:
-        found = plan_schedule(1, [one])
-        assert found.cycles[0].obeys(one)
-        assert len(found.cycles[0].runs) <= groups_module.LONGEST_CYCLE
-        assert lower_bound(one) <= found.cost <= min(found.costs.values())
+    for single_group in several:
+        schedule = plan_schedule(1, [single_group])
+        assert schedule.cycles[0].obeys(single_group)
+        assert len(schedule.cycles[0].runs) <= groups_module.LONGEST_CYCLE
+        assert lower_bound(single_group) <= schedule.cost <= min(schedule.costs.values())
     assert plan_schedule(1, [several[2]]).proven
-    assert all(cycle.obeys(one) for one, cycle in zip(several, plan_schedule(1, several, 3).cycles, strict=True))
+    assert all(
+        cycle.obeys(single_group)
+        for single_group, cycle in zip(several, plan_schedule(1, several, 3).cycles, strict=True)
+    )
 
 
 def test_rounding_obeys_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,8 +315,8 @@ def test_rounding_obeys_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         several = [
             group(*rng.integers((1, 0, 0), (500, 100, 2), (5, 3)).tolist(), name=f"g{number}_") for number in range(3)
         ]
-        found = plan_schedule(1, several, int(rng.integers(0, 50)))
-        assert found.bound <= found.cost <= min(found.costs.values())
+        schedule = plan_schedule(1, several, int(rng.integers(0, 50)))
+        assert schedule.bound <= schedule.cost <= min(schedule.costs.values())
 
 
 def test_costs_that_do_not_fit_integers() -> None:
@@ -317,9 +326,9 @@ def test_costs_that_do_not_fit_integers() -> None:
     blurred = Group(
         "G1", tuple(SubGroup(e.period, e.scan + n * tiny, e.queries) for n, e in enumerate(PAPER.subgroups))
     )
-    found = plan_schedule(1, [blurred])
-    assert [offset for offset, _ in found.cycles[0].runs] == [offset for offset, _ in exact.cycles[0].runs]
-    assert exact.cost < found.cost < exact.cost + 3 * tiny
+    schedule = plan_schedule(1, [blurred])
+    assert [offset for offset, _ in schedule.cycles[0].runs] == [offset for offset, _ in exact.cycles[0].runs]
+    assert exact.cost < schedule.cost < exact.cost + 3 * tiny
 
 
 @pytest.mark.parametrize(
@@ -345,9 +354,9 @@ def test_what_is_refused(call, message: str) -> None:
 
 
 def test_no_groups() -> None:
-    found = plan_schedule(1, [])
-    assert (found.cost, found.ticks(0, 100), found.next_tick(0), found.overdue(5, {})) == (0, [], None, ())
-    assert Schedule.from_json(json.loads(json.dumps(found.to_json()))) == found
+    schedule = plan_schedule(1, [])
+    assert (schedule.cost, schedule.ticks(0, 100), schedule.next_tick(0), schedule.overdue(5, {})) == (0, [], None, ())
+    assert Schedule.from_json(json.loads(json.dumps(schedule.to_json()))) == schedule
 
 
 # ------------------------------------------------------------------------------------------------ ticks
@@ -363,24 +372,24 @@ def carried(ticks: list, refreshed: Mapping[str, int]) -> dict[str, int]:
 
 
 def periods_of(groups: Sequence[Group]) -> dict[str, int]:
-    return {name: each.period for one in groups for each in one.subgroups for name in each.queries}
+    return {name: each.period for group in groups for each in group.subgroups for name in each.queries}
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(groups=many_groups, algorithm=plans, fixed=st.integers(0, 9), step=st.integers(1, 3), data=st.data())
 def test_ticks_of_split_intervals(groups: list, algorithm: str, fixed: int, step: int, data: st.DataObject) -> None:
-    found = plan_schedule(step, groups, fixed, algorithm)
+    schedule = plan_schedule(step, groups, fixed, algorithm)
     begin, middle, end = sorted(data.draw(st.lists(st.integers(-40, 80), min_size=3, max_size=3)))
     known = {
         name: begin - data.draw(st.integers(-3, 40)) for name in periods_of(groups) if data.draw(st.booleans(), name)
     }
-    whole = found.ticks(begin, end, known)
-    first = found.ticks(begin, middle, known)
-    assert first + found.ticks(middle, end, carried(first, known)) == whole
-    assert all(begin < instant <= end and instant % step == 0 and names for instant, names in whole)
-    assert [instant for instant, _ in whole] == sorted({instant for instant, _ in whole})
-    coming = found.next_tick(begin, known)
-    assert coming is not None and (whole[0][0] == coming if whole else coming > end)
+    all_ticks = schedule.ticks(begin, end, known)
+    first = schedule.ticks(begin, middle, known)
+    assert first + schedule.ticks(middle, end, carried(first, known)) == all_ticks
+    assert all(begin < instant <= end and instant % step == 0 and names for instant, names in all_ticks)
+    assert [instant for instant, _ in all_ticks] == sorted({instant for instant, _ in all_ticks})
+    coming = schedule.next_tick(begin, known)
+    assert coming is not None and (all_ticks[0][0] == coming if all_ticks else coming > end)
 
 
 @settings(max_examples=examples(55), deadline=None)
@@ -390,8 +399,8 @@ def test_a_change_of_plan_exceeds_no_bound(groups: list, before: str, after: str
     step = 7
     old = plan_schedule(step, groups, fixed, before)
     dearer = [
-        Group(one.name, tuple(SubGroup(e.period, e.scan * e.period, e.queries, e.post) for e in one.subgroups))
-        for one in groups
+        Group(group.name, tuple(SubGroup(e.period, e.scan * e.period, e.queries, e.post) for e in group.subgroups))
+        for group in groups
     ]
     new = plan_schedule(step, dearer, 9 - fixed, after)
     ticks = old.ticks(0, change)
@@ -410,43 +419,43 @@ def test_a_change_of_plan_executes_once_more_and_goes_on() -> None:
     Executed at 2 with a bound of 5, the other one would have to wait until 8: it runs at 7, and what it covers rides.
     """
     groups = (Group("g", (SubGroup(4, 10, ("short",)), SubGroup(5, 20, ("long",)), SubGroup(9, 15, ("rides",)))),)
-    found = Schedule(10, groups, (Cycle(4, ((0, (0, 1, 2)),)),), F(0), "optimal", F(5))
-    assert found.ticks(20, 100, {"long": 20, "short": 10}) == [
+    schedule = Schedule(10, groups, (Cycle(4, ((0, (0, 1, 2)),)),), F(0), "optimal", F(5))
+    assert schedule.ticks(20, 100, {"long": 20, "short": 10}) == [
         (40, ("short", "long", "rides")),
         (80, ("short", "long", "rides")),
     ]
     every = ("short", "long", "rides")
-    assert found.ticks(40, 120, {"long": 20}) == [(70, every), (80, every), (120, every)]
+    assert schedule.ticks(40, 120, {"long": 20}) == [(70, every), (80, every), (120, every)]
     # a shorter scan covers only itself; microseconds within an update count for the update before
-    assert found.ticks(49, 85, {"short": 39, "long": 40}) == [(70, ("short",)), (80, every)]
+    assert schedule.ticks(49, 85, {"short": 39, "long": 40}) == [(70, ("short",)), (80, every)]
     # unknown, executed in the future, or too late already: the cycle
-    assert found.ticks(40, 80, {}) == found.ticks(40, 80, {"long": 60}) == [(80, every)]
-    assert found.ticks(70, 80, {"long": 20}) == [(80, every)]
-    assert found.ticks(69, 70, {"long": 20}) == [(70, every)]
+    assert schedule.ticks(40, 80, {}) == schedule.ticks(40, 80, {"long": 60}) == [(80, every)]
+    assert schedule.ticks(70, 80, {"long": 20}) == [(80, every)]
+    assert schedule.ticks(69, 70, {"long": 20}) == [(70, every)]
 
 
 def test_riders_of_a_late_run_cost_little_more() -> None:
     for post, riders in ((0, ("dear", "long")), (2, ("dear", "long")), (3, ("long",))):
         groups = (Group("g", (SubGroup(4, 10, ("dear",), post), SubGroup(5, 20, ("long",)))),)
-        found = Schedule(1, groups, (Cycle(4, ((0, (0, 1)),)),), F(0), "optimal", F(5))
+        schedule = Schedule(1, groups, (Cycle(4, ((0, (0, 1)),)),), F(0), "optimal", F(5))
         # in time, only what costs nothing rides along
-        assert found.ticks(4, 7, {"long": 2}) == [(7, riders if post == 0 else ("long",))]
-        assert found.overdue(7, {"long": 2, "dear": 4}) == riders
+        assert schedule.ticks(4, 7, {"long": 2}) == [(7, riders if post == 0 else ("long",))]
+        assert schedule.overdue(7, {"long": 2, "dear": 4}) == riders
     # where a run is dear whatever it does, those of other groups ride, too
     groups = (Group("g", (SubGroup(5, 20, ("long",)),)), Group("h", (SubGroup(9, 7, ("other",), 3),)))
     for fixed, riders in ((80, ("long", "other")), (79, ("long",))):
-        found = Schedule(1, groups, (Cycle(5, ((0, (0,)),)), Cycle(9, ((0, (0,)),))), F(fixed), "optimal", F(1))
-        assert found.overdue(8, {"long": 2, "other": 7}) == riders
+        schedule = Schedule(1, groups, (Cycle(5, ((0, (0,)),)), Cycle(9, ((0, (0,)),))), F(fixed), "optimal", F(1))
+        assert schedule.overdue(8, {"long": 2, "other": 7}) == riders
 
 
 def test_lifetimes() -> None:
     groups = (Group("g", (SubGroup(2, 10, ("a",), until=5), SubGroup(3, 20, ("b",), until=8))),)
-    found = plan_schedule(10, groups, algorithm="conservative")
-    assert found.ticks(0, 1000) == [(20, ("a",)), (30, ("b",)), (40, ("a",)), (60, ("b",))]
-    assert found.next_tick(40) == 60 and found.next_tick(60) is None
-    assert found.ticks(50, 200, {"b": 50}) == [(60, ("b",))]
-    assert found.ticks(60, 200, {"b": 60}) == []
-    assert found.overdue(60, {"b": 20}) == ("b",) and found.overdue(90, {}) == ()
+    schedule = plan_schedule(10, groups, algorithm="conservative")
+    assert schedule.ticks(0, 1000) == [(20, ("a",)), (30, ("b",)), (40, ("a",)), (60, ("b",))]
+    assert schedule.next_tick(40) == 60 and schedule.next_tick(60) is None
+    assert schedule.ticks(50, 200, {"b": 50}) == [(60, ("b",))]
+    assert schedule.ticks(60, 200, {"b": 60}) == []
+    assert schedule.overdue(60, {"b": 20}) == ("b",) and schedule.overdue(90, {}) == ()
     # a bound that ends after the lifetime urges nobody
     ending = (Group("g", (SubGroup(5, 20, ("ends",), until=6), SubGroup(4, 10, ("stays",)))),)
     sparse = Schedule(1, ending, (Cycle(4, ((0, (0, 1)),)),), F(0), "optimal", F(0))
@@ -460,61 +469,61 @@ def test_overdue() -> None:
         Group("G1", (SubGroup(2, 9, ("a",)), SubGroup(3, 14, ("b",)), SubGroup(5, 29, ("c",)))),
         Group("G2", (SubGroup(5, 7, ("x",)),)),
     )
-    found = plan_schedule(1, groups, algorithm="conservative")
+    schedule = plan_schedule(1, groups, algorithm="conservative")
     fresh = {"a": 13, "b": 13, "c": 13, "x": 13}
-    assert found.overdue(13, fresh) == ()
+    assert schedule.overdue(13, fresh) == ()
     # late by two, late by one, pending; x is not due before its next run at 15
-    assert found.overdue(13, {"a": 9, "b": 9, "c": 8, "x": 12}) == ("a", "b", "c")
+    assert schedule.overdue(13, {"a": 9, "b": 9, "c": 8, "x": 12}) == ("a", "b", "c")
     # c alone is late, its scan covers the others
-    assert found.overdue(13, {"a": 12, "b": 12, "c": 7, "x": 12}) == ("a", "b", "c")
+    assert schedule.overdue(13, {"a": 12, "b": 12, "c": 7, "x": 12}) == ("a", "b", "c")
     # a alone is: its scan covers nothing else, and b's run at 15 is early enough
-    assert found.overdue(13, {"a": 10, "b": 12, "c": 12, "x": 12}) == ("a",)
+    assert schedule.overdue(13, {"a": 10, "b": 12, "c": 12, "x": 12}) == ("a",)
     # b's bound ends at 14, before its next run: it cannot wait for that
-    assert found.overdue(13, {"a": 12, "b": 11, "c": 12, "x": 12}) == ("a", "b")
+    assert schedule.overdue(13, {"a": 12, "b": 11, "c": 12, "x": 12}) == ("a", "b")
     # the cycle runs x at 15 whether it is late or not; never executed counts as late
-    assert found.overdue(15, {"a": 14, "b": 15, "c": 15, "x": 14}) == ("x",)
-    assert found.overdue(13, {"a": 13, "b": 13, "c": 13}) == ("x",)
+    assert schedule.overdue(15, {"a": 14, "b": 15, "c": 15, "x": 14}) == ("x",)
+    assert schedule.overdue(13, {"a": 13, "b": 13, "c": 13}) == ("x",)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(groups=many_groups, algorithm=plans, data=st.data())
 def test_a_late_run_leaves_no_bound_broken(groups: list, algorithm: str, data: st.DataObject) -> None:
-    found = plan_schedule(3, groups, 0, algorithm)
+    schedule = plan_schedule(3, groups, 0, algorithm)
     end = data.draw(st.integers(0, 100))
     known = {name: end - data.draw(st.integers(0, 60)) for name in periods_of(groups) if data.draw(st.booleans(), name)}
-    names = found.overdue(end, known)
+    names = schedule.overdue(end, known)
     last = dict(known) | dict.fromkeys(names, end // 3 * 3)
     assert set(last) == set(periods_of(groups))
-    for instant, executed in found.ticks(end, end + 100, last):
+    for instant, executed in schedule.ticks(end, end + 100, last):
         for name in executed:
             assert instant // 3 - last[name] // 3 <= periods_of(groups)[name]
             last[name] = instant
-    assert found.overdue(end, last) == ()
+    assert schedule.overdue(end, last) == ()
 
 
 # ------------------------------------------------------------------------------------------------ values
 @settings(max_examples=examples(40), deadline=None)
 @given(groups=many_groups, algorithm=st.sampled_from(ALGORITHMS), fixed=st.fractions(0, 9))
 def test_json(groups: list, algorithm: str, fixed: Fraction) -> None:
-    found = plan_schedule(5, groups, fixed, algorithm)
-    read = Schedule.from_json(json.loads(json.dumps(found.to_json())))
-    assert read == found and hash(read) == hash(found)
-    assert read.ticks(0, 300) == found.ticks(0, 300)
+    schedule = plan_schedule(5, groups, fixed, algorithm)
+    read = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
+    assert read == schedule and hash(read) == hash(schedule)
+    assert read.ticks(0, 300) == schedule.ticks(0, 300)
 
 
 def test_json_keeps_everything_of_a_sub_group() -> None:
-    one = Group("g", (SubGroup(3, F(1, 3), ("a", "b"), F(2, 7), priority=4, until=9),))
-    found = plan_schedule(5, [one])
-    assert Schedule.from_json(found.to_json()).groups == (one,)
-    assert found != plan_schedule(6, [one])
+    single_group = Group("g", (SubGroup(3, F(1, 3), ("a", "b"), F(2, 7), priority=4, until=9),))
+    schedule = plan_schedule(5, [single_group])
+    assert Schedule.from_json(schedule.to_json()).groups == (single_group,)
+    assert schedule != plan_schedule(6, [single_group])
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(groups=many_groups, algorithm=plans, update=st.integers(-50, 50))
 def test_the_next_run_of_a_cycle(groups: list, algorithm: str, update: int) -> None:
     """``after`` and ``at`` tell the same, for the group and for each sub-group."""
-    for one, cycle in zip(groups, plan_schedule(1, groups, 0, algorithm).cycles, strict=True):
-        for number in (None, *range(len(one.subgroups))):
+    for group, cycle in zip(groups, plan_schedule(1, groups, 0, algorithm).cycles, strict=True):
+        for number in (None, *range(len(group.subgroups))):
             coming = (at for at in itertools.count(update + 1) if cycle.at(at) and number in (None, *cycle.at(at)))
             assert cycle.after(update, number) == next(coming)
 
@@ -522,12 +531,12 @@ def test_the_next_run_of_a_cycle(groups: list, algorithm: str, update: int) -> N
 def test_periods_without_an_end() -> None:
     """Conservative periods with an astronomical common multiple are one value, not a list of runs."""
     primes = [1009, 1013, 1019, 1021, 1031, 1033]
-    one = group(*((prime, 10 * number) for number, prime in enumerate(primes, 1)))
-    found = plan_schedule(1, [one], algorithm="conservative")
-    assert found.cycles[0].length == math.prod(primes) and not found.cycles[0].runs
-    assert found.next_tick(1009 * 1013 * 1019 - 1) == 1009 * 1013 * 1019
-    assert found.cycles[0].at(1009 * 1013 * 1019) == (0, 1, 2)
-    assert own_periods(one) == tuple(primes)
+    single_group = group(*((prime, 10 * number) for number, prime in enumerate(primes, 1)))
+    schedule = plan_schedule(1, [single_group], algorithm="conservative")
+    assert schedule.cycles[0].length == math.prod(primes) and not schedule.cycles[0].runs
+    assert schedule.next_tick(1009 * 1013 * 1019 - 1) == 1009 * 1013 * 1019
+    assert schedule.cycles[0].at(1009 * 1013 * 1019) == (0, 1, 2)
+    assert own_periods(single_group) == tuple(primes)
 
 
 # ------------------------------------------------------------------------------------------- boundaries

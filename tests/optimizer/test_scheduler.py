@@ -25,13 +25,13 @@ G11, G12, G13 = (Task("G1", name) for name in ("Q1", "Q4", "Q6"))
 
 def trace(scheduler: LocalScheduler, updates: int) -> dict[int, list[str]]:
     """What is executed after each update, if there is time for all of it: the digits of the queries of each run."""
-    found: dict[int, list[str]] = defaultdict(list)
+    executed_by_update: dict[int, list[str]] = defaultdict(list)
     for _ in range(updates):
         scheduler.update()
         while tasks := scheduler.choose():
-            found[scheduler.now].append("".join(sorted(name[1:] for name in scheduler.executed(tasks))))
+            executed_by_update[scheduler.now].append("".join(sorted(name[1:] for name in scheduler.executed(tasks))))
             scheduler.done(tasks)
-    return dict(found)
+    return dict(executed_by_update)
 
 
 def at(scheduler: LocalScheduler, now: int, d: dict[Task, int]) -> LocalScheduler:
@@ -116,9 +116,9 @@ def test_free_riders_start_the_cycle_anew_when_all_have_run() -> None:
 def test_riders_have_to_be_worth_their_own_costs() -> None:
     """Of period 10 and at a scan of 6, post costs of 3 are worth it once a third of the period has passed."""
     group = Group("g", (SubGroup(1, 9, ("scans",)), SubGroup(10, 6, ("rides",), 3), SubGroup(10, 10, ("beyond",))))
-    for left, rides in ((10, False), (7, False), (6, True), (1, True)):
+    for remaining_updates, rides in ((10, False), (7, False), (6, True), (1, True)):
         scheduler = LocalScheduler([group], "free-riders", work_conserving=False)
-        at(scheduler, 1, {Task("g", "scans"): -1, Task("g", "rides"): left, Task("g", "beyond"): 5})
+        at(scheduler, 1, {Task("g", "scans"): -1, Task("g", "rides"): remaining_updates, Task("g", "beyond"): 5})
         assert (Task("g", "rides") in scheduler.choose()) == rides
         assert Task("g", "beyond") not in scheduler.choose()
 
@@ -277,7 +277,7 @@ def test_late_modes_execute_all_that_they_say(groups: list[Group], mode: str, da
     chosen = set(scheduler.choose())
     lowest = min(d.values())
     (group,) = {task.group for task in chosen}
-    mine = {task for task in d if task.group == group}
+    group_tasks = {task for task in d if task.group == group}
     assert min(d[task] for task in chosen) == lowest or mode == "free-riders"
     allowed = {
         "no-sharing": None,
@@ -288,11 +288,11 @@ def test_late_modes_execute_all_that_they_say(groups: list[Group], mode: str, da
         "free-riders": None,
     }[mode]
     if allowed is not None:
-        assert chosen == {task for task in mine if d[task] in allowed}
+        assert chosen == {task for task in group_tasks if d[task] in allowed}
     elif mode == "no-sharing":
         assert len(chosen) == 1
     elif lowest < 0:
-        assert chosen >= {task for task in mine if d[task] <= 0}
+        assert chosen >= {task for task in group_tasks if d[task] <= 0}
 
 
 # ------------------------------------------------------------------------------------- the simulation
@@ -309,9 +309,9 @@ def test_a_workload_of_the_paper() -> None:
 def test_without_overload_a_lazy_schedule_costs_what_it_says() -> None:
     """The processor is busy for the cost of the cheapest cycles, and nothing is late."""
     groups = [Group("g", (SubGroup(2, 900, ("a",)), SubGroup(3, 1400, ("b",)), SubGroup(5, 2900, ("c",))))]
-    found = simulate(groups, "free-riders", 1000, work_conserving=False)
-    assert found.latency == 0
-    assert found.busy * 1_000_000 == pytest.approx(float(plan_schedule(1, groups).cost), rel=0.01)
+    simulation = simulate(groups, "free-riders", 1000, work_conserving=False)
+    assert simulation.latency == 0
+    assert simulation.busy * 1_000_000 == pytest.approx(float(plan_schedule(1, groups).cost), rel=0.01)
     unshared = simulate(groups, "no-sharing", 1000, work_conserving=False)
     assert unshared.busy * 1_000_000 == pytest.approx(float(no_sharing_cost(groups[0])), rel=0.01)
     assert unshared.throughput == pytest.approx(1 / 2 + 1 / 3 + 1 / 5, rel=0.01) and unshared.met == pytest.approx(
@@ -322,37 +322,37 @@ def test_without_overload_a_lazy_schedule_costs_what_it_says() -> None:
 def test_latency_counts_what_is_asked_for() -> None:
     """One query every two updates, which takes three: late by one or two updates. What never runs again counts too."""
     groups = [Group("g", (SubGroup(2, 3_000_000, ("a",)),))]
-    found = simulate(groups, "no-sharing", 301)
-    assert found.throughput == pytest.approx(1 / 3, rel=0.02) and found.latency == pytest.approx(1, rel=0.02)
+    simulation = simulate(groups, "no-sharing", 301)
+    assert simulation.throughput == pytest.approx(1 / 3, rel=0.02) and simulation.latency == pytest.approx(1, rel=0.02)
     never = simulate([Group("g", (SubGroup(2, 500_000_000, ("a",)),))], "no-sharing", 100)
     assert never.throughput == 0 and never.latency == 98 and never.met == 0
 
 
 def test_an_execution_that_is_early_is_not_late() -> None:
-    found = simulate([Group("g", (SubGroup(5, 10, ("a",)),))], "conservative", 50)
-    assert found.throughput == pytest.approx(1, rel=0.05) and found.latency == 0
-    assert found.met == pytest.approx(1, rel=0.05)
+    simulation = simulate([Group("g", (SubGroup(5, 10, ("a",)),))], "conservative", 50)
+    assert simulation.throughput == pytest.approx(1, rel=0.05) and simulation.latency == 0
+    assert simulation.met == pytest.approx(1, rel=0.05)
 
 
 def test_local_schedulers_share_the_processor_alike() -> None:
     """A group whose executions are five times as dear gets as much time, not as many executions."""
     groups = [Group(name, (SubGroup(1, cost, (name,)),)) for name, cost in (("dear", 5_000_000), ("cheap", 1_000_000))]
-    found = [simulate([each], "no-sharing", 1000).throughput for each in groups]
-    assert simulate(groups, "no-sharing", 1000).throughput == pytest.approx(sum(found) / 2, rel=0.15)
+    throughputs = [simulate([each], "no-sharing", 1000).throughput for each in groups]
+    assert simulate(groups, "no-sharing", 1000).throughput == pytest.approx(sum(throughputs) / 2, rel=0.15)
 
 
 def test_sharing_order_under_overload() -> None:
     """What the paper finds at the high rate, on one of its workloads: each technique above the one before."""
     interval = golab.interval_cost(1) * 2
-    found = {
+    simulations = {
         mode: simulate(workload(30, interval, interval, seed=0), mode, 60)
         for mode in ("no-sharing", "conservative", "hybrid", "late-pending", "free-riders")
     }
-    throughput = [each.throughput for each in found.values()]
-    latency = [each.latency for each in found.values()]
+    throughput = [each.throughput for each in simulations.values()]
+    latency = [each.latency for each in simulations.values()]
     assert throughput == sorted(throughput) and latency == sorted(latency, reverse=True)
-    assert found["late-pending"].throughput > 1.8 * found["hybrid"].throughput
-    assert fmean(each.busy for each in found.values()) > 0.9
+    assert simulations["late-pending"].throughput > 1.8 * simulations["hybrid"].throughput
+    assert fmean(each.busy for each in simulations.values()) > 0.9
 
 
 def test_the_cost_of_an_interval_is_calibrated() -> None:

@@ -29,20 +29,20 @@ Sharing = list[list[tuple[int, int]]]
 
 def compact(raw: Raw) -> Events:
     """Events of (key, time, type)."""
-    found = sorted(Counter(raw).items())
-    columns = np.array([[*event, count] for event, count in found], np.int64).reshape(-1, 4).T
+    event_counts = sorted(Counter(raw).items())
+    columns = np.array([[*event, count] for event, count in event_counts], np.int64).reshape(-1, 4).T
     key, time, type, count = (np.ascontiguousarray(column) for column in columns)
     return Events(key, time, type.astype(np.int32), count)
 
 
 def listed(raw: Raw, pattern: Sequence[int], range_: int, slide: int) -> dict[tuple[int, int], int]:
     """Matches by (key, start of the window), one by one."""
-    found: Counter[tuple[int, int]] = Counter()
+    match_counts: Counter[tuple[int, int]] = Counter()
 
     def extend(key: int, begin: int, end: int, position: int) -> None:
         if position == len(pattern):
             for window in range((end - range_) // slide + 1, begin // slide + 1):
-                found[key, window * slide] += 1
+                match_counts[key, window * slide] += 1
             return
         for other, time, type in raw:
             if other == key and type == pattern[position] and (position == 0 or end < time):
@@ -50,7 +50,7 @@ def listed(raw: Raw, pattern: Sequence[int], range_: int, slide: int) -> dict[tu
 
     for key in {key for key, _, _ in raw}:
         extend(key, 0, 0, 0)
-    return dict(found)
+    return dict(match_counts)
 
 
 def told(answers: Counts) -> dict[tuple[int, int], int]:
@@ -74,11 +74,11 @@ pattern_lists = st.lists(st.lists(st.integers(0, TYPES - 1), min_size=1, max_siz
 @st.composite
 def cuts(draw: st.DrawFn, patterns: Patterns) -> Sharing:
     """Any spans of the patterns as shared segments: equal ones really are."""
-    found = []
+    shared_spans = []
     for pattern in patterns:
         edges = sorted(draw(st.sets(st.integers(0, len(pattern)))))
-        found.append([span for span in pairwise(edges) if draw(st.integers(0, 4))])
-    return found
+        shared_spans.append([span for span in pairwise(edges) if draw(st.integers(0, 4))])
+    return shared_spans
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -140,15 +140,17 @@ def test_larger_streams_with_many_keys_and_plans_agree(seed: int, pooled: bool) 
     alone = a_seq(events, patterns, 170, 40, pooled).answers
     assert all(len(answers.key) > 300 for answers in alone)
     for sharing in (plan, ends):
-        for one, other in zip(alone, sharon(events, patterns, sharing, 170, 40, pooled).answers, strict=True):
-            assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+        for unshared_answers, other in zip(
+            alone, sharon(events, patterns, sharing, 170, 40, pooled).answers, strict=True
+        ):
+            assert all(np.array_equal(a, b) for a, b in zip(unshared_answers, other, strict=True))
     expected = [listed_by_prefix(raw, pattern, 170, 40) for pattern in patterns]
     assert [told(answers) for answers in alone] == expected
 
 
 def listed_by_prefix(raw: Raw, pattern: Sequence[int], range_: int, slide: int) -> dict[tuple[int, int], int]:
     """As :func:`listed`, window by window, by counting prefixes."""
-    found = {}
+    match_counts = {}
     by_key: dict[int, list[tuple[int, int]]] = {}
     for key, time, type in sorted(raw):
         by_key.setdefault(key, []).append((time, type))
@@ -162,8 +164,8 @@ def listed_by_prefix(raw: Raw, pattern: Sequence[int], range_: int, slide: int) 
                     counts[position + 1] + counts[position] * types[type] for position, type in enumerate(pattern)
                 ]
             if counts[-1]:
-                found[key, start] = counts[-1]
-    return found
+                match_counts[key, start] = counts[-1]
+    return match_counts
 
 
 @pytest.mark.parametrize("pooled", [True, False])
@@ -229,9 +231,9 @@ def test_the_costs_of_the_executor_are_its_additions(length: int, queries: int, 
     stream = purchases(24_000, items=24, users=2, rate=4_800, ticks=1_000)
     events, range_ = events_of(stream), 200
     patterns = workload(queries, length, "halves", stream, common=4)
-    named = [Pattern(f"q{number:02}", tuple(map(str, types))) for number, types in enumerate(patterns)]
+    query_patterns = [Pattern(f"q{number:02}", tuple(map(str, types))) for number, types in enumerate(patterns)]
     rates = {str(kind): stream.rate(range_) for kind in range(24)}
-    costs = SharonCosts(named, rates, slides, pooled)
+    costs = SharonCosts(query_patterns, rates, slides, pooled)
     middle = length // 2
     ranges = 2 * 5_000 / range_
     for spans in ([], [(0, middle)], [(middle, length)], [(0, middle), (middle, length)]):
@@ -252,18 +254,18 @@ def test_blocks_of_queries_change_nothing(pooled: bool, monkeypatch: pytest.Monk
     plan = [[(1, 3)], [], [(3, 5)], [(0, 2)], [], [(1, 3)], [(0, 2)], [], [(3, 5)]]
     patterns[6] = (*patterns[8][3:], *patterns[6][2:])  # what binds the blocks is the text, wherever it stands
     windows = 300, 100
-    whole = sharon(events_of(stream), patterns, plan, *windows, pooled)
+    uncut_run = sharon(events_of(stream), patterns, plan, *windows, pooled)
     monkeypatch.setattr("optimizer.papers.reference.sharon._CACHED", 1)
     apart = sharon(events_of(stream), patterns, plan, *windows, pooled)
     monkeypatch.setattr("optimizer.papers.reference.sharon._RECOUNTED", 0)
     cut = sharon(events_of(stream), patterns, plan, *windows, pooled)
     # what is shared is at last counted for each query
-    assert whole.additions <= apart.additions < cut.additions
-    assert whole.peak <= apart.peak < cut.peak
+    assert uncut_run.additions <= apart.additions < cut.additions
+    assert uncut_run.peak <= apart.peak < cut.peak
     alone = a_seq(events_of(stream), patterns, *windows, pooled)
-    for run in (whole, apart, cut):
-        for one, other in zip(alone.answers, run.answers, strict=True):
-            assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    for run in (uncut_run, apart, cut):
+        for unshared_answers, other in zip(alone.answers, run.answers, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(unshared_answers, other, strict=True))
     assert len({int(answers.matches.sum()) for answers in cut.answers}) > 6
 
 
@@ -343,7 +345,7 @@ STREAMS = {
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_are_in_order_and_determined_by_their_seed(name: str) -> None:
     first, again, other = STREAMS[name](0), STREAMS[name](0), STREAMS[name](1)
-    assert all(np.array_equal(one, two) for one, two in zip(first, again, strict=True))
+    assert all(np.array_equal(column, two) for column, two in zip(first, again, strict=True))
     assert not np.array_equal(first.type[:1_000], other.type[:1_000])
     assert (np.diff(first.time) >= 0).all() and first.type.dtype == np.int32
     assert first.key.min() >= 0 and first.key.max() == first.keys - 1
@@ -373,7 +375,7 @@ def test_routes_follow_streets() -> None:
     on_route = []
     for vehicle in range(40):
         street = stream.type[stream.key == vehicle]
-        on_route += [later in stream.follows[one] for one, later in pairwise(street.tolist())]
+        on_route += [later in stream.follows[earlier] for earlier, later in pairwise(street.tolist())]
     assert np.mean(on_route) == pytest.approx(1 - 1 / 15, abs=0.03)
     assert len(stream.time) == 40_000
 
@@ -393,7 +395,7 @@ def test_patterns_have_a_piece_in_common(name: str, shared: str) -> None:
         assert kind == first
         assert pattern[place[kind] : place[kind] + 5] == other[place[kind] : place[kind] + 5]
     if stream.follows.size:
-        steps = [later in stream.follows[one] for pattern in patterns for one, later in pairwise(pattern)]
+        steps = [later in stream.follows[earlier] for pattern in patterns for earlier, later in pairwise(pattern)]
         assert np.mean(steps) > 0.85
 
 
@@ -405,7 +407,7 @@ def test_patterns_of_two_common_halves(name: str) -> None:
     for halves in ({pattern[:5] for pattern in patterns}, {pattern[5:] for pattern in patterns}):
         assert 3 <= len(halves) <= 5
     if stream.follows.size:
-        steps = [later in stream.follows[one] for pattern in patterns for one, later in pairwise(pattern)]
+        steps = [later in stream.follows[earlier] for pattern in patterns for earlier, later in pairwise(pattern)]
         assert np.mean(steps) > 0.85
     assert all(len(set(pattern)) == 30 for pattern in workload(4, 30, "halves", STREAMS["purchases"](0), common=2))
 

@@ -51,20 +51,20 @@ def table(found: Answers) -> dict[tuple[int, int], list[object]]:
 
 def expected(rows: Sequence[Row], one: SequenceQuery) -> dict[tuple[int, int], int]:
     """Counts by dynamic programming in Python's integers, window by window."""
-    found = {}
+    match_counts = {}
     for key in {row[0] for row in rows}:
-        mine = sorted((row for row in rows if row[0] == key), key=lambda row: row[1])
-        first, last = (mine[0][1] - one.range) // one.slide + 1, mine[-1][1] // one.slide
+        key_rows = sorted((row for row in rows if row[0] == key), key=lambda row: row[1])
+        first, last = (key_rows[0][1] - one.range) // one.slide + 1, key_rows[-1][1] // one.slide
         for start in range(first * one.slide, (last + 1) * one.slide, one.slide):
-            inside = [row for row in mine if start <= row[1] < start + one.range]
+            inside = [row for row in key_rows if start <= row[1] < start + one.range]
             counts = [1] + [0] * len(one.pattern)
             for _, together in itertools.groupby(inside, key=lambda row: row[1]):
                 types = [TYPES.index(row[2]) for row in together]
                 for at in range(len(one.pattern), 0, -1):
                     counts[at] += types.count(one.pattern[at - 1]) * counts[at - 1]
             if counts[-1]:
-                found[key, start] = counts[-1]
-    return found
+                match_counts[key, start] = counts[-1]
+    return match_counts
 
 
 # ------------------------------------------------------------------------------------------ given instances
@@ -86,8 +86,8 @@ def test_figures_6_and_7(executor: str) -> None:
     """Events at one time do not follow one another: seven sequences, not more."""
     rows = [(*row, 1) for row in RUNNING]
     for pattern, count in (("ABCD", 7), ("AB", 5), ("CD", 3)):
-        (found,) = answers(compact(rows), [asked(pattern, 100, 100)], executor)
-        assert table(found) == {(0, 0): [count]}
+        (query_answers,) = answers(compact(rows), [asked(pattern, 100, 100)], executor)
+        assert table(query_answers) == {(0, 0): [count]}
 
 
 CUT = [
@@ -104,12 +104,12 @@ CUT = [
 
 def test_partial_aggregates_merge_at_every_cut() -> None:
     """Also within a run of equal times, and in any order of the pieces; where counts of matches would not."""
-    one = asked("ABC", 100, 100, "B")
+    query = asked("ABC", 100, 100, "B")
     for cut in range(len(CUT) + 1):
         pieces = [compact(CUT[:cut]), compact(CUT[cut:])]
         for parts in (pieces, pieces[::-1]):
-            (found,) = answers(compacted(parts), [one])
-            assert table(found) == {(0, 0): [4, 14, 4, 3, 4]}
+            (query_answers,) = answers(compacted(parts), [query])
+            assert table(query_answers) == {(0, 0): [4, 14, 4, 3, 4]}
 
 
 WINDOWED = [
@@ -122,12 +122,12 @@ WINDOWED = [
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_sliding_windows_of_two_keys(executor: str) -> None:
     """The first windows of a longer instance: [2k, 2k + 8)."""
-    (found,) = answers(compact(WINDOWED), [asked("ABC", 8, 2, "B")], executor, ends=(0, 10))
-    assert table(found) == _windowed()
+    (query_answers,) = answers(compact(WINDOWED), [asked("ABC", 8, 2, "B")], executor, ends=(0, 10))
+    assert table(query_answers) == _windowed()
 
 
 def _windowed() -> dict[tuple[int, int], list[object]]:
-    found: dict[tuple[int, int], list[object]] = {}
+    values_by_window: dict[tuple[int, int], list[object]] = {}
     for (key, start), count in expected(WINDOWED, asked("ABC", 8, 2)).items():
         if 0 < start + 8 <= 10:
             inside = [row for row in WINDOWED if row[0] == key and start <= row[1] < start + 8]
@@ -135,8 +135,8 @@ def _windowed() -> dict[tuple[int, int], list[object]]:
                 b[3] for a in inside for b in inside for c in inside
                 if a[2] + b[2] + c[2] == "ABC" and a[1] < b[1] < c[1]
             ]  # fmt: skip
-            found[key, start] = [count, sum(values), len(values), min(values), max(values)]
-    return found
+            values_by_window[key, start] = [count, sum(values), len(values), min(values), max(values)]
+    return values_by_window
 
 
 # ------------------------------------------------------------------------------------------------ generated
@@ -155,8 +155,8 @@ ASKED = st.builds(
 def test_every_executor_counts_as_dynamic_programming_does(
     executor: str | None, rows: list[Row], queries: list[SequenceQuery]
 ) -> None:
-    for one, found in zip(queries, answers(compact(rows), queries, executor), strict=True):
-        assert {place: values[0] for place, values in table(found).items()} == expected(rows, one)
+    for query, query_answers in zip(queries, answers(compact(rows), queries, executor), strict=True):
+        assert {place: values[0] for place, values in table(query_answers).items()} == expected(rows, query)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -169,18 +169,25 @@ def test_every_way_to_count_counts_as_dynamic_programming_does(
     events = compact(rows)
     runs = events.runs
     for group in executors.choose(events, queries, executor):
-        mine = [queries[i] for i in group.members]
+        group_queries = [queries[i] for i in group.members]
         for number in range(6):
-            one_pass = passes.Pass(events, mine, None, replace(group, bits=0.0))
+            one_pass = passes.Pass(events, group_queries, None, replace(group, bits=0.0))
             ways = list(one_pass.ladder())
             if number >= len(ways):
                 break
-            taken = ways[number](np.arange(len(runs) - 1))
-            for one, found in zip(mine, one_pass._climb([partial(_already, taken)]), strict=True):
-                counts = zip(found.run.tolist(), found.start.tolist(), passes._integers(found).integers(), strict=True)
+            take = ways[number](np.arange(len(runs) - 1))
+            for query, query_answers in zip(group_queries, one_pass._climb([partial(_already, take)]), strict=True):
+                counts = zip(
+                    query_answers.run.tolist(),
+                    query_answers.start.tolist(),
+                    passes._integers(query_answers).integers(),
+                    strict=True,
+                )
                 counted = {(int(events.key[runs[at]]), begin): count for at, begin, count in counts}
-                left = set(events.key[runs[:-1][taken[1]]].tolist())
-                assert counted == {at: count for at, count in expected(rows, one).items() if at[0] not in left}
+                uncounted_keys = set(events.key[runs[:-1][take[1]]].tolist())
+                assert counted == {
+                    at: count for at, count in expected(rows, query).items() if at[0] not in uncounted_keys
+                }
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -192,23 +199,23 @@ def test_answers_ascend_when_keys_are_counted_in_different_ways(
     events = compact(rows)
     runs = events.runs
     for group in executors.choose(events, queries, executor):
-        mine = [queries[i] for i in group.members]
-        one_pass = passes.Pass(events, mine, None, replace(group, bits=0.0))
+        group_queries = [queries[i] for i in group.members]
+        one_pass = passes.Pass(events, group_queries, None, replace(group, bits=0.0))
         ways = list(one_pass.ladder())
         some = np.array([chosen >> place & 1 == 0 for place in range(len(runs) - 1)], dtype=np.bool_)
         ladder = [partial(_some_of, ways[numbers[0] % len(ways)], some), ways[numbers[1] % len(ways)], ways[-1]]
-        for one, found in zip(mine, one_pass._climb(ladder), strict=True):
-            places = list(zip(events.key[runs[found.run]].tolist(), found.start.tolist(), strict=True))
+        for query, query_answers in zip(group_queries, one_pass._climb(ladder), strict=True):
+            places = list(zip(events.key[runs[query_answers.run]].tolist(), query_answers.start.tolist(), strict=True))
             assert places == sorted(places)
-            assert dict(zip(places, passes._integers(found).integers(), strict=True)) == expected(rows, one)
+            assert dict(zip(places, passes._integers(query_answers).integers(), strict=True)) == expected(rows, query)
 
 
 def _some_of(way: passes.Taker, some: NDArray[np.bool_], chosen: events_module.Longs) -> passes.Taken:
     """What a way takes of some keys; the others are left."""
     parts, failed = way(chosen[some])
-    left = ~some
-    left[some] = failed
-    return parts, left
+    uncounted = ~some
+    uncounted[some] = failed
+    return parts, uncounted
 
 
 def _already(taken: passes.Taken, chosen: events_module.Longs) -> passes.Taken:
@@ -220,18 +227,18 @@ def _already(taken: passes.Taken, chosen: events_module.Longs) -> passes.Taken:
 def test_pieces_and_their_order_change_nothing(rows: list[Row], queries: list[SequenceQuery], cuts: list[int]) -> None:
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     pieces = [compact(rows[low:high]) for low, high in itertools.pairwise(bounds)]
-    whole = [table(found) for found in answers(compact(rows), queries)]
-    assert [table(found) for found in answers(compacted(pieces[::-1]), queries)] == whole
+    tables = [table(query_answers) for query_answers in answers(compact(rows), queries)]
+    assert [table(query_answers) for query_answers in answers(compacted(pieces[::-1]), queries)] == tables
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("length", [8, 20, 40])
 def test_counts_beyond_64_bits_are_exact(executor: str, length: int) -> None:
     rows = [(0, time, "A", 1) for time in range(90)]
-    one = asked("A" * length, 64, 16)
-    (found,) = answers(compact(rows), [one], executor)
-    assert {place: values[0] for place, values in table(found).items()} == expected(rows, one)
-    assert math.comb(64, length) in [values[0] for values in table(found).values()]
+    query = asked("A" * length, 64, 16)
+    (query_answers,) = answers(compact(rows), [query], executor)
+    assert {place: values[0] for place, values in table(query_answers).items()} == expected(rows, query)
+    assert math.comb(64, length) in [values[0] for values in table(query_answers).values()]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -260,13 +267,13 @@ def test_counts_of_every_size_side_by_side(executor: str | None, often: int) -> 
     texts = ["ABCD" * n for n in (1, 3, 4)] + ["AB" * n for n in (2, 3, 5)] + ["CDCD" * n + "ABAB" for n in (1, 2)]
     few = ["AB", "ABAB", "CABAD", "DC"]
     queries = [asked(text, 96, 16) for text in (few if often == 2**26 else [*texts, *few, "DCDC", "CCDD" * 2])]
-    for one, found in zip(queries, answers(events, queries, executor), strict=True):
-        assert {place: values[0] for place, values in table(found).items()} == _weighted(events, one)
+    for query, query_answers in zip(queries, answers(events, queries, executor), strict=True):
+        assert {place: values[0] for place, values in table(query_answers).items()} == _weighted(events, query)
 
 
 def _weighted(events: Events, one: SequenceQuery) -> dict[tuple[int, int], int | None]:
     """Counts of events that stand for many, no two of one time, in Python's integers; None for more than 38 digits."""
-    found: dict[tuple[int, int], int | None] = {}
+    weighted_counts: dict[tuple[int, int], int | None] = {}
     rows = list(zip(*(column.tolist() for column in (events.key, events.time, events.type, events.count)), strict=True))
     for key in {row[0] for row in rows}:
         for start in range(-one.range // one.slide * one.slide, 1100, one.slide):
@@ -276,14 +283,14 @@ def _weighted(events: Events, one: SequenceQuery) -> dict[tuple[int, int], int |
                     for at in range(len(one.pattern), 0, -1):
                         counts[at] += row[3] * counts[at - 1] * (row[2] == one.pattern[at - 1])
             if counts[-1]:
-                found[key, start] = counts[-1] if counts[-1] < 10**38 else None
-    return found
+                weighted_counts[key, start] = counts[-1] if counts[-1] < 10**38 else None
+    return weighted_counts
 
 
 @pytest.mark.parametrize("executor", [None, *EXECUTORS])
 def test_a_burst_in_a_quiet_key(executor: str | None) -> None:
     """What the average window holds says little about the fullest."""
     rows = [(0, time, "A", 1) for time in (*range(200), 1_000_000)]
-    one = asked("A" * 20, 200, 200)
-    (found,) = answers(compact(rows), [one], executor)
-    assert table(found) == {(0, 0): [math.comb(200, 20)]}
+    query = asked("A" * 20, 200, 200)
+    (query_answers,) = answers(compact(rows), [query], executor)
+    assert table(query_answers) == {(0, 0): [math.comb(200, 20)]}

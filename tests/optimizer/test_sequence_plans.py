@@ -50,14 +50,14 @@ def planned(found: Workload, rate: int = 10) -> SharingPlan:
 def shared(*texts: str) -> dict[str, list[str]]:
     """The shared prefixes of some queries, and the names of the queries that share each."""
     (tree,) = planned(workload(*texts)).trees
-    return {",".join(types): list(names) for one in tree.sequences for types, names in one.shared}
+    return {",".join(types): list(names) for family in tree.sequences for types, names in family.shared}
 
 
 TRAFFIC = [counts(seq) for seq in ("Oak, Main, State", "Oak, Main, West", "Park, Oak, Main", "Park, Oak, Main, West")]
 
 
 def test_sequences_have_trees_of_their_own_and_share_by_filter_and_group_by() -> None:
-    found = planned(
+    plan = planned(
         workload(
             *TRAFFIC,
             counts("Oak, Main", "WHERE speed > 30"),
@@ -66,9 +66,9 @@ def test_sequences_have_trees_of_their_own_and_share_by_filter_and_group_by() ->
             f"SELECT count(*) AS n FROM reports PATTERN SEQ(Oak, Main) ON street PARTITION BY zone {WINDOW}",
         )
     )
-    names = [[query.name for query in tree.queries] for tree in found.trees]
+    names = [[query.name for query in tree.queries] for tree in plan.trees]
     assert sorted(names) == [["q0", "q1", "q2", "q3", "q4", "q5"], ["q6"], ["q7"]]
-    families = [[list(one.patterns) for one in tree.sequences] for tree in found.trees]
+    families = [[list(family.patterns) for family in tree.sequences] for tree in plan.trees]
     assert sorted(families) == [[], [["q0", "q1", "q2", "q3"], ["q4", "q5"]], [["q7"]]]
 
 
@@ -84,13 +84,13 @@ def test_queries_of_one_window_share_the_prefixes_that_they_have_in_common() -> 
     )
     # neither are prefixes of other windows, filters and groups
     longer = WINDOW.replace("10", "20")
-    others = (
+    other_texts = (
         counts("Oak, Main", window=longer),
         counts("Oak, Main", "WHERE speed > 3"),
         counts("Oak, Main", "GROUP BY zone"),
     )
-    assert shared(counts("Oak, Main"), *others[:2]) == {}
-    assert shared(counts("Oak, Main", "GROUP BY zone"), others[2]) == {"Oak,Main": ["q0", "q1"]}
+    assert shared(counts("Oak, Main"), *other_texts[:2]) == {}
+    assert shared(counts("Oak, Main", "GROUP BY zone"), other_texts[2]) == {"Oak,Main": ["q0", "q1"]}
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -105,20 +105,20 @@ def test_a_run_counts_as_many_prefixes_as_the_plan_says(patterns: list[tuple[str
 
 
 def test_the_plan_and_its_fingerprint_depend_on_no_rate_of_event_types() -> None:
-    one, other = (planned(workload(*TRAFFIC), rate) for rate in (1, 1000))
-    assert one.trees == other.trees and one.fingerprint == other.fingerprint
+    plan, other = (planned(workload(*TRAFFIC), rate) for rate in (1, 1000))
+    assert plan.trees == other.trees and plan.fingerprint == other.fingerprint
 
 
 def test_stored_rows_give_the_plan_back() -> None:
-    found = planned(workload(*TRAFFIC, counts("Oak, Main", "WHERE speed > 30"), counts("Elm, Oak", "GROUP BY zone")))
-    rows = stored_rows.to_rows(found)
-    assert stored_rows.from_rows(rows) == found
+    plan = planned(workload(*TRAFFIC, counts("Oak, Main", "WHERE speed > 30"), counts("Elm, Oak", "GROUP BY zone")))
+    rows = stored_rows.to_rows(plan)
+    assert stored_rows.from_rows(rows) == plan
     assert [row["sequence_plan"] for row in rows] == [None] * 6
 
 
 def test_the_plan_as_json_has_segments_and_shared_prefixes() -> None:
-    (found,) = export.to_json(planned(workload(*TRAFFIC[:2], counts("Elm"))))["trees"][0]["sequences"]
-    assert found == {
+    (sequences_json,) = export.to_json(planned(workload(*TRAFFIC[:2], counts("Elm"))))["trees"][0]["sequences"]
+    assert sequences_json == {
         "format_version": 1,
         "prefixes": {"counted": 5, "unshared": 7},
         "queries": [
@@ -141,11 +141,11 @@ def with_sequence_plan(plan: SharingPlan) -> list[dict[str, Any]]:
     rows = stored_rows.to_rows(plan)
     spans = {"q0": [[0, 2]], "q1": [[0, 2]], "q2": [], "q3": [[1, 3]]}
     segments = {
-        name: [{"types": [], "begin": begin, "end": end, "shared": True} for begin, end in found]
+        name: [{"types": [], "begin": begin, "end": end, "shared": True} for begin, end in query_spans]
         + [{"types": [], "begin": 3, "end": 4, "shared": False}]
-        for name, found in spans.items()
+        for name, query_spans in spans.items()
     }
-    queries = [{"name": name, "cost": 1.0, "segments": found} for name, found in segments.items()]
+    queries = [{"name": name, "cost": 1.0, "segments": query_segments} for name, query_segments in segments.items()]
     sequence_plan = json.dumps({"format_version": 1, "cost": 1.0, "queries": queries})
     trees = [
         [tree.stream, [[query.name, query.fingerprint] for query in tree.queries], [[*pair] for pair in spans.items()]]
@@ -159,11 +159,11 @@ def with_sequence_plan(plan: SharingPlan) -> list[dict[str, Any]]:
 
 
 def test_rows_with_a_sequence_plan_are_read_by_the_former_formula() -> None:
-    found = planned(workload(*TRAFFIC))
-    rows = with_sequence_plan(found)
-    assert rows[0]["fingerprint"] != found.fingerprint
+    plan = planned(workload(*TRAFFIC))
+    rows = with_sequence_plan(plan)
+    assert rows[0]["fingerprint"] != plan.fingerprint
     read = stored_rows.from_rows(rows)
-    assert read == found and read.fingerprint == found.fingerprint
+    assert read == plan and read.fingerprint == plan.fingerprint
 
 
 def test_rows_with_an_altered_sequence_plan_are_refused() -> None:
@@ -192,11 +192,16 @@ def test_a_query_is_explained_with_the_prefixes_that_it_shares() -> None:
 def test_a_difference_names_the_prefixes_that_become_shared() -> None:
     few = workload(*TRAFFIC, counts("Main, State"))
     before, after = planned(few), planned(workload(*TRAFFIC, counts("Main, State"), counts("Main, State, Elm")))
-    found = diff(before, after)
-    (one,) = found.sequences
-    assert (one.added, one.removed, one.changed, one.cut) == (("q5",), (), (), ("q4",))
-    assert (one.shared, one.dissolved) == ((("Main", "State"),), ())
-    assert "  sequences: + shared SEQ(Main, State)" in found.lines()
+    change = diff(before, after)
+    (sequence_change,) = change.sequences
+    assert (sequence_change.added, sequence_change.removed, sequence_change.changed, sequence_change.cut) == (
+        ("q5",),
+        (),
+        (),
+        ("q4",),
+    )
+    assert (sequence_change.shared, sequence_change.dissolved) == ((("Main", "State"),), ())
+    assert "  sequences: + shared SEQ(Main, State)" in change.lines()
     back = diff(after, before)
     assert "  sequences: - shared SEQ(Main, State)" in back.lines() and back.sequences[0].removed == ("q5",)
     assert diff(before, before).is_empty and not any("sequences" in line for line in diff(before, before).lines())
@@ -211,17 +216,17 @@ def test_synopses_keep_events_whatever_the_windows_and_the_order_of_types() -> N
         counts("Main, Oak, Main"),
         counts("Main, Oak", "GROUP BY zone"),
     ).queries
-    ((mine, _),) = synopses_of(STREAM, [first]).items()
-    ((theirs, _),) = synopses_of(STREAM, [second]).items()
-    assert mine.fingerprint == theirs.fingerprint
+    ((synopsis, _),) = synopses_of(STREAM, [first]).items()
+    ((other_synopsis, _),) = synopses_of(STREAM, [second]).items()
+    assert synopsis.fingerprint == other_synopsis.fingerprint
     # an attribute is kept of events whose queries take it
     for different in (of_another, other):
-        assert mine.fingerprint not in {one.fingerprint for one in synopses_of(STREAM, [different])}
+        assert synopsis.fingerprint not in {candidate.fingerprint for candidate in synopses_of(STREAM, [different])}
     speed = EventAttribute(Column("speed"), DOUBLE, ("Oak",))
-    assert mine.sequenced == Sequenced("street", ("Main", "Oak"), (speed,))
+    assert synopsis.sequenced == Sequenced("street", ("Main", "Oak"), (speed,))
     ((both, _),) = synopses_of(STREAM, [first, of_another]).items()
     assert both.sequenced == Sequenced("street", ("Main", "Oak"), (speed._replace(carriers=("Main", "Oak")),))
-    assert mine.bucket_by == ("vehicle",) and [name for name, _ in mine.group_by] == ["vehicle"]
+    assert synopsis.bucket_by == ("vehicle",) and [name for name, _ in synopsis.group_by] == ["vehicle"]
     ((by_zone, _),) = synopses_of(STREAM, [grouped]).items()
     assert by_zone.bucket_by == ("zone",) and [name for name, _ in by_zone.group_by] == ["vehicle", "zone"]
 

@@ -32,13 +32,13 @@ class Event(NamedTuple):
 
 def compact(events: list[Event]) -> Events:
     columns = list(zip(*events, strict=True)) or [()] * 5
-    whole, double = ([0 if value is None else value for value in column] for column in columns[3:])
+    integers, double = ([0 if value is None else value for value in column] for column in columns[3:])
     known = [np.array([value is not None for value in column], dtype=bool) for column in columns[3:]]
     return Events.of(
         np.array(columns[0], dtype=np.int64),
         np.array(columns[1], dtype=np.int64),
         np.array(columns[2], dtype=np.int32),
-        {"whole": (np.array(whole, dtype=np.int64), known[0]), "double": (np.array(double, dtype=float), known[1])},
+        {"whole": (np.array(integers, dtype=np.int64), known[0]), "double": (np.array(double, dtype=float), known[1])},
     )
 
 
@@ -46,10 +46,10 @@ def compact(events: list[Event]) -> Events:
 def windows(events: list[Event], query: SequenceQuery) -> Iterator[tuple[int, int, list[Event]]]:
     """Key, start and events by time, of every window that has an event."""
     for key in sorted({event.key for event in events}):
-        mine = sorted((event for event in events if event.key == key), key=lambda event: event.time)
-        first, last = (mine[0].time - query.range) // query.slide + 1, mine[-1].time // query.slide
+        key_events = sorted((event for event in events if event.key == key), key=lambda event: event.time)
+        first, last = (key_events[0].time - query.range) // query.slide + 1, key_events[-1].time // query.slide
         for start in range(first * query.slide, last * query.slide + 1, query.slide):
-            if inside := [event for event in mine if start <= event.time < start + query.range]:
+            if inside := [event for event in key_events if start <= event.time < start + query.range]:
                 yield key, start, inside
 
 
@@ -59,8 +59,8 @@ def matches(events: list[Event], pattern: tuple[int, ...], after: int | None = N
         return
     for event in events:
         if event.type == pattern[0] and (after is None or event.time > after):
-            for rest in matches(events, pattern[1:], event.time):
-                yield (event, *rest)
+            for later_events in matches(events, pattern[1:], event.time):
+                yield (event, *later_events)
 
 
 def order(value: float) -> tuple[bool, float]:
@@ -81,8 +81,8 @@ def aggregate(found: list[tuple[Event, ...]], measure: Measure) -> Any:
 def enumerated(events: list[Event], query: SequenceQuery) -> dict[tuple[int, int], list[Any]]:
     out = {}
     for key, start, inside in windows(events, query):
-        if found := list(matches(inside, query.pattern)):
-            out[key, start] = [len(found), *(aggregate(found, measure) for measure in query.measures)]
+        if sequences := list(matches(inside, query.pattern)):
+            out[key, start] = [len(sequences), *(aggregate(sequences, measure) for measure in query.measures)]
     return out
 
 
@@ -127,8 +127,8 @@ def same(ours: Any, expected: Any) -> bool:
 
 
 def check(events: list[Event], asked: list[SequenceQuery], executor: str | None = None) -> None:
-    for query, found in zip(asked, answers(compact(events), asked, executor), strict=True):
-        expected, ours = enumerated(events, query), table(found)
+    for query, query_answers in zip(asked, answers(compact(events), asked, executor), strict=True):
+        expected, ours = enumerated(events, query), table(query_answers)
         assert ours.keys() == expected.keys()
         for place, values in expected.items():
             assert all(map(same, ours[place], values)), (query, place, ours[place], values)
@@ -193,12 +193,12 @@ def test_extremes_are_of_events_that_take_part(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(passes.Pass, "measured", None)
     monkeypatch.setattr(measuring, "MARKED", marked)
     columns = ((0, 1, 99), (1, 0, 5), (2, 1, 7), (3, 1, 8), (4, 2, 1), (5, 1, -50), (8, 2, 900), (9, 1, 70), (9, 2, 3))
-    rows = [Event(0, time, type_, whole, whole / 8) for time, type_, whole in columns]
+    rows = [Event(0, time, type_, integer, integer / 8) for time, type_, integer in columns]
     for slide in (1, 2, 8):
         measures = [tuple(Measure(of, "whole", type_) for of in ("min", "max")) for type_ in range(3)]
         check(rows, [SequenceQuery((0, 1, 2), 8, slide, each) for each in measures])
-    (found,) = answers(compact(rows), [SequenceQuery((0, 1, 2), 8, 8, measures[1])])
-    assert [column.values.tolist() for column in found.measures if isinstance(column, Numbers)] == [[7], [8]]
+    (query_answers,) = answers(compact(rows), [SequenceQuery((0, 1, 2), 8, 8, measures[1])])
+    assert [column.values.tolist() for column in query_answers.measures if isinstance(column, Numbers)] == [[7], [8]]
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -213,27 +213,29 @@ def test_marks_only_say_where_to_begin_to_look(seed: int, pattern: tuple[int, ..
     numbers = (drawn.integers(*bounds, 120).tolist() for bounds in ((0, 2), (-40, 40), (0, 3), (-99, 99)))
     events = compact([Event(*row) for row in zip(*numbers, strict=True)])
     measures = tuple(Measure(of, "whole", type_) for of in ("min", "max") for type_ in set(pattern))
-    found = []
+    tables = []
     for marked in (0, 1 << 40):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(measuring, "MARKED", marked)
-            found.append(table(answers(events, [SequenceQuery(pattern, range_, slide, measures)])[0]))
-    assert found[0] == found[1]
+            tables.append(table(answers(events, [SequenceQuery(pattern, range_, slide, measures)])[0]))
+    assert tables[0] == tables[1]
 
 
 def test_sums_of_a_pass_of_their_own_are_exact_in_128_bits() -> None:
     """A type at forty places takes a pass of its own, whose doubles do not tell a sum of 119 bits."""
     rows = [Event(0, time, 0, 2**20 + time) for time in range(100)]
     query = SequenceQuery((0,) * 40, 100, 100, (Measure("sum", "whole", 0), Measure("known", "whole", 0)))
-    (found,) = answers(compact(rows), [query])
+    (query_answers,) = answers(compact(rows), [query])
     each = math.comb(99, 39)
-    assert table(found) == {(0, 0): [math.comb(100, 40), each * sum(2**20 + time for time in range(100)), each * 100]}
+    assert table(query_answers) == {
+        (0, 0): [math.comb(100, 40), each * sum(2**20 + time for time in range(100)), each * 100]
+    }
 
 
 def test_small_negative_doubles_beside_large_ones_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes.Pass, "measured", None)
     values = [-1e-5 / 3, 60 / 7, -60 / 7, 1e-5 / 3]
     rows = [Event(key, 0, 0, None, value) for key, value in enumerate(values)]
-    (found,) = answers(compact(rows), [SequenceQuery((0,), 1, 1, (Measure("sum", "double", 0),))])
-    (sums,) = found.measures
+    (query_answers,) = answers(compact(rows), [SequenceQuery((0,), 1, 1, (Measure("sum", "double", 0),))])
+    (sums,) = query_answers.measures
     assert isinstance(sums, Numbers) and sums.values.tolist() == values

@@ -43,16 +43,18 @@ def test_rows_are_those_that_are_counted_one_by_one(
         sample(prices, a, b, thresholds), times=np.cumsum([row[3] * SECOND for row in rows], dtype=np.int64)
     )
     # of -1 no filter at all
-    filters = {None if one == -1 else above(one): one for one in thresholds}
+    filters = {None if threshold == -1 else above(threshold): threshold for threshold in thresholds}
     names = data.draw(st.lists(st.sampled_from("ab"), unique=True))
     families: list[Family] = [(filter, tuple((name, STRING) for name in names)) for filter in filters]
-    profile = replace(profile, holds={one: profile.holds[one] for one in filters if one is not None})
+    profile = replace(
+        profile, holds={predicate: profile.holds[predicate] for predicate in filters if predicate is not None}
+    )
     edges = Fragments.of([Window(50 * SECOND, 30 * SECOND)]).edges if is_cut else ()
     events = max(1, len(rows) - data.draw(st.integers(0, 5)))
     seen = [(row, int(time)) for row, time in zip(rows, profile.times, strict=True)][:events]
     cells = set()
     for row, time in seen:
-        shard = tuple(one == -1 or row[0] > one for one in filters.values())
+        shard = tuple(threshold == -1 or row[0] > threshold for threshold in filters.values())
         if any(shard):
             # windows of 50 s every 30 s begin at 30 k and end at 30 k + 20
             fragment = sum(time // SECOND >= 30 * k + shift for k in range(100) for shift in (0, 20)) if is_cut else 0
@@ -60,7 +62,11 @@ def test_rows_are_those_that_are_counted_one_by_one(
     expected = len(cells) / len(seen) if seen else 0.0
     assert profile.rows(edges, families, events) == pytest.approx(expected)
     assert profile.shards(filters) == len(
-        {shard for row in rows if any(shard := tuple(one == -1 or row[0] > one for one in filters.values()))}
+        {
+            shard
+            for row in rows
+            if any(shard := tuple(threshold == -1 or row[0] > threshold for threshold in filters.values()))
+        }
     )
 
 
@@ -115,23 +121,23 @@ def test_what_is_in_force_is_kept_while_it_is_about_as_cheap() -> None:
 def test_a_filter_that_comes_leaves_the_synopsis_that_is_there() -> None:
     """Sharing with it would save 5 % of the partial rows, and cost the history of both."""
     profile = sample([1.5 if i % 100 < 38 else 0.5 for i in range(6_000)], list(range(6_000)), [0] * 6_000, [0.0, 1.0])
-    there, new = query("there", above(0.0), "a"), query("new", above(1.0), "a")
-    assert choose(profile, [there, new], COSTS) == (("there", "new"),)
-    assert choose(profile, [there, new], COSTS, [("there",)]) == ()
+    existing_query, new = query("there", above(0.0), "a"), query("new", above(1.0), "a")
+    assert choose(profile, [existing_query, new], COSTS) == (("there", "new"),)
+    assert choose(profile, [existing_query, new], COSTS, [("there",)]) == ()
     # but two that come share what they can
     other = query("other", above(1.0), "a", "b")
-    assert choose(profile, [there, new, other], COSTS, [("there",)]) == (("new", "other"),)
+    assert choose(profile, [existing_query, new, other], COSTS, [("there",)]) == (("new", "other"),)
 
 
 def partitions(families: list[Family]) -> Iterator[list[list[Family]]]:
     if not families:
         yield []
         return
-    first, *rest = families
-    for found in partitions(rest):
-        yield [[first], *found]
-        for index in range(len(found)):
-            yield [*found[:index], [first, *found[index]], *found[index + 1 :]]
+    first, *other_families = families
+    for partition in partitions(other_families):
+        yield [[first], *partition]
+        for index in range(len(partition)):
+            yield [*partition[:index], [first, *partition[index]], *partition[index + 1 :]]
 
 
 def drawn_families(data: st.DataObject) -> tuple[Profile, list[ACQ]]:
@@ -152,9 +158,9 @@ def drawn_families(data: st.DataObject) -> tuple[Profile, list[ACQ]]:
 def priced(profile: Profile, queries: Sequence[ACQ], synopses: Iterable[Iterable[Family]]) -> float:
     members_of, total = families_of(queries), 0.0
     for families in synopses:
-        held = list(families)
-        edges = Fragments.of(found.window for family in held for found in members_of[family]).edges
-        total += cost(profile, edges, held, COSTS)
+        synopsis_families = list(families)
+        edges = Fragments.of(query.window for family in synopsis_families for query in members_of[family]).edges
+        total += cost(profile, edges, synopsis_families, COSTS)
     return total
 
 
@@ -164,14 +170,14 @@ def test_never_dearer_than_apart_and_close_to_the_best_partition(data: st.DataOb
     profile, queries = drawn_families(data)
     synopses = synopses_of(STREAM, queries, choose(profile, queries, COSTS))
     for synopsis, members in synopses.items():
-        assert synopsis.edges == Fragments.of(found.window for found in members).edges
+        assert synopsis.edges == Fragments.of(query.window for query in members).edges
     assert sorted(member.name for members in synopses.values() for member in members) == sorted(
-        found.name for found in queries
+        query.name for query in queries
     )
     spent = priced(profile, queries, map(families_of, synopses.values()))
     families = list(families_of(queries))
     apart = priced(profile, queries, [[family] for family in families])
-    best = min(priced(profile, queries, found) for found in partitions(families))
+    best = min(priced(profile, queries, partition) for partition in partitions(families))
     assert best - 1e-12 <= spent <= apart + 1e-12
     assert spent <= 1.35 * best + 1e-12
 
@@ -182,17 +188,17 @@ def test_what_comes_leaves_what_is_there_where_it_is(data: st.DataObject) -> Non
     """Synopses in force, also of one family, stay whole while that costs about as much as anything."""
     profile, queries = drawn_families(data)
     families = list(families_of(queries))
-    held = data.draw(st.lists(st.sampled_from(families), unique=True))
-    inner = data.draw(st.sampled_from(list(partitions(held))))
-    named = [[found.name for family in group for found in families_of(queries)[family]] for group in inner]
+    existing_families = data.draw(st.lists(st.sampled_from(families), unique=True))
+    inner = data.draw(st.sampled_from(list(partitions(existing_families))))
+    existing_names = [[query.name for family in group for query in families_of(queries)[family]] for group in inner]
     loyalty = data.draw(st.sampled_from([1.1, 1.5, 3.0]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing, "LOYALTY", loyalty)
-        together = choose(profile, queries, COSTS, named)
-    found = [frozenset(families_of(members)) for members in synopses_of(STREAM, queries, together).values()]
-    if any(frozenset(group) not in found for group in inner):
-        new = [[family] for family in families if family not in held]
-        assert priced(profile, queries, [*inner, *new]) > loyalty * priced(profile, queries, found)
+        together = choose(profile, queries, COSTS, existing_names)
+    chosen_synopses = [frozenset(families_of(members)) for members in synopses_of(STREAM, queries, together).values()]
+    if any(frozenset(group) not in chosen_synopses for group in inner):
+        new = [[family] for family in families if family not in existing_families]
+        assert priced(profile, queries, [*inner, *new]) > loyalty * priced(profile, queries, chosen_synopses)
 
 
 def test_a_plan_carries_what_shares_a_synopsis_through_rows_and_refreshes() -> None:

@@ -67,9 +67,9 @@ FIGURE_4 = "p1p2 p1p3 p1p4 p1p5 p1p6 p2p3 p2p5 p3p4 p3p5 p4p5"
 
 def graph_of(weights: tuple[int | Fraction, ...], edges: list[tuple[int, int]]) -> SharonGraph:
     neighbours = [0] * len(weights)
-    for one, other in edges:
-        neighbours[one] |= 1 << other
-        neighbours[other] |= 1 << one
+    for node, other in edges:
+        neighbours[node] |= 1 << other
+        neighbours[other] |= 1 << node
     candidates = tuple(Candidate((f"v{vertex:02}",), ()) for vertex in range(len(weights)))
     return SharonGraph(candidates, tuple(map(Fraction, weights)), tuple(neighbours))
 
@@ -81,7 +81,7 @@ def edges_of(graph: SharonGraph) -> list[tuple[int, int]]:
 def permuted(graph: SharonGraph, order: tuple[int, ...]) -> SharonGraph:
     """The same graph with vertex ``order[i]`` as its i-th."""
     place = {vertex: at for at, vertex in enumerate(order)}
-    edges = [(place[one], place[other]) for one, other in edges_of(graph)]
+    edges = [(place[node], place[other]) for node, other in edges_of(graph)]
     return graph_of(tuple(graph.weights[vertex] for vertex in order), edges)
 
 
@@ -93,14 +93,14 @@ def graphs(draw: st.DrawFn, most: int = 9) -> SharonGraph:
     size = draw(st.integers(0, most))
     weights = draw(st.lists(st.integers(1, 30), min_size=size, max_size=size))
     pairs = list(combinations(range(size), 2))
-    taken = draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
-    return graph_of(tuple(weights), [pair for pair, is_edge in zip(pairs, taken, strict=True) if is_edge])
+    edge_flags = draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
+    return graph_of(tuple(weights), [pair for pair, is_edge in zip(pairs, edge_flags, strict=True) if is_edge])
 
 
 def valid_plans(graph: SharonGraph) -> Iterator[tuple[int, ...]]:
     for size in range(len(graph) + 1):
         for plan in combinations(range(len(graph)), size):
-            if not any(graph.neighbours[one] >> other & 1 for one, other in combinations(plan, 2)):
+            if not any(graph.neighbours[node] >> other & 1 for node, other in combinations(plan, 2)):
                 yield plan
 
 
@@ -127,11 +127,11 @@ def traffic_graph() -> tuple[SharonGraph, dict[str, int]]:
 
 def test_the_sharing_candidates_are_those_of_table_1() -> None:
     problem = traffic()
-    found = {
-        " ".join(one.pattern): " ".join(problem.queries[query].name for query in one.queries)
-        for one in sharing_candidates(problem)
+    queries_by_pattern = {
+        " ".join(candidate.pattern): " ".join(problem.queries[query].name for query in candidate.queries)
+        for candidate in sharing_candidates(problem)
     }
-    assert found == dict(TABLE_1.values())
+    assert queries_by_pattern == dict(TABLE_1.values())
 
 
 def test_the_conflicts_are_those_of_figure_4() -> None:
@@ -167,17 +167,17 @@ def test_reduction_does_not_depend_on_the_order_of_the_vertices() -> None:
     """Algorithm 2 as printed loses the plan of score 50 in 4,348 of these orders."""
     minimum = guaranteed_weight(FIGURE)
     for order in permutations(range(7)):
-        left, free = reduce(permuted(FIGURE, order), minimum)
-        assert {order[at] for at in left} == {0, 1, 3, 4, 5} and {order[at] for at in free} == {6}
+        undecided, free = reduce(permuted(FIGURE, order), minimum)
+        assert {order[at] for at in undecided} == {0, 1, 3, 4, 5} and {order[at] for at in free} == {6}
 
 
 def test_the_options_of_figure_11() -> None:
     graph, place = traffic_graph()
 
     def names(any_subset: bool) -> list[str]:
-        found = options(graph, place["p1"], any_subset)
-        assert all(option.pattern == ("OakSt", "MainSt") for option in found)
-        return [" ".join(TRAFFIC[query].name for query in option.queries) for option in found]
+        pattern_options = options(graph, place["p1"], any_subset)
+        assert all(option.pattern == ("OakSt", "MainSt") for option in pattern_options)
+        return [" ".join(TRAFFIC[query].name for query in option.queries) for option in pattern_options]
 
     assert names(any_subset=False)[0] == names(any_subset=True)[0] == "q1 q2 q3 q4"
     assert sorted(names(any_subset=False)) == ["q1 q2", "q1 q2 q3 q4", "q1 q3", "q2 q3 q4"]
@@ -196,13 +196,13 @@ def test_the_equations_on_one_shared_pattern() -> None:
     a, b, c, d = 2.0, 3.0, 5.0, 7.0
     queries = [Pattern(types, tuple(types)) for types in ("ABCD", "BCD", "ABC", "BC")]
     problem = SequenceProblem(queries, {"A": a, "B": b, "C": c, "D": d})
-    middle, begin, end, whole = (problem.queries.index(query) for query in queries)
+    middle, begin, end, complete = (problem.queries.index(query) for query in queries)
     assert problem.unshared(middle) == a * (a + b + c + d)
     assert problem.own_cost(middle, [(1, 3)]) == a * a + d * d + a * b * d
     assert problem.own_cost(begin, [(0, 2)]) == d * d + b * d
     assert problem.own_cost(end, [(1, 3)]) == a * a + a * b
-    assert problem.own_cost(whole, [(0, 2)]) == 0
-    (candidate,) = [one for one in sharing_candidates(problem) if one.pattern == ("B", "C")]
+    assert problem.own_cost(complete, [(0, 2)]) == 0
+    (candidate,) = [candidate for candidate in sharing_candidates(problem) if candidate.pattern == ("B", "C")]
     unshared = a * (a + b + c + d) + b * (b + c + d) + a * (a + b + c) + b * (b + c)
     shared = b * (b + c) + (a * a + d * d + a * b * d) + (d * d + b * d) + (a * a + a * b)
     assert benefit(problem, candidate) == unshared - shared
@@ -239,18 +239,20 @@ def test_an_event_type_that_repeats_is_counted_once_for_every_position() -> None
 def test_candidates_that_repeat_within_a_query_keep_disjoint_occurrences() -> None:
     queries = [Pattern("q", tuple("AAAA")), Pattern("r", tuple("BAAA")), Pattern("s", tuple("CACA"))]
     problem = SequenceProblem(queries, dict.fromkeys("ABC", 1.0))
-    found = {"".join(one.pattern): one.occurrences for one in sharing_candidates(problem)}
-    assert found == {"AA": ((0, 0), (0, 2), (1, 1)), "AAA": ((0, 0), (1, 1))}
+    occurrences_by_pattern = {
+        "".join(candidate.pattern): candidate.occurrences for candidate in sharing_candidates(problem)
+    }
+    assert occurrences_by_pattern == {"AA": ((0, 0), (0, 2), (1, 1)), "AAA": ((0, 0), (1, 1))}
 
 
 def test_containment_is_a_conflict_and_touching_is_none() -> None:
     rates = {"A": 9.0, "B": 1.0, "C": 1.0, "D": 1.0, "X": 1.0}
     problem = SequenceProblem([Pattern("q", tuple("ABCDX")), Pattern("r", tuple("ABCDX"))], rates)
     places = {"AB": 0, "ABCD": 0, "BC": 1, "CD": 2}
-    given = [Candidate(tuple(pattern), ((0, begin), (1, begin))) for pattern, begin in places.items()]
-    graph = sharon_graph(problem, given)
-    names = ["".join(one.pattern) for one in graph.candidates]
-    conflicts = {(names[one], names[other]) for one, other in edges_of(graph)}
+    candidates = [Candidate(tuple(pattern), ((0, begin), (1, begin))) for pattern, begin in places.items()]
+    graph = sharon_graph(problem, candidates)
+    names = ["".join(candidate.pattern) for candidate in graph.candidates]
+    conflicts = {(names[node], names[other]) for node, other in edges_of(graph)}
     assert conflicts == {("AB", "ABCD"), ("ABCD", "BC"), ("ABCD", "CD"), ("AB", "BC"), ("BC", "CD")}
 
 
@@ -261,22 +263,22 @@ def test_containment_is_a_conflict_and_touching_is_none() -> None:
 @given(graphs())
 def test_all_searches_find_the_highest_score(graph: SharonGraph) -> None:
     highest = max(graph.score(plan) for plan in valid_plans(graph))
-    found, everything, greedy = find_plan(graph), exhaustive(graph), gwmin(graph)
-    assert found.proven and everything.proven and not greedy.proven
-    for search in (found, everything, greedy):
+    best_search, everything, greedy = find_plan(graph), exhaustive(graph), gwmin(graph)
+    assert best_search.proven and everything.proven and not greedy.proven
+    for search in (best_search, everything, greedy):
         assert graph.is_valid(search.plan) and search.score == graph.score(search.plan)
-    assert found.score == everything.score == highest == independent_set(graph)
+    assert best_search.score == everything.score == highest == independent_set(graph)
     assert guaranteed_weight(graph) <= greedy.score <= highest
 
 
 @given(graphs())
 def test_the_greedy_plan_is_algorithm_8_word_by_word(graph: SharonGraph) -> None:
-    left, plan = set(range(len(graph))), []
-    while left:
-        around = {v: {u for u in left if graph.neighbours[v] >> u & 1} for v in left}
-        best = min(left, key=lambda v: (-graph.weights[v] / (len(around[v]) + 1), v))
+    remaining_vertices, plan = set(range(len(graph))), []
+    while remaining_vertices:
+        around = {v: {u for u in remaining_vertices if graph.neighbours[v] >> u & 1} for v in remaining_vertices}
+        best = min(remaining_vertices, key=lambda v: (-graph.weights[v] / (len(around[v]) + 1), v))
         plan.append(best)
-        left -= {best, *around[best]}
+        remaining_vertices -= {best, *around[best]}
     assert gwmin(graph).plan == tuple(plan)
 
 
@@ -290,32 +292,32 @@ def independent_set(graph: SharonGraph) -> Fraction:
     for number, edge in enumerate(edges_of(graph)):
         rows[number, list(edge)] = 1
     weights = -np.array([float(weight) for weight in graph.weights])
-    found = milp(
+    solution = milp(
         weights, integrality=np.ones(len(graph)), bounds=Bounds(0, 1), constraints=LinearConstraint(rows, -np.inf, 1)
     )
-    return graph.score(np.flatnonzero(found.x > 0.5).tolist())
+    return graph.score(np.flatnonzero(solution.x > 0.5).tolist())
 
 
 @settings(max_examples=examples(100))
 @given(graphs(), st.randoms(use_true_random=False))
 def test_reduction_keeps_a_best_plan_in_any_order(graph: SharonGraph, shuffled: random.Random) -> None:
     minimum = guaranteed_weight(graph)
-    left, free = reduce(graph, minimum)
+    undecided, free = reduce(graph, minimum)
     order = list(range(len(graph)))
     shuffled.shuffle(order)
     again = reduce(permuted(graph, tuple(order)), minimum)
-    assert {order[at] for at in again.left} == set(left) and {order[at] for at in again.free} == set(free)
-    kept = max(graph.score(plan) for plan in valid_plans(graph) if set(free) <= set(plan) <= {*left, *free})
-    assert kept == max(graph.score(plan) for plan in valid_plans(graph))
+    assert {order[at] for at in again.left} == set(undecided) and {order[at] for at in again.free} == set(free)
+    highest = max(graph.score(plan) for plan in valid_plans(graph) if set(free) <= set(plan) <= {*undecided, *free})
+    assert highest == max(graph.score(plan) for plan in valid_plans(graph))
 
 
 @given(graphs(), st.integers(0, 40))
 def test_a_search_that_is_cut_short_falls_back_to_the_greedy_plan(graph: SharonGraph, plans: int) -> None:
-    found, whole = find_plan(graph, plans), find_plan(graph, None)
-    assert graph.is_valid(found.plan) and gwmin(graph).score <= found.score <= whole.score
-    assert found.proven == (whole.work <= plans)
-    if found.proven:
-        assert found == whole
+    cut_search, full_search = find_plan(graph, plans), find_plan(graph, None)
+    assert graph.is_valid(cut_search.plan) and gwmin(graph).score <= cut_search.score <= full_search.score
+    assert cut_search.proven == (full_search.work <= plans)
+    if cut_search.proven:
+        assert cut_search == full_search
 
 
 def test_an_exhaustive_search_of_many_candidates_is_refused() -> None:
@@ -346,7 +348,7 @@ def ways(types: Types) -> list[tuple[Span, ...]]:
         chosen
         for size in range(len(types) // 2 + 1)
         for chosen in combinations(spans, size)
-        if all(one[1] <= other[0] for one, other in zip(chosen, chosen[1:], strict=False))
+        if all(span[1] <= other[0] for span, other in zip(chosen, chosen[1:], strict=False))
     ]
 
 
@@ -365,18 +367,18 @@ def exact_cost(problem: SequenceProblem, sharing: Sharing) -> float:
         starts = [rate[query.types[begin]] for begin in bounds[:-1]]
         if len(starts) == 2:
             total += starts[0] * starts[1]
-        for one, other in zip(starts[1:], starts[2:], strict=False):
-            total += starts[0] * one * other
+        for start, other in zip(starts[1:], starts[2:], strict=False):
+            total += starts[0] * start * other
     return total
 
 
 def cheapest_of_all(problem: SequenceProblem) -> float:
-    found = math.inf
+    lowest = math.inf
     for sharing in product(*(ways(query.types) for query in problem.queries)):
         pieces = [query.types[b:e] for query, spans in zip(problem.queries, sharing, strict=True) for b, e in spans]
         if all(pieces.count(piece) > 1 for piece in pieces):
-            found = min(found, exact_cost(problem, sharing))
-    return found
+            lowest = min(lowest, exact_cost(problem, sharing))
+    return lowest
 
 
 @settings(max_examples=examples(125), deadline=None)
@@ -386,11 +388,11 @@ def cheapest_of_all(problem: SequenceProblem) -> float:
 # one query, twice the same piece
 @example(SequenceProblem([Pattern("q", tuple("ABAB"))], {"A": 1, "B": 1}))
 def test_the_cheapest_plan_is_that_of_brute_force(problem: SequenceProblem) -> None:
-    found = cheapest(problem)
-    assert found.proven
-    assert math.isclose(found.cost, exact_cost(problem, found.sharing), rel_tol=1e-12)
-    assert math.isclose(found.cost, cheapest_of_all(problem), rel_tol=1e-9, abs_tol=1e-9)
-    assert all(len(places) > 1 and len(types) > 1 for types, places in problem.shared(found.sharing).items())
+    cheapest_plan = cheapest(problem)
+    assert cheapest_plan.proven
+    assert math.isclose(cheapest_plan.cost, exact_cost(problem, cheapest_plan.sharing), rel_tol=1e-12)
+    assert math.isclose(cheapest_plan.cost, cheapest_of_all(problem), rel_tol=1e-9, abs_tol=1e-9)
+    assert all(len(places) > 1 and len(types) > 1 for types, places in problem.shared(cheapest_plan.sharing).items())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -400,10 +402,10 @@ def test_the_cheapest_plan_where_the_relaxation_is_fractional(seed: int) -> None
     rates = {kind: drawn.uniform(0.5, 5) for kind in "AB"}
     queries = [Pattern(f"q{at}", tuple(drawn.choices("AB", k=5 - at % 2))) for at in range(4)]
     problem = SequenceProblem(queries, rates)
-    found = cheapest(problem)
-    assert found.proven and math.isclose(found.cost, cheapest_of_all(problem), rel_tol=1e-9)
+    cheapest_plan = cheapest(problem)
+    assert cheapest_plan.proven and math.isclose(cheapest_plan.cost, cheapest_of_all(problem), rel_tol=1e-9)
     # what needs no proof is a valid plan all the same
-    assert found.cost * (1 - 1e-9) <= cheapest(problem, 1).cost <= found.greedy
+    assert cheapest_plan.cost * (1 - 1e-9) <= cheapest(problem, 1).cost <= cheapest_plan.greedy
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -438,9 +440,9 @@ def test_expansion_resolves_conflicts_and_finds_the_highest_score(problem: Seque
     graph = sharon_graph(problem)
     for vertex, candidate in enumerate(graph.candidates):
         for any_subset in (False, True):
-            found = options(graph, vertex, any_subset)
-            assert found[0] == candidate and len(set(found)) == len(found)
-            for option in found[1:]:
+            expansion = options(graph, vertex, any_subset)
+            assert expansion[0] == candidate and len(set(expansion)) == len(expansion)
+            for option in expansion[1:]:
                 assert 1 < len(option.queries) < len(candidate.queries)
                 assert set(option.occurrences) < set(candidate.occurrences)
                 # every query that is left out took part in a conflict
@@ -449,15 +451,17 @@ def test_expansion_resolves_conflicts_and_finds_the_highest_score(problem: Seque
         # two candidates in conflict have options that are in none, unless too few sharers are left
         for other in range(vertex):
             if graph.neighbours[vertex] >> other & 1:
-                theirs = graph.candidates[other]
-                rest = set(candidate.queries) - {q for q in candidate.queries if overlap(candidate, theirs, q)}
-                assert len(rest) < 2 or candidate.among(rest) in options(graph, vertex, True)
+                conflicting_candidate = graph.candidates[other]
+                remaining_queries = set(candidate.queries) - {
+                    q for q in candidate.queries if overlap(candidate, conflicting_candidate, q)
+                }
+                assert len(remaining_queries) < 2 or candidate.among(remaining_queries) in options(graph, vertex, True)
     expanded = expand(problem, graph)
     assert set(graph.candidates) <= set(expanded.candidates)
     assume(len(expanded) < 16)
-    found = find_plan(expanded, None)
-    assert math.isclose(found.score, exhaustive(expanded).score, rel_tol=1e-12)
-    assert found.score >= find_plan(graph, None).score
+    expansion = find_plan(expanded, None)
+    assert math.isclose(expansion.score, exhaustive(expanded).score, rel_tol=1e-12)
+    assert expansion.score >= find_plan(graph, None).score
 
 
 def overlap(one: Candidate, other: Candidate, query: int) -> bool:
@@ -488,14 +492,14 @@ def test_generated_workloads(kind: str) -> None:
     queries, rates = generate_sequences(12, 6, kind, 20)
     assert queries == generate_sequences(20, 6, kind, 20)[0][:12]
     assert all(len(set(query.types)) == 6 for query in queries) and len(rates) == 20
-    found = cheapest(SequenceProblem(queries, rates))
-    assert found.proven
+    cheapest_plan = cheapest(SequenceProblem(queries, rates))
+    assert cheapest_plan.proven
 
 
 def test_the_cheapest_plan_is_clearly_cheaper_than_the_greedy_one() -> None:
     problem = SequenceProblem(*generate_sequences(180, kind="prefix"))
-    found = cheapest(problem)
-    assert found.proven and 1.2 * found.cost < found.greedy < problem.cost(((),) * 180)
+    cheapest_plan = cheapest(problem)
+    assert cheapest_plan.proven and 1.2 * cheapest_plan.cost < cheapest_plan.greedy < problem.cost(((),) * 180)
 
 
 def test_work_is_limited_and_the_plan_is_replaced_later() -> None:
@@ -518,14 +522,14 @@ def test_the_searches_side_by_side() -> None:
 @settings(max_examples=examples(40), deadline=None)
 @given(problems())
 def test_segments_cover_every_pattern(problem: SequenceProblem) -> None:
-    found = cheapest(problem)
+    cheapest_plan = cheapest(problem)
     for number, query in enumerate(problem.queries):
-        spans = [span for span, _ in problem.segments(number, found.sharing[number])]
+        spans = [span for span, _ in problem.segments(number, cheapest_plan.sharing[number])]
         assert [begin for begin, _ in spans] == [0, *(end for _, end in spans[:-1])] and spans[-1][1] == len(
             query.types
         )
-    assert found.cost <= problem.cost(((),) * len(problem.queries)) * (1 + 1e-12)
-    assert found.cost <= found.greedy * (1 + 1e-12)
+    assert cheapest_plan.cost <= problem.cost(((),) * len(problem.queries)) * (1 + 1e-12)
+    assert cheapest_plan.cost <= cheapest_plan.greedy * (1 + 1e-12)
 
 
 def test_spans_that_are_no_segments_are_refused() -> None:
@@ -553,8 +557,8 @@ def test_what_cannot_be_planned(queries: list[Pattern], rates: dict[str, float],
 def test_an_empty_pattern_is_refused_and_an_empty_workload_is_planned() -> None:
     with pytest.raises(ValueError, match="empty pattern"):
         Pattern("q", ())
-    found = cheapest(SequenceProblem([], {}))
-    assert found.cost == found.greedy == 0 and found.proven and found.sharing == ()
+    cheapest_plan = cheapest(SequenceProblem([], {}))
+    assert cheapest_plan.cost == cheapest_plan.greedy == 0 and cheapest_plan.proven and cheapest_plan.sharing == ()
 
 
 # ------------------------------------------------------------------------------------ the executor's costs
@@ -592,9 +596,9 @@ def test_the_cheapest_plan_at_the_costs_of_the_executor_is_that_of_brute_force(
     problem: SequenceProblem, ratio: float
 ) -> None:
     costs = SharonCosts(problem.queries, problem.rates, ratio)
-    found, lowest = cheapest(costs), math.inf
+    cheapest_plan, lowest = cheapest(costs), math.inf
     for sharing in product(*(ways(query.types) for query in costs.queries)):
         if all(len(places) > 1 for places in costs.shared(sharing).values()):
             assert math.isclose(costs.cost(sharing), executor_costs(costs, sharing, ratio), rel_tol=1e-9, abs_tol=1e-9)
             lowest = min(lowest, costs.cost(sharing))
-    assert found.proven and math.isclose(found.cost, lowest, rel_tol=1e-9, abs_tol=1e-9)
+    assert cheapest_plan.proven and math.isclose(cheapest_plan.cost, lowest, rel_tol=1e-9, abs_tol=1e-9)

@@ -71,8 +71,10 @@ def test_how_the_files_of_a_source_are_written_is_declared(tmp_path: Path) -> No
 def test_options_that_are_not_given_leave_what_is_stored_as_it_was() -> None:
     source = Source("csv", "a.csv")
     assert to_json(source) == {"is": "Source", "format": "csv", "path": "a.csv"} and source.options == ""
-    given = Source("csv", "a.csv", delimiter=";", quote=None, null=("NA",))
-    assert from_json(to_json(given)) == given and json.loads(given.options).keys() == {"delimiter", "quote", "null"}
+    source_with_options = Source("csv", "a.csv", delimiter=";", quote=None, null=("NA",))
+    assert from_json(to_json(source_with_options)) == source_with_options and json.loads(
+        source_with_options.options
+    ).keys() == {"delimiter", "quote", "null"}
 
 
 def test_a_time_column_of_integers_is_one_of_timestamps_by_its_unit(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
 def test_mistakes_have_a_code_and_a_line(tmp_path: Path, text: str, code: str, line: int | None) -> None:
     streams, diagnostics = load_streams(write(tmp_path, text))
     assert streams == {}
-    assert [found.code for found in diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in diagnostics] == [code]
     assert line is None or diagnostics[0].line == line
 
 
@@ -147,7 +149,7 @@ def test_one_bad_stream_leaves_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"x" * (1 << 21)])
 def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes) -> None:
-    assert [found.code for found in load_streams(write(tmp_path, content))[1]] == ["HDL-450"]
+    assert [diagnostic.code for diagnostic in load_streams(write(tmp_path, content))[1]] == ["HDL-450"]
 
 
 def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:

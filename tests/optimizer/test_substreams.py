@@ -28,12 +28,12 @@ from tests.sizes import examples
 
 def published_levels(p: int, exponents: int) -> list[tuple[int, int]]:
     """(nearest, farthest) distance from the end of each level: p of size 1, p of size 2, p of size 4, ..."""
-    found, start = [], 1
+    levels, start = [], 1
     for exponent in range(exponents):
         for _ in range(p):
-            found.append((start, start + 2**exponent - 1))
+            levels.append((start, start + 2**exponent - 1))
             start += 2**exponent
-    return found
+    return levels
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8, 16])
@@ -143,11 +143,11 @@ KEYS = 5  # the last of them never gets an element
 
 
 def totals_in(data: list[tuple[int, int, int]], now: int, span: int, counts: bool) -> list[int]:
-    found = [0] * KEYS
+    totals = [0] * KEYS
     for key, time, weight in data:
         if now - span + 1 <= time <= now:
-            found[key] += 1 if counts else weight
-    return found
+            totals[key] += 1 if counts else weight
+    return totals
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -172,14 +172,14 @@ def test_lookups_in_lockstep(steps: list[Element | Ask], p: int, limit: int | No
         totals = totals_in(data, now + step.delay, span, counts)
         v = max(0, step.v + (0 if step.near is None else totals[step.near]))
         answer = [key for key, total in enumerate(totals) if (0 < total < v if step.below else total > v)]
-        asked = now + step.delay, span, v, step.below
-        returned = index.lookup(*asked).tolist()
+        arguments = now + step.delay, span, v, step.below
+        returned = index.lookup(*arguments).tolist()
         assert set(answer) <= set(returned) and returned == sorted(set(returned))
         error = relative_error(p, step.below)
         for key in returned:
             assert 0 < totals[key] < v * (1 + error) if step.below else totals[key] > v * (1 - error)
-        assert index.exact(*asked).tolist() == each.lookup(*asked).tolist() == answer
-        assert [each.total(key, *asked[:2]) for key in range(KEYS)] == totals
+        assert index.exact(*arguments).tolist() == each.lookup(*arguments).tolist() == answer
+        assert [each.total(key, *arguments[:2]) for key in range(KEYS)] == totals
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -255,13 +255,13 @@ def test_memory_is_that_of_the_longest_window() -> None:
     """A hundred windows' worth of elements take the memory of some few."""
     rng = np.random.default_rng(0)
     counts, sums = CollectiveCount(10, p=2, span_limit=500), CollectiveSum(10, p=2, span_limit=500)
-    whole = CollectiveCount(10, p=2)
+    unbounded = CollectiveCount(10, p=2)
     sizes = []
     for turn in range(100):
         keys, times = rng.integers(0, 10, 500), np.arange(turn * 500, turn * 500 + 500)
         counts.update_many(keys, times)
         sums.update_many(keys, times, rng.integers(1, 5, 500))
-        whole.update_many(keys, times)
+        unbounded.update_many(keys, times)
         assert counts.totals is not None and sums.totals is not None
         sizes.append(
             (counts.totals.rings.times.size, sums.totals.rings.times.size, len(counts.stamps), len(sums.stamps))
@@ -269,7 +269,7 @@ def test_memory_is_that_of_the_longest_window() -> None:
     assert max(size[0] for size in sizes) <= 6 * 500 and max(size[1] for size in sizes) <= 6 * 500
     # some 50 elements, a sum of some 150, for each key in a window
     assert max(size[2] for size in sizes) <= 2 * 6 and max(size[3] for size in sizes) <= 2 * 8
-    assert len(whole.stamps) > 2 * 8
+    assert len(unbounded.stamps) > 2 * 8
 
 
 def test_an_index_without_histories() -> None:
@@ -364,12 +364,12 @@ def test_extremes_in_lockstep(data: st.DataObject, kind: type, greatest: bool, l
     while entry < len(index.stairs.entries):
         entry, free = int(index.stairs.entries[entry, ci_max_min.NEXT]), free + 1
     assert free == index.stairs.free[1] >= 0
-    held = 0
+    used_count = 0
     for stair in np.flatnonzero(index.stairs.owners >= 0):
         entry = int(index.stairs.heads[stair])
         while entry >= 0:
-            entry, held = int(index.stairs.entries[entry, ci_max_min.NEXT]), held + 1
-    assert held + free == len(index.stairs.entries)
+            entry, used_count = int(index.stairs.entries[entry, ci_max_min.NEXT]), used_count + 1
+    assert used_count + free == len(index.stairs.entries)
 
 
 @pytest.mark.parametrize("greatest", [True, False])

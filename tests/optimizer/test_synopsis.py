@@ -48,8 +48,8 @@ BY_SYMBOL = (("symbol", STRING),)
 
 
 def only(*queries: ACQ) -> Synopsis:
-    (found,) = synopses_of(STREAM, queries)
-    return found
+    (synopsis,) = synopses_of(STREAM, queries)
+    return synopsis
 
 
 def test_states_are_those_needed_once_and_rows_first() -> None:
@@ -61,14 +61,14 @@ def test_states_are_those_needed_once_and_rows_first() -> None:
 def test_queries_of_one_filter_and_grouping_share_a_synopsis() -> None:
     a, b = query("a", SUM, group_by=BY_SYMBOL), query("b", AVERAGE, group_by=BY_SYMBOL, window=Window(1200, 300))
     c, d = query("c", SUM, filter=ONLY_A, group_by=BY_SYMBOL), query("d", SUM)
-    found = synopses_of(STREAM, [a, b, c, d])
-    assert sorted(tuple(member.name for member in members) for members in found.values()) == [
+    synopses = synopses_of(STREAM, [a, b, c, d])
+    assert sorted(tuple(member.name for member in members) for members in synopses.values()) == [
         ("a", "b"),
         ("c",),
         ("d",),
     ]
     # the fragments of each are those of its own queries
-    assert {members[0].name: synopsis.edges for synopsis, members in found.items()} == {
+    assert {members[0].name: synopsis.edges for synopsis, members in synopses.items()} == {
         "a": ((300, 0),),
         "c": ((600, 0),),
         "d": ((600, 0),),
@@ -78,8 +78,8 @@ def test_queries_of_one_filter_and_grouping_share_a_synopsis() -> None:
 def test_the_layout_gives_every_state_its_own_columns() -> None:
     synopsis = only(query("a", SUM, AVERAGE, SPREAD, FIRST, COUNT))
     for carrier in CARRIERS:
-        taken = [column for state, at in synopsis.layout(carrier) for column in range(at, at + state.width)]
-        assert taken == list(range(synopsis.width(carrier)))
+        columns = [column for state, at in synopsis.layout(carrier) for column in range(at, at + state.width)]
+        assert columns == list(range(synopsis.width(carrier)))
     assert synopsis.layout("longs")[0] == (ROWS, 0)
     # rows, count(volume), two limbs, count(price), count(symbol), heads of two exact sums; one text
     assert [synopsis.width(carrier) for carrier in CARRIERS] == [8, 0, 1]

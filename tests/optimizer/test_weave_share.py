@@ -29,32 +29,32 @@ CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())[
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_cases(case: dict) -> None:
-    given = problem(case["queries"], case["rate"])
-    found = weave_share(given)
-    assert given.expand(found) == case["weave_share_plan"]
-    assert given.cost(found) == Fraction(case["weave_share_cost"])
-    assert given.unshared == Fraction(case["no_share_cost"])
-    assert given.cost(shared(given)) == Fraction(case["shared_cost"])
-    assert len(given) == case["distinct_edge_sets"]
+    search_problem = problem(case["queries"], case["rate"])
+    partition = weave_share(search_problem)
+    assert search_problem.expand(partition) == case["weave_share_plan"]
+    assert search_problem.cost(partition) == Fraction(case["weave_share_cost"])
+    assert search_problem.unshared == Fraction(case["no_share_cost"])
+    assert search_problem.cost(shared(search_problem)) == Fraction(case["shared_cost"])
+    assert len(search_problem) == case["distinct_edge_sets"]
 
 
 def test_example_3_step_by_step() -> None:
     """Rate 1.2: 5.5 unshared (the printed 11.6 leaves the edge rate out), 4.3, and 4.4 if b joined."""
-    given = problem([(16, 4), (10, 5), (8, 4)], "6/5", collapse=False)
-    assert given.cost([[0], [1], [2]]) == Fraction("5.5")
-    assert given.cost([[0, 2], [1]]) == Fraction("4.3")
-    assert given.cost([[0, 1, 2]]) == Fraction("4.4")
-    assert weave_share(given) == [[0, 2], [1]]
+    search_problem = problem([(16, 4), (10, 5), (8, 4)], "6/5", collapse=False)
+    assert search_problem.cost([[0], [1], [2]]) == Fraction("5.5")
+    assert search_problem.cost([[0, 2], [1]]) == Fraction("4.3")
+    assert search_problem.cost([[0, 1, 2]]) == Fraction("4.4")
+    assert weave_share(search_problem) == [[0, 2], [1]]
 
 
 @settings(max_examples=examples(55), deadline=None)
 @given(queries=window_lists(12), rate=RATES.filter(bool))
 def test_same_plan_as_the_published_algorithm(queries: list[tuple[int, int]], rate: Fraction) -> None:
     """From single queries, and from queries collapsed by edge set."""
-    apart, given = problem(queries, rate, collapse=False), problem(queries, rate)
+    apart, collapsed = problem(queries, rate, collapse=False), problem(queries, rate)
     expected = naive_weave_share(apart)
     assert weave_share(apart) == expected
-    assert given.expand(weave_share(given)) == expected
+    assert collapsed.expand(weave_share(collapsed)) == expected
 
 
 @settings(max_examples=examples(55), deadline=None)
@@ -69,22 +69,22 @@ def test_same_plan_under_costs_per_family(
     queries: list[tuple[int, int]], rate: Fraction, base: Fraction, family_fixed: int, data: st.DataObject
 ) -> None:
     families = data.draw(st.lists(st.integers(0, 3), min_size=len(queries), max_size=len(queries)))
-    given = problem(queries, rate, base, families, family_fixed)
-    assert weave_share(given) == naive_weave_share(given)
+    search_problem = problem(queries, rate, base, families, family_fixed)
+    assert weave_share(search_problem) == naive_weave_share(search_problem)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(queries=window_lists(12), rate=RATES, base=st.sampled_from([Fraction(0), Fraction(3)]))
 def test_same_plan_in_compiled_loops(queries: list[tuple[int, int]], rate: Fraction, base: Fraction) -> None:
-    given = problem(queries, rate, base, None, base)
-    singles = [[item] for item in range(len(given))]
-    expected = naive_weave_share(given)
-    assert Weaver(given, singles, EdgeCounter()).run() == expected
+    search_problem = problem(queries, rate, base, None, base)
+    singles = [[item] for item in range(len(search_problem))]
+    expected = naive_weave_share(search_problem)
+    assert Weaver(search_problem, singles, EdgeCounter()).run() == expected
     for tabled in (module.TABLED * 10, 0):
         # greatest common divisors sieved, or one by one
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "TABLED", tabled)
-            weaver = _CompiledWeaver(given, singles, EdgeCounter())
+            weaver = _CompiledWeaver(search_problem, singles, EdgeCounter())
         assert (weaver.bounds == pair_rates(weaver.trees)).all()
         assert weaver.run() == expected
 
@@ -92,10 +92,13 @@ def test_same_plan_in_compiled_loops(queries: list[tuple[int, int]], rate: Fract
 @settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(14), rate=RATES.filter(bool), data=st.data())
 def test_compiled_loops_from_any_plan(queries: list[tuple[int, int]], rate: Fraction, data: st.DataObject) -> None:
-    given = problem(queries, rate)
-    homes = data.draw(st.lists(st.integers(0, 5), min_size=len(given), max_size=len(given)))
+    search_problem = problem(queries, rate)
+    homes = data.draw(st.lists(st.integers(0, 5), min_size=len(search_problem), max_size=len(search_problem)))
     start = sorted([i for i, home in enumerate(homes) if home == tree] for tree in set(homes))
-    assert _CompiledWeaver(given, start, EdgeCounter()).run() == Weaver(given, start, EdgeCounter()).run()
+    assert (
+        _CompiledWeaver(search_problem, start, EdgeCounter()).run()
+        == Weaver(search_problem, start, EdgeCounter()).run()
+    )
 
 
 def test_many_trees_are_woven_in_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +119,8 @@ def test_estimates_that_are_wrong_make_no_tree_dearer_than_its_parts(
     queries: list[tuple[int, int]], rate: Fraction, base: int, data: st.DataObject
 ) -> None:
     """Trees whose unions seem to have no edge more than the larger of both."""
-    given = problem(queries, rate, base, None, base)
-    homes = data.draw(st.lists(st.integers(0, 5), min_size=len(given), max_size=len(given)))
+    search_problem = problem(queries, rate, base, None, base)
+    homes = data.draw(st.lists(st.integers(0, 5), min_size=len(search_problem), max_size=len(search_problem)))
     start = sorted([i for i, home in enumerate(homes) if home == tree] for tree in set(homes))
 
     class Spent(EdgeCounter):
@@ -125,23 +128,23 @@ def test_estimates_that_are_wrong_make_no_tree_dearer_than_its_parts(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module.Probes, "rise", lambda self, probes, added: 0.0)
-        found = merge_trees(given, start, Spent())
-    assert sorted(i for tree in found for i in tree) == list(range(len(given)))
-    for tree in found:
+        partition = merge_trees(search_problem, start, Spent())
+    assert sorted(i for tree in partition for i in tree) == list(range(len(search_problem)))
+    for tree in partition:
         parts = [part for part in start if set(part) <= set(tree)]
         assert sorted(i for part in parts for i in part) == tree
-        assert given.tree_cost(tree) <= sum(given.tree_cost(part) for part in parts)
+        assert search_problem.tree_cost(tree) <= sum(search_problem.tree_cost(part) for part in parts)
 
 
 def test_a_merge_that_only_an_estimate_recommends_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slides 4 and 6 against 5 and 7: as many edges, few in common; a merge loses 0.88 and saves 1/3."""
-    given = problem([(4, 4), (6, 6), (5, 5), (7, 7)], Fraction(1, 3))
+    search_problem = problem([(4, 4), (6, 6), (5, 5), (7, 7)], Fraction(1, 3))
     monkeypatch.setattr(module.Probes, "rise", lambda self, probes, added: 0.0)
     monkeypatch.setattr(module, "PATIENCE", -1)
-    taken = []
+    merged_pairs = []
     merge = module.Weaver._merge
-    monkeypatch.setattr(module.Weaver, "_merge", lambda self, *pair: taken.append(pair) or merge(self, *pair))
-    assert merge_trees(given, [[0, 1], [2, 3]]) == [[0, 1], [2, 3]] and taken == [(0, 1)]
+    monkeypatch.setattr(module.Weaver, "_merge", lambda self, *pair: merged_pairs.append(pair) or merge(self, *pair))
+    assert merge_trees(search_problem, [[0, 1], [2, 3]]) == [[0, 1], [2, 3]] and merged_pairs == [(0, 1)]
 
 
 def test_different_filters_can_be_better_apart() -> None:
@@ -158,29 +161,29 @@ def test_different_filters_can_be_better_apart() -> None:
 def test_merging_from_any_plan_leaves_no_pair_that_saves(
     queries: list[tuple[int, int]], rate: Fraction, data: st.DataObject
 ) -> None:
-    given = problem(queries, rate)
-    homes = data.draw(st.lists(st.integers(0, 3), min_size=len(given), max_size=len(given)))
+    search_problem = problem(queries, rate)
+    homes = data.draw(st.lists(st.integers(0, 3), min_size=len(search_problem), max_size=len(search_problem)))
     start = [[i for i, home in enumerate(homes) if home == tree] for tree in sorted(set(homes))]
     start = sorted(start)
-    trees = merge_trees(given, start)
-    assert given.cost(trees) <= given.cost(start)
+    trees = merge_trees(search_problem, start)
+    assert search_problem.cost(trees) <= search_problem.cost(start)
     assert all(any(set(old) <= set(new) for new in trees) for old in start)
-    costs = [given.tree_cost(tree) for tree in trees]
+    costs = [search_problem.tree_cost(tree) for tree in trees]
     for x in range(len(trees)):
         for y in range(x + 1, len(trees)):
-            assert given.tree_cost(trees[x] + trees[y]) >= costs[x] + costs[y] - rate / 10**12
+            assert search_problem.tree_cost(trees[x] + trees[y]) >= costs[x] + costs[y] - rate / 10**12
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(queries=window_lists(25), rate=RATES)
 def test_no_pair_of_trees_is_left_that_would_save(queries: list[tuple[int, int]], rate: Fraction) -> None:
-    given = problem(queries, rate)
-    trees = weave_share(given)
-    assert sorted(i for tree in trees for i in tree) == list(range(len(given)))
-    costs = [given.tree_cost(tree) for tree in trees]
+    search_problem = problem(queries, rate)
+    trees = weave_share(search_problem)
+    assert sorted(i for tree in trees for i in tree) == list(range(len(search_problem)))
+    costs = [search_problem.tree_cost(tree) for tree in trees]
     for x in range(len(trees)):
         for y in range(x + 1, len(trees)):
-            assert given.tree_cost(trees[x] + trees[y]) >= costs[x] + costs[y] - rate / 10**12
+            assert search_problem.tree_cost(trees[x] + trees[y]) >= costs[x] + costs[y] - rate / 10**12
 
 
 @pytest.mark.parametrize(
@@ -197,53 +200,55 @@ def test_ties_take_the_smallest_first_queries(extra: Fraction, expected: list[li
     Merging any two saves 3 - 2 * 8/8 = 1; a first query that is dearer by ``extra`` makes its merges save
     less, which counts only above 1e-12 of the rate.
     """
-    given = replace(problem([(9, 8), (11, 8), (13, 8)], 3), weights=(8 + extra, Fraction(8), Fraction(8)))
-    assert weave_share(given) == expected
+    search_problem = replace(problem([(9, 8), (11, 8), (13, 8)], 3), weights=(8 + extra, Fraction(8), Fraction(8)))
+    assert weave_share(search_problem) == expected
 
 
 def test_ties_beyond_floats_are_settled_exactly() -> None:
     """Slides 4 in 2 and 6 in 3: both merges save 2 - 1/2, as differences of costs of 10^12."""
     heavy = Fraction(10**12)
     for less, expected in ((Fraction(0), (0, 1)), (Fraction(1, 10**13), (0, 1)), (Fraction(1, 10**10), (2, 3))):
-        given = replace(problem([(2, 2), (4, 4), (3, 3), (6, 6)], 2), weights=(heavy, Fraction(2), heavy, 3 - less))
-        weaver = Weaver(given, [[0], [1], [2], [3]], EdgeCounter())
+        search_problem = replace(
+            problem([(2, 2), (4, 4), (3, 3), (6, 6)], 2), weights=(heavy, Fraction(2), heavy, 3 - less)
+        )
+        weaver = Weaver(search_problem, [[0], [1], [2], [3]], EdgeCounter())
         assert weaver._top() == expected
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(8))
 def test_pair_rates_in_closed_form_are_exact_to_floats(queries: list[tuple[int, int]]) -> None:
-    given = problem(queries, 1)
-    pairs = pair_rates(Trees(given, [[i] for i in range(len(given))], EdgeCounter()))
-    for x in range(len(given)):
-        for y in range(len(given)):
+    search_problem = problem(queries, 1)
+    pairs = pair_rates(Trees(search_problem, [[i] for i in range(len(search_problem))], EdgeCounter()))
+    for x in range(len(search_problem)):
+        for y in range(len(search_problem)):
             if x != y:
-                assert pairs[x, y] == pytest.approx(float(given.edge_rate([x, y])), rel=1e-12)
+                assert pairs[x, y] == pytest.approx(float(search_problem.edge_rate([x, y])), rel=1e-12)
 
 
 def test_identical_edge_sets_are_one_tree_even_where_it_saves_nothing() -> None:
     """At rate 0 a merge of equal edge sets changes no cost; it is made all the same."""
-    given = problem([(4, 2), (3, 3), (6, 2), (6, 4)], 0)
-    assert given.expand(weave_share(given)) == [[0, 2, 3], [1]]
+    search_problem = problem([(4, 2), (3, 3), (6, 2), (6, 4)], 0)
+    assert search_problem.expand(weave_share(search_problem)) == [[0, 2, 3], [1]]
     apart = problem([(4, 2), (3, 3), (6, 2), (6, 4)], 0, collapse=False)
-    assert given.cost(weave_share(given)) == apart.cost(naive_weave_share(apart))
+    assert search_problem.cost(weave_share(search_problem)) == apart.cost(naive_weave_share(apart))
 
 
 def test_unions_that_cannot_be_counted_are_judged_by_their_upper_bound() -> None:
     """A counter that may do almost nothing: every merge that it makes still saves, certainly."""
     chosen = random.Random(5)
     windows = [(chosen.randrange(s, 4 * s), s) for s in range(301, 341)]
-    given = problem(windows, 50)
-    frugal = weave_share(given, EdgeCounter(budget=1))
-    assert given.cost(frugal) <= given.cost(no_share(given))
-    assert given.cost(weave_share(given)) <= given.cost(no_share(given))
+    search_problem = problem(windows, 50)
+    frugal = weave_share(search_problem, EdgeCounter(budget=1))
+    assert search_problem.cost(frugal) <= search_problem.cost(no_share(search_problem))
+    assert search_problem.cost(weave_share(search_problem)) <= search_problem.cost(no_share(search_problem))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(12), rate=RATES.filter(bool))
 def test_estimated_unions_are_exact_where_probes_are_all_edges(queries: list[tuple[int, int]], rate: Fraction) -> None:
     """A search whose counting is spent from the start ends as dear, up to the rounding of estimates."""
-    given = problem(queries, rate)
+    search_problem = problem(queries, rate)
     if math.lcm(*(slide for slide, _ in queries)) > 10_000:
         return
 
@@ -253,28 +258,28 @@ def test_estimated_unions_are_exact_where_probes_are_all_edges(queries: list[tup
         def increment(self, *asked):  # type: ignore[no-untyped-def]
             raise AssertionError("counted")
 
-    found = weave_share(given, Spent())
-    assert sorted(i for tree in found for i in tree) == list(range(len(given)))
-    expected = given.cost(naive_weave_share(given))
-    assert float(given.cost(found)) == pytest.approx(float(expected), rel=0.05)
-    assert given.cost(found) <= given.cost(no_share(given)) * (1 + Fraction(1, 10**9))
+    partition = weave_share(search_problem, Spent())
+    assert sorted(i for tree in partition for i in tree) == list(range(len(search_problem)))
+    expected = search_problem.cost(naive_weave_share(search_problem))
+    assert float(search_problem.cost(partition)) == pytest.approx(float(expected), rel=0.05)
+    assert search_problem.cost(partition) <= search_problem.cost(no_share(search_problem)) * (1 + Fraction(1, 10**9))
 
 
 @pytest.mark.timeout(60)
 def test_as_many_filters_as_queries() -> None:
     queries = [(s * 3 + s % 4, s) for s in range(60, 560)]
-    given = problem(queries, 30, base=Fraction(1, 100), families=list(range(500)), family_fixed=1)
-    found = weave_share(given)
-    assert given.cost(found) <= given.cost(no_share(given))
+    search_problem = problem(queries, 30, base=Fraction(1, 100), families=list(range(500)), family_fixed=1)
+    partition = weave_share(search_problem)
+    assert search_problem.cost(partition) <= search_problem.cost(no_share(search_problem))
 
 
 def test_blocks_of_trees_when_the_table_of_pairs_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DENSE_LIMIT", 20)
     monkeypatch.setattr(module, "BLOCK", 8)
-    given = problem([(s * 3 + s % 4, s) for s in range(2, 62)], 30)
-    found = weave_share(given)
-    assert sorted(i for tree in found for i in tree) == list(range(len(given)))
-    assert given.cost(found) < given.cost(no_share(given))
+    search_problem = problem([(s * 3 + s % 4, s) for s in range(2, 62)], 30)
+    partition = weave_share(search_problem)
+    assert sorted(i for tree in partition for i in tree) == list(range(len(search_problem)))
+    assert search_problem.cost(partition) < search_problem.cost(no_share(search_problem))
 
 
 @pytest.mark.parametrize("rate", ["1/100", "1", "100", "1000000"])
@@ -283,7 +288,9 @@ def test_five_hundred_queries_count_few_unions(rate: str) -> None:
     """Distinct slides up to 1,000 s, one in three with an inner edge: of the 124,750 pairs few are counted."""
     chosen = random.Random(2011)
     slides = chosen.sample(range(60, 1001), 500)
-    given = problem([(s * chosen.randint(1, 50) + (chosen.randrange(s) if s % 3 == 0 else 0), s) for s in slides], rate)
+    search_problem = problem(
+        [(s * chosen.randint(1, 50) + (chosen.randrange(s) if s % 3 == 0 else 0), s) for s in slides], rate
+    )
 
     class Counting(EdgeCounter):
         counted = 0
@@ -292,7 +299,7 @@ def test_five_hundred_queries_count_few_unions(rate: str) -> None:
             Counting.counted += 1
             return super().increment(*asked)
 
-    weave_share(given, Counting())
+    weave_share(search_problem, Counting())
     assert Counting.counted < 124_750 // 50
 
 
@@ -302,6 +309,6 @@ def test_a_million_queries(rate: str) -> None:
     chosen = np.random.default_rng(2015)
     slides = chosen.integers(1, 1001, 1_000_000) * SECOND
     ranges = slides * chosen.integers(1, 11, 1_000_000)
-    given = SearchProblem.of_windows(ranges, slides, Fraction(rate), PAPER)
-    assert len(given) == 1000
-    assert len(np.concatenate(given.expand(weave_share(given)))) == 1_000_000
+    search_problem = SearchProblem.of_windows(ranges, slides, Fraction(rate), PAPER)
+    assert len(search_problem) == 1000
+    assert len(np.concatenate(search_problem.expand(weave_share(search_problem)))) == 1_000_000

@@ -92,16 +92,16 @@ def test_a_small_composite_slide_uses_the_table_and_a_large_one_does_not() -> No
 def test_absorbing_keeps_every_edge_and_nothing_superfluous(found: list[tuple[int, int]]) -> None:
     shifted = [(slide, shift % slide) for slide, shift in found]
 
-    def edges(kept: list[tuple[int, int]]) -> set[int]:
+    def edges(progressions: list[tuple[int, int]]) -> set[int]:
         period = math.lcm(*(slide for slide, _ in shifted))
-        return {instant for slide, shift in kept for instant in range(shift, period, slide)}
+        return {instant for slide, shift in progressions for instant in range(shift, period, slide)}
 
-    kept = list(absorb(shifted))
-    assert edges(kept) == edges(shifted)
-    for one in kept:
-        for slide, shift in kept:
-            inside = one[0] % slide == 0 and one[1] % slide == shift
-            assert (slide, shift) == one or not inside
+    absorbed = list(absorb(shifted))
+    assert edges(absorbed) == edges(shifted)
+    for progression in absorbed:
+        for slide, shift in absorbed:
+            inside = progression[0] % slide == 0 and progression[1] % slide == shift
+            assert (slide, shift) == progression or not inside
 
 
 def test_progressions_are_zero_and_the_remainder_of_the_range() -> None:
@@ -114,8 +114,8 @@ def test_progressions_are_zero_and_the_remainder_of_the_range() -> None:
 
 @given(windows, moments, st.integers(0, 200))
 def test_window_ends_are_those_in_the_half_open_interval(window: Window, begin: int, length: int) -> None:
-    found = instants(window, begin, begin + length)
-    assert found.tolist() == [end for _, end in brute_windows(window, begin, begin + length)]
+    ends = instants(window, begin, begin + length)
+    assert ends.tolist() == [end for _, end in brute_windows(window, begin, begin + length)]
 
 
 @given(workloads, moments, st.integers(0, 200))

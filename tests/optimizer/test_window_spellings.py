@@ -175,9 +175,9 @@ def test_a_column_of_the_stream_is_meant_before_one_of_the_window() -> None:
     ],
 )
 def test_windows_of_calendars(clause: str, window: Window, words: tuple[str, str]) -> None:
-    found = window_of(clause)
-    assert found == window and irregular_words(found) == words
-    assert from_json(to_json(found)) == found
+    parsed_window = window_of(clause)
+    assert parsed_window == window and irregular_words(parsed_window) == words
+    assert from_json(to_json(parsed_window)) == parsed_window
 
 
 def test_ordinary_windows_are_stored_as_before() -> None:
@@ -272,9 +272,9 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
     text = "SELECT count(*) " + marked
     result = parsed(text.replace("^", ""))
     assert result.queries == ()
-    found = result.diagnostics[0]
-    assert (found.code, found.column) == (code, text.index("^") + 1), found
-    assert hint in found.hint
+    diagnostic = result.diagnostics[0]
+    assert (diagnostic.code, diagnostic.column) == (code, text.index("^") + 1), diagnostic
+    assert hint in diagnostic.hint
 
 
 @pytest.mark.parametrize(
@@ -290,12 +290,12 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
 )
 def test_what_is_selected_of_a_window(marked: str, code: str, hint: str) -> None:
     result = parsed(marked.replace("^", ""))
-    found = result.diagnostics[0]
-    assert (found.code, found.column) == (code, marked.index("^") + 1), found
-    assert hint in found.hint
+    diagnostic = result.diagnostics[0]
+    assert (diagnostic.code, diagnostic.column) == (code, marked.index("^") + 1), diagnostic
+    assert hint in diagnostic.hint
 
 
 def test_a_slide_of_a_calendar_beyond_its_range_is_warned_of() -> None:
     result = parsed("SELECT count(*) FROM trades WINDOW RANGE '1 month' SLIDE '1 quarter' ON ts")
-    assert [found.code for found in result.diagnostics] == ["HDL-210"] and len(result.queries) == 1
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-210"] and len(result.queries) == 1
     assert "1 quarter" in result.diagnostics[0].message

@@ -197,15 +197,17 @@ class Soak:
     def write(self, stream: str, events: list[Event], half: bool = False) -> Path:
         """A new file of a stream; ``half``: as it is while somebody still writes it."""
         self.files += 1
-        path, whole = self.place / stream / f"{self.files:06}.parquet", self.place / "whole.parquet"
-        pq.write_table(table_of(events), whole)
+        path, complete = self.place / stream / f"{self.files:06}.parquet", self.place / "whole.parquet"
+        pq.write_table(table_of(events), complete)
         if half:
-            content = whole.read_bytes()
+            content = complete.read_bytes()
             path.write_bytes(content[: self.chance.randrange(1, len(content))])
         else:
-            whole.rename(path)
+            complete.rename(path)
             self.data[stream] += events
-            self.sizes.append((time.time_ns() // 1000, {name: len(held) for name, held in self.data.items()}))
+            self.sizes.append(
+                (time.time_ns() // 1000, {name: len(stream_events) for name, stream_events in self.data.items()})
+            )
         return path
 
     @property
@@ -248,13 +250,13 @@ class Soak:
                     except subprocess.TimeoutExpired:
                         continue
             out.seek(0)
-            told = out.read().decode(errors="replace")
+            output = out.read().decode(errors="replace")
         if meanwhile is not None:
             meanwhile()
         wall = time.monotonic() - started
         if kill_after is None and wall > PATIENCE:
-            raise AssertionError(f"{arguments} took longer than {PATIENCE:.0f} s\n{told}")
-        return process.returncode, Tick(*most, wall, _cpu_of(told)), told
+            raise AssertionError(f"{arguments} took longer than {PATIENCE:.0f} s\n{output}")
+        return process.returncode, Tick(*most, wall, _cpu_of(output)), output
 
     @property
     def usual(self) -> float:
@@ -263,11 +265,11 @@ class Soak:
 
     def tick(self, meanwhile: Callable[[], None] | None = None, kill_after: float | None = None) -> None:
         clock = ("--at", format_instant(self.clock), "--from", format_instant(START))
-        code, found, told = self.child("tick", *clock, "--json", meanwhile=meanwhile, kill_after=kill_after)
+        code, measured, output = self.child("tick", *clock, "--json", meanwhile=meanwhile, kill_after=kill_after)
         if kill_after is None and code != 0:
-            raise AssertionError(f"a tick failed with {code}:\n{told}")
-        if code == 0 and found.cpu and meanwhile is None:
-            self.ticks.append(found)
+            raise AssertionError(f"a tick failed with {code}:\n{output}")
+        if code == 0 and measured.cpu and meanwhile is None:
+            self.ticks.append(measured)
 
     # ------------------------------------------------------------------------------------------------ faults
     def fault(self) -> None:
@@ -296,9 +298,9 @@ class Soak:
         half = self.write(stream, events, half=True)
         self.grow()
         clock = ("--at", format_instant(self.clock), "--json")
-        code, _, told = self.child("tick", *clock)
-        if "nothing due" not in told and (code != 1 or "HDL-4" not in told):
-            raise AssertionError(f"half a file went by unseen: {code}\n{told}")
+        code, _, output = self.child("tick", *clock)
+        if "nothing due" not in output and (code != 1 or "HDL-4" not in output):
+            raise AssertionError(f"half a file went by unseen: {code}\n{output}")
         half.unlink()
         self.write(stream, events)
 
@@ -320,9 +322,9 @@ class Soak:
         self.tick(meanwhile=lambda: self.change("resumed", sorted(self.paused)))
         reached = frontier(self.warehouse) or self.clock
         span = ("--from", format_instant(reached - DAY // 2), "--to", format_instant(reached), "--every", "6 hours")
-        code, _, told = self.child("backfill", *span, "--json")
+        code, _, output = self.child("backfill", *span, "--json")
         if code != 0:
-            raise AssertionError(f"a backfill failed with {code}:\n{told}")
+            raise AssertionError(f"a backfill failed with {code}:\n{output}")
 
     def change(self, event: Any, names: Sequence[str]) -> None:
         pause_or_resume(self.warehouse, event, names)
@@ -336,27 +338,27 @@ class Soak:
     # ------------------------------------------------------------------------------------------------- the judge
     def pieces(self) -> dict[str, list[Piece]]:
         """What stands of each query, by what was logged as published: later publications over earlier ones."""
-        found: dict[str, list[Piece]] = {}
+        pieces_by_query: dict[str, list[Piece]] = {}
         rows = [row for row in self.warehouse.rows("publish_log") if row["event"] == "published"]
         for row in sorted(rows, key=lambda row: row["table_version"]):
             begin, end, at = (micros(row[name]) for name in ("interval_start", "interval_end", "at"))
             queries = load_plan(self.warehouse, row["plan_version"]).workload.queries
             planned, failed = {query.name for query in queries}, json.loads(row["record"]).get("failed", [])
             unread = {query.name for query in queries if query.stream in failed}
-            for name in planned | set(found):
-                inside = [piece for piece in found.get(name, []) if piece.begin < end and piece.end > begin]
-                rest = [piece for piece in found.get(name, []) if piece not in inside]
+            for name in planned | set(pieces_by_query):
+                inside = [piece for piece in pieces_by_query.get(name, []) if piece.begin < end and piece.end > begin]
+                remaining = [piece for piece in pieces_by_query.get(name, []) if piece not in inside]
                 if name in unread and inside:
                     continue
                 for piece in inside:
-                    rest += [replace(piece, end=begin)] * (piece.begin < begin)
-                    rest += [replace(piece, begin=end)] * (piece.end > end)
+                    remaining += [replace(piece, end=begin)] * (piece.begin < begin)
+                    remaining += [replace(piece, begin=end)] * (piece.end > end)
                     if name not in planned and not piece.failed:
-                        held = max(begin, piece.begin), min(end, piece.end)
-                        rest.append(Piece(*held, piece.version, piece.at, True))
-                made = Piece(begin, end, row["plan_version"], at, failed=name in unread)
-                found[name] = rest + [made] * (name in planned)
-        return found
+                        overlap = max(begin, piece.begin), min(end, piece.end)
+                        remaining.append(Piece(*overlap, piece.version, piece.at, True))
+                new_piece = Piece(begin, end, row["plan_version"], at, failed=name in unread)
+                pieces_by_query[name] = remaining + [new_piece] * (name in planned)
+        return pieces_by_query
 
     def held(self, query: ACQ, piece: Piece) -> pa.Table:
         """The events that a piece is of."""
@@ -366,7 +368,7 @@ class Soak:
         return table_of(events)
 
     def wrong(self) -> list[str]:
-        found: list[str] = []
+        violations: list[str] = []
         for name, pieces in self.pieces().items():
             answers = read(self.warehouse, name)
             ends = answers["window_end"].cast("timestamp[us]").cast("int64")
@@ -374,18 +376,18 @@ class Soak:
             for piece in _joined(sorted(pieces, key=lambda piece: piece.begin)):
                 query = load_plan(self.warehouse, piece.version).workload.query(name)
                 inside = pc.and_(pc.greater(ends, piece.begin), pc.less_equal(ends, piece.end))
-                mine = answers.filter(inside)
+                answers_inside = answers.filter(inside)
                 if query.window.at_most is not None:
                     # when is another question; what was answered then is asked here
                     instants = sorted(set(ends.filter(inside).to_pylist()))
-                    found += _gaps(query, instants, piece)
+                    violations += _gaps(query, instants, piece)
                     query = oracle.asked_at(query, instants)
                 expected = oracle.answers(query, self.held(query, piece), "ts", piece.begin, piece.end)
-                found += [f"{name}: {line}" for line in oracle.compare(query, mine, expected)]
-                covered, self.judged = pc.or_(covered, inside), self.judged + len(mine)
+                violations += [f"{name}: {line}" for line in oracle.compare(query, answers_inside, expected)]
+                covered, self.judged = pc.or_(covered, inside), self.judged + len(answers_inside)
             strangers = len(answers) - (pc.sum(covered).as_py() or 0)
-            found += [f"{name}: {strangers} answers that nobody asked for"] * bool(strangers)
-        return found
+            violations += [f"{name}: {strangers} answers that nobody asked for"] * bool(strangers)
+        return violations
 
     # ----------------------------------------------------------------------------------------------- checkpoints
     def logs(self) -> set[Path]:
@@ -394,9 +396,9 @@ class Soak:
 
     def check(self, started: float) -> None:
         earlier = self.logs()
-        code, _, told = self.child("repair", "--json")
+        code, _, output = self.child("repair", "--json")
         if code != 0:
-            raise AssertionError(f"a repair failed with {code}:\n{told}")
+            raise AssertionError(f"a repair failed with {code}:\n{output}")
         # twice: files that the first one replaced are removed by the second
         for _ in range(2):
             maintain(self.warehouse, KEPT, retention=0)
@@ -453,8 +455,8 @@ def _sample(pid: int, most: list[float]) -> None:
     try:
         process = psutil.Process(pid)
         jvms = [child for child in process.children(recursive=True) if "java" in child.name()]
-        for number, one in enumerate([[process], jvms]):
-            most[number] = max(most[number], sum(each.memory_info().rss for each in one) / 2**20)
+        for number, processes in enumerate([[process], jvms]):
+            most[number] = max(most[number], sum(each.memory_info().rss for each in processes) / 2**20)
     except psutil.NoSuchProcess:
         pass
 
@@ -469,9 +471,9 @@ def _cpu_of(told: str) -> float:
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
     """Neighbours of one plan and of all events as one."""
-    found: list[Piece] = []
+    joined: list[Piece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         alike = last and (last.version, last.end, last.frozen, False) == (
             piece.version,
             piece.begin,
@@ -479,10 +481,10 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
             piece.frozen,
         )
         if last and alike:
-            found[-1] = Piece(last.begin, piece.end, piece.version, piece.at)
+            joined[-1] = Piece(last.begin, piece.end, piece.version, piece.at)
         else:
-            found.append(piece)
-    return found
+            joined.append(piece)
+    return joined
 
 
 def _gaps(query: ACQ, instants: Sequence[int], piece: Piece) -> list[str]:
@@ -509,33 +511,33 @@ def growth(values: Sequence[float]) -> float | None:
 
 def quantities(ticks: Sequence[Tick], checkpoints: Sequence[Checkpoint]) -> dict[str, tuple[list[float], float]]:
     """What must not grow: its samples, and by how much (1.2: 20 %) its medians may differ by chance."""
-    kept = ("partials", "sharing_plans", "workload_queries")
-    found: dict[str, tuple[list[float], float]] = {
+    states = ("partials", "sharing_plans", "workload_queries")
+    samples_by_quantity: dict[str, tuple[list[float], float]] = {
         "driver MiB": ([tick.driver for tick in ticks], 1.15),
         "JVM MiB": ([tick.jvm for tick in ticks], 1.15),
         "run CPU s": ([tick.cpu for tick in ticks], 1.3),
         # as many as the runs of a minute may have written, which maintenance must not remove yet
-        "log files": ([MINUTES_LOG + one.log_files for one in checkpoints], 1.4),
-        "partials KiB": ([one.kilobytes["partials"] for one in checkpoints], 1.5),
+        "log files": ([MINUTES_LOG + check.log_files for check in checkpoints], 1.4),
+        "partials KiB": ([check.kilobytes["partials"] for check in checkpoints], 1.5),
         # plans have more and fewer queries: not per day
-        "result B an answer": ([1024 * one.kilobytes["results"] / one.answers for one in checkpoints], 1.3),
-        "files a day": ([sum(one.files.values()) / one.days for one in checkpoints], 1.3),
+        "result B an answer": ([1024 * check.kilobytes["results"] / check.answers for check in checkpoints], 1.3),
+        "files a day": ([sum(check.files.values()) / check.days for check in checkpoints], 1.3),
         "history KiB a run": (
-            [sum(size for name, size in one.kilobytes.items() if name not in (*kept, "results")) / one.runs
-             for one in checkpoints],
+            [sum(size for name, size in check.kilobytes.items() if name not in (*states, "results")) / check.runs
+             for check in checkpoints],
             1.3,
         ),
     }  # fmt: skip
-    return found
+    return samples_by_quantity
 
 
 def grown(ticks: Sequence[Tick], checkpoints: Sequence[Checkpoint]) -> list[str]:
-    found = []
+    violations = []
     for name, (values, slack) in quantities(ticks, checkpoints).items():
         grew = growth(values)
         if grew is not None and grew > slack:
-            found.append(f"{name} grew by {grew - 1:.0%} in the second half, more than {slack - 1:.0%}")
-    return found
+            violations.append(f"{name} grew by {grew - 1:.0%} in the second half, more than {slack - 1:.0%}")
+    return violations
 
 
 def _line(one: Checkpoint, ticks: Sequence[Tick]) -> str:
@@ -556,9 +558,9 @@ def summary(soak: Soak) -> Table:
     for name, (values, slack) in quantities(soak.ticks, soak.checkpoints).items():
         if values:
             grew = growth(values)
-            told = [f"{values[at]:.1f}" for at in (0, len(values) // 2, -1)]
+            cells = [f"{values[at]:.1f}" for at in (0, len(values) // 2, -1)]
             table.add_row(
-                name, *told, "" if grew is None else f"{grew - 1:+.0%}", f"{slack - 1:+.0%}", str(len(values))
+                name, *cells, "" if grew is None else f"{grew - 1:+.0%}", f"{slack - 1:+.0%}", str(len(values))
             )
     return table
 
@@ -569,21 +571,21 @@ def main() -> int:
     parser.add_argument("--days", type=float, default=0, help="of data, instead of minutes")
     parser.add_argument("--hours", type=int, default=STEP // HOUR, help="of data between two ticks")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=150)
     with tempfile.TemporaryDirectory() as place:
-        soak = Soak(Path(place), given.seed, lambda line: print(line, flush=True), given.hours * HOUR)
+        soak = Soak(Path(place), options.seed, lambda line: print(line, flush=True), options.hours * HOUR)
         try:
-            found = soak.run(given.minutes, given.days)
+            violations = soak.run(options.minutes, options.days)
         finally:
             console.print(summary(soak))
-    for line in found:
+    for line in violations:
         print(line, file=sys.stderr)
     fewest = min(len(values) for values, _ in quantities(soak.ticks, soak.checkpoints).values())
-    if found or fewest < ENOUGH:
+    if violations or fewest < ENOUGH:
         untold = f"too short to tell what grows: {fewest} samples, {ENOUGH} are needed"
-        print(f"no answer was wrong; {'NOT a plateau' if found else untold}", flush=True)
-        return 1 if found else 2
+        print(f"no answer was wrong; {'NOT a plateau' if violations else untold}", flush=True)
+        return 1 if violations else 2
     print("no answer was wrong, nothing grew without bound", flush=True)
     return 0
 

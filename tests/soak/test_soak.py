@@ -57,9 +57,9 @@ def test_what_was_published_stays_where_its_query_is_registered_no_more(
 ) -> None:
     """A repair by a plan without it publishes the interval again: the others' answers are of all events then."""
     soak = judged_by([(1, 0, 30, ""), (2, 10, 20, "")], monkeypatch)
-    found = {name: sorted(pieces, key=lambda piece: piece.begin) for name, pieces in soak.pieces().items()}
-    assert found["a"] == [Piece(0, 10, 1, 1), Piece(10, 20, 2, 2), Piece(20, 30, 1, 1)]
-    assert found["extra"] == [Piece(0, 10, 1, 1), Piece(10, 20, 1, 1, True), Piece(20, 30, 1, 1)]
+    pieces_by_query = {name: sorted(pieces, key=lambda piece: piece.begin) for name, pieces in soak.pieces().items()}
+    assert pieces_by_query["a"] == [Piece(0, 10, 1, 1), Piece(10, 20, 2, 2), Piece(20, 30, 1, 1)]
+    assert pieces_by_query["extra"] == [Piece(0, 10, 1, 1), Piece(10, 20, 1, 1, True), Piece(20, 30, 1, 1)]
 
 
 def test_what_could_not_be_read_is_asked_for_as_long_as_its_query_is_registered(

@@ -18,7 +18,7 @@ def counted(rows: pa.Table, names: list[str]) -> Counter[str]:
 
 def wrong(house: Warehouse) -> list[str]:
     """What differs between the tables of queries, as anybody reads them, and the published answers."""
-    found = []
+    differences = []
     for request in tables.table_requests(house):
         if not (house.root / request.name).is_dir():
             continue
@@ -26,25 +26,25 @@ def wrong(house: Warehouse) -> list[str]:
         answers = read(house, request.query)
         names = [name for name in answers.schema.names if name != "error"]
         if missing := set(names) - set(rows.schema.names):
-            found.append(f"{request.name} lacks {missing}")
+            differences.append(f"{request.name} lacks {missing}")
         elif counted(rows, names) != counted(answers, names):
-            found.append(f"{request.name}: {len(rows)} rows, {len(answers)} answers")
-    return found
+            differences.append(f"{request.name}: {len(rows)} rows, {len(answers)} answers")
+    return differences
 
 
 def published(house: Warehouse, query: str, until: int) -> set[tuple[object, object]]:
     """The instants of a query with the revisions that they had in the versions of the results up to one."""
-    found = set()
+    revisions = set()
     for version in range(until + 1):
         results = DeltaTable(house.path("results"), version=version)
         rows = results.to_pyarrow_table(filters=[("query", "=", query)], columns=["instant", "revision"])
-        found |= set(zip(*(rows[name].to_pylist() for name in rows.schema.names), strict=True))
-    return found
+        revisions |= set(zip(*(rows[name].to_pylist() for name in rows.schema.names), strict=True))
+    return revisions
 
 
 def torn(house: Warehouse) -> list[str]:
     """Versions of tables that are not what the results were of their query in the version that they name."""
-    found = []
+    torn_versions = []
     for name in own_table.folders(house):
         path = house.root / own_table.FOLDER / name
         newest = DeltaTable(str(path))
@@ -54,7 +54,7 @@ def torn(house: Warehouse) -> list[str]:
             at = seen.transaction_version("results")
             rows = seen.to_pyarrow_table(columns=["instant", "revision", "day"])
             if at is None:
-                found += [f"{path.name} {version}: {len(rows)} rows of nobody knows when"] * (len(rows) > 0)
+                torn_versions += [f"{path.name} {version}: {len(rows)} rows of nobody knows when"] * (len(rows) > 0)
                 continue
             results = DeltaTable(house.path("results"), version=at)
             answers = results.to_pyarrow_table(filters=[("query", "=", query)], columns=rows.schema.names)
@@ -62,5 +62,5 @@ def torn(house: Warehouse) -> list[str]:
             known = published(house, query, at)
             strange = any((row["instant"], row["revision"]) not in known for row in rows.to_pylist())
             if strange or counted(rows, ["instant", "day"]) != counted(answers, ["instant", "day"]):
-                found.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
-    return found
+                torn_versions.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
+    return torn_versions

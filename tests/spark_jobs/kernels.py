@@ -95,12 +95,12 @@ def kernel_answers(
             lifting.add(batch)
         partials += lifting.tables()
     rows = pa.concat_tables(partials) if partials else PARTIALS.empty_table()
-    found: list[pa.RecordBatch] = []
+    answer_batches: list[pa.RecordBatch] = []
     for part in parts:
-        mine = rows.filter(pc.equal(rows["fingerprint"], part.synopsis.fingerprint))
+        synopsis_rows = rows.filter(pc.equal(rows["fingerprint"], part.synopsis.fingerprint))
         finals = finals_of if part.synopsis.sequenced is None else finals_of_sequences
-        found += finals(mine, part.synopsis, part.queries, begin, end)
-    return pa.Table.from_batches(found, ANSWERS)
+        answer_batches += finals(synopsis_rows, part.synopsis, part.queries, begin, end)
+    return pa.Table.from_batches(answer_batches, ANSWERS)
 
 
 def of_query(table: pa.Table, query: ACQ) -> pa.Table:
@@ -108,11 +108,11 @@ def of_query(table: pa.Table, query: ACQ) -> pa.Table:
 
 
 def differences(case: Case, table: pa.Table) -> list[str]:
-    found = []
+    lines = []
     for query in case.workload.queries:
         expected = answers(query, case.events, case.stream.time, case.begin, case.end)
-        found += [f"{query.name}: {line}" for line in compare(query, as_read(query, of_query(table, query)), expected)]
-    return found
+        lines += [f"{query.name}: {line}" for line in compare(query, as_read(query, of_query(table, query)), expected)]
+    return lines
 
 
 FAST = settings(

@@ -105,11 +105,11 @@ class Laboratory:
         streams = {
             name: Stream(name, Source("parquet", str(self.source(name))), SCHEMA, "ts") for name in ("trades", "quotes")
         }
-        found = parse(text, streams)
-        assert not [problem for problem in found.diagnostics if problem.severity == "error"]
-        workload = Workload(found.queries, tuple(streams.values()))
-        made = build_plan(workload, dict.fromkeys(streams, Fraction(1)), algorithm)
-        return publish_plan(self.warehouse, made)[0]
+        parsed = parse(text, streams)
+        assert not [problem for problem in parsed.diagnostics if problem.severity == "error"]
+        workload = Workload(parsed.queries, tuple(streams.values()))
+        sharing_plan = build_plan(workload, dict.fromkeys(streams, Fraction(1)), algorithm)
+        return publish_plan(self.warehouse, sharing_plan)[0]
 
     def run(self, version: int, begin: float, end: float, run_id: str = "run", **options: Any) -> RunRecord:
         """A run over [begin, end), in minutes."""
@@ -121,7 +121,7 @@ class Laboratory:
     ) -> list[str]:
         """What differs between all that is published and the oracle's answers for [begin, end); of the queries in
         ``refreshed``, for these minutes alone."""
-        found = []
+        differences = []
         for query in load_plan(self.warehouse, version).workload.queries:
             if refreshed is not None and query.name in refreshed:
                 query = oracle.asked_at(query, [DAY + minute * MINUTE for minute in refreshed[query.name]])
@@ -129,12 +129,12 @@ class Laboratory:
                 query, self.events[query.stream], "ts", round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
             )
             lines = oracle.compare(query, read(self.warehouse, query.name), expected)
-            found += [f"{query.name}: {line}" for line in lines]
-        return found
+            differences += [f"{query.name}: {line}" for line in lines]
+        return differences
 
     def rows(self, query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = read(self.warehouse, query).to_pylist()
-        return found
+        answer_rows: list[dict[str, Any]] = read(self.warehouse, query).to_pylist()
+        return answer_rows
 
     def versions(self) -> dict[str, int]:
         return {name: self.warehouse.version(name) for name in ("results", "partials", "publish_log")}
@@ -145,8 +145,8 @@ class Laboratory:
 
 def outdated(warehouse: Warehouse, clock: int) -> list[Outdated]:
     """What is outdated, as it is found: of those publications alone that are in doubt. So it is if all are."""
-    found = history.outdated(warehouse, clock)
+    outdated_publications = history.outdated(warehouse, clock)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "_in_doubt", lambda warehouse, known, *rest: np.arange(len(known.at)))
-        assert history.outdated(warehouse, clock) == found
-    return found
+        patch.setattr(history, "_in_doubt", lambda warehouse, known, *arguments: np.arange(len(known.at)))
+        assert history.outdated(warehouse, clock) == outdated_publications
+    return outdated_publications

@@ -65,9 +65,9 @@ def test_validate_reports_places_and_goes_on(place: Path) -> None:
     assert code == 1 and "3 queries usable, 1 error\n" in out
     assert "bad.sql:2:12: error HDL-202 [bad]" in err and "did you mean symbol?" in err
     code, out, _ = heddle("validate", "bad.sql", "--streams", "streams.yaml", "--json")
-    told = json.loads(out)
-    assert code == 1 and told["format_version"] == 1
-    assert [(d["code"], d["line"], d["column"]) for d in told["diagnostics"]] == [("HDL-202", 2, 12)]
+    report = json.loads(out)
+    assert code == 1 and report["format_version"] == 1
+    assert [(d["code"], d["line"], d["column"]) for d in report["diagnostics"]] == [("HDL-202", 2, 12)]
 
 
 def test_plan_is_the_papers_third_example(place: Path) -> None:
@@ -117,8 +117,8 @@ def test_wrong_usage_ends_with_2(place: Path) -> None:
 def test_compare_needs_a_published_run(place: Path) -> None:
     inputs = load_inputs(["good.sql"], "streams.yaml")
     publish_plan(Warehouse.open("w"), build_plan(inputs.workload, {"trades": 1}))
-    code, _, told = heddle("compare", "--warehouse", "w", "--from", "2024-03-01", "--to", "2024-03-02")
-    assert code == 1 and "HDL-508" in told
+    code, _, err = heddle("compare", "--warehouse", "w", "--from", "2024-03-01", "--to", "2024-03-02")
+    assert code == 1 and "HDL-508" in err
 
 
 def test_the_version_is_the_projects() -> None:
@@ -140,8 +140,8 @@ def test_every_command_helps_with_examples() -> None:
 # ------------------------------------------------------------------------------- plans in other formats
 def test_a_plan_in_every_format(place: Path) -> None:
     call = ("plan", "good.sql", "--streams", "streams.yaml", "--rate", "trades=1.2")
-    plain, named = (json.loads(heddle(*call, *way)[1]) for way in (("--json",), ("--format", "json")))
-    assert plain.pop("seconds") >= 0 and named.pop("seconds") >= 0 and plain == named
+    plain, formatted = (json.loads(heddle(*call, *way)[1]) for way in (("--json",), ("--format", "json")))
+    assert plain.pop("seconds") >= 0 and formatted.pop("seconds") >= 0 and plain == formatted
     code, out, _ = heddle(*call, "--format", "mermaid")
     assert code == 0 and out.startswith("flowchart LR\n") and '["a<br/>c"]' in out
     code, out, err = heddle(*call, "--format", "html", "--output", "plan.html")
@@ -183,13 +183,13 @@ def stored_files(folder: Path) -> set[Path]:
 
 def test_diff_of_two_stored_plans(house: Path) -> None:
     code, out, _ = heddle("diff", "1", "2", "--warehouse", "house", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["format_version"] == 1 and told["versions"] == {"old": 1, "new": 2}
-    assert (told["added"], told["removed"], told["changed"], told["moved"]) == (["d"], [], [], [])
-    assert (told["cost"]["old"], told["cost"]["new"]) == (pytest.approx(4.3), pytest.approx(6.45))
+    report = json.loads(out)
+    assert code == 0 and report["format_version"] == 1 and report["versions"] == {"old": 1, "new": 2}
+    assert (report["added"], report["removed"], report["changed"], report["moved"]) == (["d"], [], [], [])
+    assert (report["cost"]["old"], report["cost"]["new"]) == (pytest.approx(4.3), pytest.approx(6.45))
     # d joins b: the fragments of both change, those of a and c stay
-    assert told["synopses"] == {"reused": 2, "new": 1}
-    assert told["rebuilt"] == [
+    assert report["synopses"] == {"reused": 2, "new": 1}
+    assert report["rebuilt"] == [
         {"query": "b", "reason": "its synopsis' edges changed", "windows": 2},
         {"query": "d", "reason": "new query", "windows": 3},
     ]
@@ -200,9 +200,9 @@ def test_diff_of_two_stored_plans(house: Path) -> None:
 
 
 def test_diff_defaults_to_the_newest_two(house: Path) -> None:
-    told = json.loads(heddle("diff", "--warehouse", "house", "--json")[1])
-    assert told["versions"] == {"old": 2, "new": 3}
-    assert {move["query"] for move in told["moved"]} == {"b", "d"}
+    report = json.loads(heddle("diff", "--warehouse", "house", "--json")[1])
+    assert report["versions"] == {"old": 2, "new": 3}
+    assert {move["query"] for move in report["moved"]} == {"b", "d"}
     assert json.loads(heddle("diff", "1", "--warehouse", "house", "--json")[1])["versions"] == {"old": 1, "new": 3}
     code, out, _ = heddle("diff", "2", "2", "--warehouse", "house")
     assert code == 0 and "same queries in the same trees" in out and "0 of 4 queries" in out
@@ -214,13 +214,13 @@ def test_diff_defaults_to_the_newest_two(house: Path) -> None:
 def test_what_if_answers_and_stores_nothing(house: Path) -> None:
     before = stored_files(house)
     code, out, _ = heddle("what-if", "--warehouse", "house", "--remove", "d", "--rate", "tradesx0.12", "--json")
-    told = json.loads(out)
+    report = json.loads(out)
     # at 1.2 tuples/s without d: the third example again; one tree of a, b and c costs 4.4
-    assert code == 0 and told["removed"] == ["d"] and told["cost"]["new"] == pytest.approx(4.3)
-    assert told["cost"]["old"] == pytest.approx(16.15) and told["cost_kept"] == pytest.approx(4.4)
+    assert code == 0 and report["removed"] == ["d"] and report["cost"]["new"] == pytest.approx(4.3)
+    assert report["cost"]["old"] == pytest.approx(16.15) and report["cost_kept"] == pytest.approx(4.4)
     for rate in ("trades=1.2", "trades×0.12", "trades*0.12"):
         same = json.loads(heddle("what-if", "--warehouse", "house", "--remove", "d", "--rate", rate, "--json")[1])
-        assert same == told
+        assert same == report
     code, out, _ = heddle("what-if", "--warehouse", "house", "--remove", "d", "--rate", "trades=1.2")
     assert code == 0 and "nothing is stored" in out and "16.15 -> 4.3 (-73.4%)" in out
     priced = json.loads(heddle("what-if", "--warehouse", "house", "--cost-model", "measured", "--json")[1])
@@ -231,11 +231,11 @@ def test_what_if_answers_and_stores_nothing(house: Path) -> None:
 def test_what_if_from_files_adds_and_replaces(place: Path) -> None:
     (place / "more.sql").write_text(MORE + GOOD.replace("'10 seconds'", "'20 seconds'").split(";")[1] + ";")
     base = ("what-if", "good.sql", "--streams", "streams.yaml", "--base-rate", "trades=1.2")
-    told = json.loads(heddle(*base, "--add", "more.sql", "--json")[1])
-    assert (told["added"], told["changed"]) == (["d"], ["b"])
+    report = json.loads(heddle(*base, "--add", "more.sql", "--json")[1])
+    assert (report["added"], report["changed"]) == (["d"], ["b"])
     # today's trees {a, c} and {b} with b over 20 s, and d alone: 2.7 + 2.0 + (1.2 + 0.5 * 9/4)
-    assert told["cost"]["old"] == pytest.approx(4.3) and told["cost_kept"] == pytest.approx(2.7 + 2.0 + 2.325)
-    assert told["cost"]["new"] <= told["cost_kept"]
+    assert report["cost"]["old"] == pytest.approx(4.3) and report["cost_kept"] == pytest.approx(2.7 + 2.0 + 2.325)
+    assert report["cost"]["new"] <= report["cost_kept"]
     code, out, err = heddle(*base, "--add", "bad.sql", "--json")
     assert code == 1 and "HDL-202" in err and json.loads(out)["added"] == []
 
@@ -244,19 +244,19 @@ def test_what_if_over_a_new_stream(house: Path, place: Path) -> None:
     (place / "two.yaml").write_text(STREAMS + STREAMS.replace("streams:", "").replace("trades:", "orders:"))
     (place / "orders.sql").write_text(MORE.replace("trades", "orders").replace("name: d", "name: o"))
     call = ("what-if", "--warehouse", "house", "--streams", "two.yaml", "--add", "orders.sql", "--json")
-    told = json.loads(heddle(*call, "--rate", "orders=5")[1])
-    assert told["added"] == ["o"] and told["cost"]["new"] == pytest.approx(16.15 + 5 + 2 / 4 * 9 / 4)
+    report = json.loads(heddle(*call, "--rate", "orders=5")[1])
+    assert report["added"] == ["o"] and report["cost"]["new"] == pytest.approx(16.15 + 5 + 2 / 4 * 9 / 4)
     assert json.loads(heddle(*call)[1])["added"] == ["o"]  # measured, from the file
 
 
 def test_what_if_used_wrongly(house: Path) -> None:
-    here = ("what-if", "--warehouse", "house")
-    assert heddle(*here, "--remove", "nobody")[0] == 1
-    assert heddle(*here, "--rate", "trades")[0] == 2
-    assert heddle(*here, "--rate", "trades=-1")[0] == 2
-    assert heddle(*here, "--rate", "trades=1/0")[0] == 2
-    assert heddle(*here, "--rate", "orders=1")[0] == 2
-    assert heddle(*here, "--add", "missing.sql")[0] == 2
+    command = ("what-if", "--warehouse", "house")
+    assert heddle(*command, "--remove", "nobody")[0] == 1
+    assert heddle(*command, "--rate", "trades")[0] == 2
+    assert heddle(*command, "--rate", "trades=-1")[0] == 2
+    assert heddle(*command, "--rate", "trades=1/0")[0] == 2
+    assert heddle(*command, "--rate", "orders=1")[0] == 2
+    assert heddle(*command, "--add", "missing.sql")[0] == 2
     assert heddle("what-if")[0] == 2
 
 
@@ -274,20 +274,22 @@ def two_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
         Experiment("f1-7", "f1", "7", "More queries [1, 100]", "it is 10 times as fast", 3, chart, measure),
         Experiment("weave-share-4", "weave-share", "4", "Costs", "it is cheaper", 1, chart, measure),
     ]
-    monkeypatch.setattr("optimizer.papers.evaluations.catalogue.EXPERIMENTS", {found.name: found for found in known})
+    monkeypatch.setattr(
+        "optimizer.papers.evaluations.catalogue.EXPERIMENTS", {experiment.name: experiment for experiment in known}
+    )
 
 
 @pytest.mark.usefixtures("two_experiments")
 def test_experiments_are_listed_measured_and_written(place: Path) -> None:
     code, out, _ = heddle("experiments", "--list")
     assert code == 0 and "[1, 100]" in out and "it is cheaper" in out
-    told = json.loads(heddle("experiments", "f1", "--list", "--json")[1])["experiments"]
-    assert [(found["name"], found["figure"]) for found in told] == [("f1-7", "7")]
+    report = json.loads(heddle("experiments", "f1", "--list", "--json")[1])["experiments"]
+    assert [(experiment["name"], experiment["figure"]) for experiment in report] == [("f1-7", "7")]
     code, out, _ = heddle("experiments", "f1", "--output", "found", "--json")
-    (told,) = json.loads(out)["experiments"]
-    assert code == 0 and told["measured"] == {"speed-up": {"paper": 10, "measured": 12.5}}
-    assert (told["scale"], told["summary"]) == ("quick", "measured at quick")
-    assert sorted(told["files"]) == ["found/f1-7.csv", "found/f1-7.png"] and (place / "found/f1-7.png").stat().st_size
+    (report,) = json.loads(out)["experiments"]
+    assert code == 0 and report["measured"] == {"speed-up": {"paper": 10, "measured": 12.5}}
+    assert (report["scale"], report["summary"]) == ("quick", "measured at quick")
+    assert sorted(report["files"]) == ["found/f1-7.csv", "found/f1-7.png"] and (place / "found/f1-7.png").stat().st_size
     code, out, _ = heddle("experiments", "weave-share", "--figure", "4", "--full", "--output", "found")
     assert code == 0 and "the paper says: it is cheaper" in out and "measured at full" in out
     assert "speed-up" in out and "1.25" in out and "found/weave-share-4.csv" in out
@@ -353,5 +355,5 @@ def test_a_run_is_published_read_back_and_repeated_in_vain(place: Path) -> None:
 @pytest.mark.parametrize(("folder", "code"), [("none", "HDL-502"), (".", "HDL-501"), ("planned", "HDL-506")])
 def test_who_has_no_plan_yet_is_told_how_files_are_planned(folder: str, code: str, place: Path) -> None:
     Warehouse.open("planned")
-    exit_code, _, told = heddle("plan", "--warehouse", folder)
-    assert exit_code in (1, 2) and f"error {code} " in told and "heddle plan FILES --streams streams.yaml" in told
+    exit_code, _, err = heddle("plan", "--warehouse", folder)
+    assert exit_code in (1, 2) and f"error {code} " in err and "heddle plan FILES --streams streams.yaml" in err

@@ -110,14 +110,14 @@ def test_how_queries_are_spread_over_tasks_changes_no_byte(
         case = stored(generated, folder / "source", "parquet")
         warehouse, version = planned(case, folder / "warehouse", algorithm)
         run(engine, warehouse, version, case.begin, case.end, "run-1")
-        found = published(case, warehouse)
-        assert wrong(case, found) == []
+        published_answers = published(case, warehouse)
+        assert wrong(case, published_answers) == []
         other, version = planned(case, folder / "spread", algorithm)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(finals_stage, "ANSWERS_A_TASK", 1)
             patch.setattr(finals_stage, "ROWS_A_TASK", 1 / width)
             run(engine, other, version, case.begin, case.end, "run-1")
-        assert same_bytes(published(case, other), found)
+        assert same_bytes(published(case, other), published_answers)
 
     check()
 
@@ -149,13 +149,13 @@ def test_every_engine_gives_the_same_bytes(
         case = stored(generated, folder / "source", "parquet")
         warehouse, version = planned(case, folder / "warehouse", algorithm)
         run(spark, warehouse, version, case.begin, case.end, "run-1")
-        found = published(case, warehouse)
-        assert wrong(case, found) == []
+        published_answers = published(case, warehouse)
+        assert wrong(case, published_answers) == []
         for name, engine in (("in process", in_process()), ("processes", processes)):
             other, version = planned(case, folder / name, algorithm)
             with without_audit():
                 run(engine, other, version, case.begin, case.end, "run-1")
-            assert same_bytes(published(case, other), found)
+            assert same_bytes(published(case, other), published_answers)
 
     check()
 
@@ -178,17 +178,17 @@ def test_rerun_splitting_and_order_change_no_byte(
         case = stored(generated, folder / "source", "parquet")
         warehouse, version = planned(case, folder / "whole", "weave-share")
         first = run(engine, warehouse, version, case.begin, case.end, "run-1")
-        whole = published(case, warehouse)
-        assert wrong(case, whole) == []
+        published_answers = published(case, warehouse)
+        assert wrong(case, published_answers) == []
 
         retried = run(engine, warehouse, version, case.begin, case.end, "run-1")
         again = run(engine, warehouse, version, case.begin, case.end, "run-2")
         assert (first.status, retried.status, again.status) == ("published", "unchanged", "unchanged")
-        assert same_bytes(published(case, warehouse), whole)
+        assert same_bytes(published(case, warehouse), published_answers)
 
         forced = run(engine, warehouse, version, case.begin, case.end, "run-3", recompute=True)
         assert forced.revision > first.revision
-        assert same_bytes(published(case, warehouse), whole)
+        assert same_bytes(published(case, warehouse), published_answers)
 
         spans = spans_of(case, 3)
         shuffled = chance.sample(spans, len(spans))
@@ -196,7 +196,7 @@ def test_rerun_splitting_and_order_change_no_byte(
             other, number = planned(case, folder / name, "weave-share")
             for begin, end in order:
                 run(engine, other, number, begin, end, f"{name}-{begin}")
-            assert same_bytes(published(case, other), whole), name
+            assert same_bytes(published(case, other), published_answers), name
 
         other, number = planned(case, folder / "replanned", "no-share")
         run(engine, other, number, case.begin, case.end, "run-1")

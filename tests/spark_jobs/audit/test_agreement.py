@@ -60,7 +60,7 @@ def events() -> pa.Table:
     columns: dict[str, list[object]] = {"ts": [chance.randrange(3 * TICK) for _ in range(rows)]}
     columns |= {name: [chance.choice([*POOLS[name], None]) for _ in range(rows)] for name, _ in SCHEMA}
     columns["carrier"] = [chance.choice(["AA", "B6"]) for _ in range(rows)]
-    columns = {name: [*found, *[0 if name == "ts" else None] * 3] for name, found in columns.items()}
+    columns = {name: [*column_values, *[0 if name == "ts" else None] * 3] for name, column_values in columns.items()}
     return pa.table(columns, schema=arrow_schema())
 
 
@@ -81,13 +81,13 @@ def outputs_of(function: str) -> list[Output]:
     }
     parameter = Decimal(parameters[aggregate.signature]) if aggregate.signature in parameters else None
     several = (Decimal("0.25"), Decimal("0.5")) if aggregate.signature == "value+fractions" else ()
-    found = [Output("", function, None, None, aggregate.output_type(None))] if aggregate.star else []
+    outputs = [Output("", function, None, None, aggregate.output_type(None))] if aggregate.star else []
     for name, type in SCHEMA:
         if takes(aggregate, type):
-            made = aggregate.output_type(type, by[1])
-            one = Output("", function, Column(name), type, made, *by, parameter=parameter, parameters=several)
-            found += [one, replace(one, error=Decimal("0.01"))] if aggregate.sketch else [one]
-    return [replace(one, name=f"out_{number}") for number, one in enumerate(found)]
+            output_type = aggregate.output_type(type, by[1])
+            output = Output("", function, Column(name), type, output_type, *by, parameter=parameter, parameters=several)
+            outputs += [output, replace(output, error=Decimal("0.01"))] if aggregate.sketch else [output]
+    return [replace(output, name=f"out_{number}") for number, output in enumerate(outputs)]
 
 
 def made_of(output: Output) -> list[Output]:
@@ -95,27 +95,33 @@ def made_of(output: Output) -> list[Output]:
     part = replace(output, name="0", error=None)
     able = [Call("is_null", (Column("0"),)), Call("coalesce", (Column("0"), Column("0")))]
     able.append(Call("+", (Column("0"), Column("0"))))
-    found = []
+    derived_outputs = []
     for number, expression in enumerate(able):
         try:
             type = derived_type(expression, {"0": part.type})
         except HeddleError:
             continue
         name = f"{output.name}_made_{number}"
-        found.append(Output(name, values.DERIVED, None, None, type, parts=(part,), expression=expression))
-    return found
+        derived_outputs.append(Output(name, values.DERIVED, None, None, type, parts=(part,), expression=expression))
+    return derived_outputs
 
 
 def queries_of(function: str) -> list[ACQ]:
     """Everything that can be made of the aggregate answered by one, the others compare it and go by its order."""
     plain = outputs_of(function)
-    made = [one for output in plain if output.type != BINARY for one in made_of(output)]
+    derived = [derived_output for output in plain if output.type != BINARY for derived_output in made_of(output)]
     query = ACQ(
-        function, "events", Window(2 * TICK, TICK), (*plain, *made), None, (("carrier", values.STRING),), ("carrier",)
+        function,
+        "events",
+        Window(2 * TICK, TICK),
+        (*plain, *derived),
+        None,
+        (("carrier", values.STRING),),
+        ("carrier",),
     )
-    found = [query]
-    for number, output in enumerate(one for one in (*plain, *made) if one.type != BINARY):
-        there = Output(
+    queries = [query]
+    for number, output in enumerate(candidate for candidate in (*plain, *derived) if candidate.type != BINARY):
+        is_present = Output(
             "",
             values.DERIVED,
             None,
@@ -124,26 +130,26 @@ def queries_of(function: str) -> list[ACQ]:
             parts=(replace(output, name="0", error=None),),
             expression=Call("not", (Call("is_null", (Column("0"),)),)),
         )
-        having = () if output.parts else (Condition(there, "=", Literal(True, BOOLEAN)),)
+        having = () if output.parts else (Condition(is_present, "=", Literal(True, BOOLEAN)),)
         top = Top(2, (Order(replace(output, name=""), True, True),))
-        found.append(replace(query, name=f"{function}_{number}", outputs=(output,), having=having, top=top))
-    return found
+        queries.append(replace(query, name=f"{function}_{number}", outputs=(output,), having=having, top=top))
+    return queries
 
 
 def expected_of(query: ACQ, plain: Sequence[Output], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows that recomputing a query gives, from those of a query that answers each aggregate once."""
     of = {replace(output, name=""): output.name for output in plain}
-    found = [{name: row[name] for name in ("window_start", "window_end", "carrier")} for row in rows]
+    expected_rows = [{name: row[name] for name in ("window_start", "window_end", "carrier")} for row in rows]
     for output in (*query.outputs, *compared_outputs(query)):
         for part in recomputed_parts(output):
             name = of[replace(part, name="")]
-            for row, told in zip(rows, found, strict=True):
-                told |= {
+            for row, expected_row in zip(rows, expected_rows, strict=True):
+                expected_row |= {
                     part.name + key.removeprefix(name): value
                     for key, value in row.items()
                     if key == name or key.startswith(f"{name} ")
                 }
-    return found
+    return expected_rows
 
 
 def audited(function: str, recomputed: Callable[[pa.Table, ACQ, list[tuple[int, int]]], list[dict[str, Any]]]) -> None:
@@ -157,8 +163,8 @@ def audited(function: str, recomputed: Callable[[pa.Table, ACQ, list[tuple[int, 
     rows = recomputed(table, replace(queries[0], outputs=tuple(plain)), spans)
     assert rows
     for query in queries:
-        found = compare(query, of_query(answers, query).to_pylist(), expected_of(query, plain, rows))
-        assert found == [], query
+        mismatches = compare(query, of_query(answers, query).to_pylist(), expected_of(query, plain, rows))
+        assert mismatches == [], query
 
 
 @pytest.mark.longer
@@ -195,4 +201,4 @@ def test_an_audit_may_say_more_than_a_chain_of_functions(spark: SparkSession, mo
 def test_an_exact_answer_beyond_64_bits_is_null() -> None:
     output = Output("n", "bit_or", Column("volume"), LONG, LONG)
     pairs = [(None, 2**63), (2**63 - 1, 2**63), (2**63 - 1, 2**63 - 1), (None, -(2**63)), (None, None)]
-    assert [agrees(output, value, {"n": theirs}) for value, theirs in pairs] == [True, False, True, False, True]
+    assert [agrees(output, value, {"n": recomputed}) for value, recomputed in pairs] == [True, False, True, False, True]

@@ -25,12 +25,12 @@ MORE = {
 
 
 def are_refused(tmp_path: Path, faults: dict[str, str], runs: int) -> None:
-    found = tmp_path / "outcomes.json"
+    json_path = tmp_path / "outcomes.json"
     options = [option for fault in faults.values() for option in ("--fault", fault)]
     command = [sys.executable, "-m", "tests.benchmarks.audit_power", "--events", "100", "--runs", str(runs), *options]
-    done = subprocess.run([*command, "--json", str(found)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--json", str(json_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    outcomes = json.loads(found.read_text())
+    outcomes = json.loads(json_path.read_text())
     assert {outcome["place"] for outcome in outcomes} == set(faults)
     assert {outcome["kind"] for outcome in outcomes} == {"refused"}, outcomes
 

@@ -80,8 +80,8 @@ def test_windows_of_time_lie_where_the_query_says(query: ACQ) -> None:
     window = replace(query.window, ago=3)
     grid = audit_of(query).grid(window, times(0, 10, 13), 5, 20)
     assert grid[3:] == (10, 5, 3, 5, 20)
-    named = replace(query.window, at=(15,))
-    assert audit_of(query).misplaced(named, times([5, 0], [15, 10], [15, 10]), 5, 20).tolist() == [False, True]
+    at_window = replace(query.window, at=(15,))
+    assert audit_of(query).misplaced(at_window, times([5, 0], [15, 10], [15, 10]), 5, 20).tolist() == [False, True]
     assert not audit_of(query).misplaced(query.window, times([5, 1], [15, 10], [15, 10]), 5, 20).any()
 
 

@@ -94,23 +94,23 @@ def numbers(draw: st.DrawFn, type: Type, count: int) -> list[Any]:
     near = st.integers(-off, off).map(lambda by: max(-top, min(top, mean + by)))
     chosen = st.none() if draw(st.integers(0, 9)) == 0 else near
     drawn = st.one_of(near, near, near, chosen, extremes if draw(st.booleans()) else near)
-    found = draw(st.lists(drawn, min_size=count, max_size=count))
+    integers = draw(st.lists(drawn, min_size=count, max_size=count))
     if type.name == "decimal":
         with localcontext(prec=80):
-            return [None if one is None else Decimal(one).scaleb(-type.scale) for one in found]
-    return found
+            return [None if integer is None else Decimal(integer).scaleb(-type.scale) for integer in integers]
+    return integers
 
 
 @st.composite
 def outputs(draw: st.DrawFn) -> str:
     names = st.sampled_from(sorted(NUMBERS))
     calls = st.one_of(
-        st.tuples(st.sampled_from(ONE), names).map(lambda one: f"{one[0]}({one[1]})"),
-        st.tuples(st.sampled_from(TWO), names, names).map(lambda one: f"{one[0]}({one[1]}, {one[2]})"),
-        names.map(lambda one: f"avg({one})"),
+        st.tuples(st.sampled_from(ONE), names).map(lambda call: f"{call[0]}({call[1]})"),
+        st.tuples(st.sampled_from(TWO), names, names).map(lambda call: f"{call[0]}({call[1]}, {call[2]})"),
+        names.map(lambda name: f"avg({name})"),
     )
-    found = draw(st.lists(calls, min_size=2, max_size=5, unique=True))
-    return ", ".join(f"{call} AS a{number}" for number, call in enumerate(found))
+    drawn_calls = draw(st.lists(calls, min_size=2, max_size=5, unique=True))
+    return ", ".join(f"{call} AS a{number}" for number, call in enumerate(drawn_calls))
 
 
 @st.composite
@@ -168,17 +168,17 @@ def test_lookups_are_exact(case: Case) -> None:
 def test_equal_events_have_equal_bits_in_any_order_and_under_any_cut(case: Case, seed: int) -> None:
     chance = random.Random(seed)
     table = decoded(case)
-    for made in synopses_of(STREAM, case.workload.queries):
-        span = FillRequest(made, 0, 60 * SECOND)
-        found = []
+    for synopsis in synopses_of(STREAM, case.workload.queries):
+        span = FillRequest(synopsis, 0, 60 * SECOND)
+        cells = []
         for _ in range(2):
             order = list(range(len(table)))
             chance.shuffle(order)
             cut = chance.randint(0, len(order))
             pieces = [table.take(pa.array(part, pa.int64())).combine_chunks() for part in (order[:cut], order[cut:])]
             rows = [partials_of(piece.to_batches(), STREAM, [span]) for piece in pieces]
-            found.append(concatenated([Cells.decode(made, some) for some in rows if len(some)]).combined())
-        assert found[0].longs.tolist() == found[1].longs.tolist()
+            cells.append(concatenated([Cells.decode(synopsis, some) for some in rows if len(some)]).combined())
+        assert cells[0].longs.tolist() == cells[1].longs.tolist()
 
 
 # ------------------------------------------------------------------------------------ the judge
@@ -235,27 +235,31 @@ def as_integers(values: Sequence[int], limbs: int = 9) -> ExactIntegers:
 @settings(FAST, max_examples=examples(150))
 @given(st.lists(st.tuples(LARGE, LARGE, st.integers(1, 10**6)), min_size=1, max_size=6), st.booleans())
 def test_polynomials_are_settled_and_rounded_whatever_cancels(rows: list[tuple[int, int, int]], near: bool) -> None:
-    a = [one for one, _, _ in rows]
-    b = [one + other % 7 if near else other for one, other, _ in rows]
+    a = [first for first, _, _ in rows]
+    b = [first + other % 7 if near else other for first, other, _ in rows]
     n = [number for _, _, number in rows]
-    found = (as_integers(a) * as_integers(a) - as_integers(b) * as_integers(b)).settled()
+    difference = (as_integers(a) * as_integers(a) - as_integers(b) * as_integers(b)).settled()
     exact = [x * x - y * y for x, y in zip(a, b, strict=True)]
     valid = np.ones(len(rows), dtype=bool)
-    for one, high, low, bound in zip(exact, found.near.high, found.near.low, found.near.bound, strict=True):
-        off = abs(Fraction(one) - Fraction(float(high)) - Fraction(float(low)))
-        assert off <= Fraction(float(bound)) and (one == 0) == (high == 0)
+    for exact_value, high, low, bound in zip(
+        exact, difference.near.high, difference.near.low, difference.near.bound, strict=True
+    ):
+        off = abs(Fraction(exact_value) - Fraction(float(high)) - Fraction(float(low)))
+        assert off <= Fraction(float(bound)) and (exact_value == 0) == (high == 0)
     counts = ExactIntegers.counts(np.array(n))
-    assert quotients(found, counts, valid).tolist() == [one / number for one, number in zip(exact, n, strict=True)]
-    squared = (found * found).settled()
+    assert quotients(difference, counts, valid).tolist() == [
+        exact_value / number for exact_value, number in zip(exact, n, strict=True)
+    ]
+    squared = (difference * difference).settled()
     assert roots(squared, counts, valid).tolist() == [
-        rooted(one * one, number) for one, number in zip(exact, n, strict=True)
+        rooted(exact_value * exact_value, number) for exact_value, number in zip(exact, n, strict=True)
     ]
 
 
 def test_enclosures_of_python_integers_are_exact_where_they_can_be() -> None:
-    found = Enclosed.of(np.array([0, 2**53 + 1, 2**300 + 1, -1], dtype=object))
-    assert found.bound.tolist()[0] == found.bound.tolist()[3] == 0.0
-    assert found.high[1] + found.low[1] == 2**53 and found.low[1] == 1.0
+    enclosed = Enclosed.of(np.array([0, 2**53 + 1, 2**300 + 1, -1], dtype=object))
+    assert enclosed.bound.tolist()[0] == enclosed.bound.tolist()[3] == 0.0
+    assert enclosed.high[1] + enclosed.low[1] == 2**53 and enclosed.low[1] == 1.0
 
 
 @pytest.mark.parametrize("type", [*NUMBERS.values(), Type("long", 3)], ids=str)
@@ -284,9 +288,9 @@ def test_kernels_lift_each_power_and_product_of_numbers_at_the_limits_of_their_w
     cells = np.arange(len(values), dtype=np.int32)
     everywhere, nowhere = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
 
-    def lifted(kernel: Any, *given: Any, limbs: int) -> list[int]:
+    def lifted(kernel: Any, *args: Any, limbs: int) -> list[int]:
         out = np.zeros((len(values), limbs), dtype=np.int64)
-        kernel(cells, everywhere, *given[0], nowhere, out, 0, limbs, *given[1:])
+        kernel(cells, everywhere, *args[0], nowhere, out, 0, limbs, *args[1:])
         carry(out)
         return [sum(int(limb) << 32 * at for at, limb in enumerate(row)) for row in out]
 
@@ -296,10 +300,10 @@ def test_kernels_lift_each_power_and_product_of_numbers_at_the_limits_of_their_w
             value**exponent for value in values
         ]
     for turn in range(0, len(values), 3):
-        others = [values[(at + turn) % len(values)] for at in range(len(values))]
-        sides = (*halves(values, wide), *halves(others, wide))
+        rotated = [values[(at + turn) % len(values)] for at in range(len(values))]
+        sides = (*halves(values, wide), *halves(rotated, wide))
         assert lifted(lift_exact_products, sides, limbs=limbs_for(254 if wide else 126)) == [
-            one * other for one, other in zip(values, others, strict=True)
+            value * other for value, other in zip(values, rotated, strict=True)
         ]
 
 
@@ -311,13 +315,13 @@ def lowered_alone(function: str, values: Sequence[int]) -> float:
     columns |= {"ts": [0] * len(values), "big": values}
     table = pa.table({name: pa.array(columns[name], arrow_type(type)) for name, type in STREAM.schema})
     case = Case(Workload(parse(text, {"events": STREAM}).queries, (STREAM,)), table, 0, 60 * SECOND)
-    found: float = kernel_answers(case, "weave-share", (), 0, 60 * SECOND)["doubles"].to_pylist()[0][0]
-    return found
+    moment: float = kernel_answers(case, "weave-share", (), 0, 60 * SECOND)["doubles"].to_pylist()[0][0]
+    return moment
 
 
 def test_what_lost_all_digits_in_doubles() -> None:
     assert lowered_alone("stddev", [8 * 10**18 + 1] * 3) == 0.0
-    assert lowered_alone("variance", [10**17 + one for one in (7, 13, 16)]) == 21.0
+    assert lowered_alone("variance", [10**17 + offset for offset in (7, 13, 16)]) == 21.0
     assert lowered_alone("var_pop", [-(2**63), 2**63 - 1]) == (2**63 - 0.5) ** 2
 
 
@@ -331,10 +335,10 @@ MANY = "sum(volume) AS v, stddev(volume) AS s, min(price) AS low, count(volume) 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(in_process(), tmp_path)
-    made.write([(at, who, price, 10**17 + (volume or 0)) for at, who, price, volume in steady(300)])
-    return made
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write([(at, who, price, 10**17 + (volume or 0)) for at, who, price, volume in steady(300)])
+    return laboratory
 
 
 def test_of_former_partials_only_moments_are_lifted_again(lab: Laboratory) -> None:
@@ -345,8 +349,12 @@ def test_of_former_partials_only_moments_are_lifted_again(lab: Laboratory) -> No
     with watched() as seen:
         record = lab.run(version, 180, 240, "after")
     given_, new = (
-        {frozenset(found) for request, found in zip(seen, kinds(seen), strict=True) if (request.into is None) == whole}
-        for whole in (False, True)
+        {
+            frozenset(state_kinds)
+            for request, state_kinds in zip(seen, kinds(seen), strict=True)
+            if (request.into is None) == is_whole
+        }
+        for is_whole in (False, True)
     )
     lacking = {"rows", "power_2", "pair_x", "pair_y", "pair_xx", "pair_yy", "pair_xy"}
     assert given_ == {frozenset(lacking)} and new == {frozenset({*lacking, "count", "sum", "min", "both"})}
@@ -377,5 +385,5 @@ def test_states_without_moments_have_no_former_form() -> None:
         (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("volume", LONG)),
         "ts",
     )
-    for made, queries in synopses_of(stream, parse(text, {"trades": stream}).queries).items():
-        assert former_of(made, queries) == made
+    for synopsis, queries in synopses_of(stream, parse(text, {"trades": stream}).queries).items():
+        assert former_of(synopsis, queries) == synopsis

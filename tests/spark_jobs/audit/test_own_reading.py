@@ -68,7 +68,7 @@ def both(stream: Stream, splits: Sequence[Split], spans: Sequence[tuple[int, int
 def spans(draw: st.DrawFn) -> list[tuple[int, int]]:
     """Spans that do not overlap, around the events."""
     at = sorted(draw(st.lists(st.integers(-4, 12), min_size=2, max_size=4, unique=True)))
-    return [(BEGIN + one * HOUR, BEGIN + other * HOUR) for one, other in zip(at[::2], at[1::2], strict=False)]
+    return [(BEGIN + start * HOUR, BEGIN + other * HOUR) for start, other in zip(at[::2], at[1::2], strict=False)]
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,8 +91,8 @@ def test_parquet_is_read_alike(tmp_path: Path, data: st.DataObject) -> None:
             replace(split, deleted=np.array([at for at in range(int(split.rows or 0)) if at % 3 == 1], dtype=np.int64))
             for split in splits
         ]
-    ours, theirs = both(stream, splits, data.draw(spans()))
-    assert theirs == ours
+    ours, audited = both(stream, splits, data.draw(spans()))
+    assert audited == ours
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -110,8 +110,8 @@ def test_csv_is_read_alike(tmp_path: Path, data: st.DataObject) -> None:
     (folder / "a.csv").write_bytes(sink.getvalue())
     source = Source("csv", str(folder), delimiter=delimiter, header=header, null=null)
     stream = Stream("s", source, SCHEMA, "ts")
-    ours, theirs = both(stream, splits_of(stream), data.draw(spans()))
-    assert theirs == ours
+    ours, audited = both(stream, splits_of(stream), data.draw(spans()))
+    assert audited == ours
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_texts_are_read_alike(tmp_path: Path, text: str, is_read: bool) -> None:
     stream = Stream("s", Source("csv", str(path), null=("NA",)), schema, "ts")
     names = ["ts", "carrier", "volume"]
     ours = pa.Table.from_batches(read_splits(stream, splits_of(stream), names))
-    theirs = events_of(stream, splits_of(stream), names, [(BEGIN - 24 * HOUR, BEGIN + 24 * HOUR)])
-    assert theirs.to_pylist() == ours.select(names).to_pylist()
+    audited = events_of(stream, splits_of(stream), names, [(BEGIN - 24 * HOUR, BEGIN + 24 * HOUR)])
+    assert audited.to_pylist() == ours.select(names).to_pylist()
 
 
 def test_what_is_not_read_here_is_said(tmp_path: Path) -> None:

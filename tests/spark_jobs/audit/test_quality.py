@@ -77,9 +77,9 @@ def earlier(hour: int, **changes: Any) -> dict[str, Any]:
 
 
 def found(path: str) -> list[dict[str, Any]]:
-    told = inspect(path, QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
-    assert told[-1]["query"] == BUCKETS_OF
-    return told
+    findings = inspect(path, QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
+    assert findings[-1]["query"] == BUCKETS_OF
+    return findings
 
 
 NULLS = {"longs": [0], "doubles": [None, None, None]}
@@ -99,11 +99,13 @@ def spans_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_right_answers_are_found_right(tmp_path: Path, size: int) -> None:
     rows = found(written(tmp_path, GOOD, size))
-    told = {row["query"]: {name: value for name, value in row.items() if value} for row in rows}
+    by_query = {row["query"]: {name: value for name, value in row.items() if value} for row in rows}
     numbers = sorted(set(bucket_of(["[]", '["A"]', '["B"]', "[null]"]).tolist()))
-    buckets = json.loads(told.pop(BUCKETS_OF)["examples"])
+    buckets = json.loads(by_query.pop(BUCKETS_OF)["examples"])
     assert buckets == {"day": "2013-07-01", "spans": spans_of(GOOD), "buckets": numbers}
-    assert told == {name: {"query": name, "answers": count} for name, count in (("q", 4), ("ago", 1), ("others", 2))}
+    assert by_query == {
+        name: {"query": name, "answers": count} for name, count in (("q", 4), ("ago", 1), ("others", 2))
+    }
 
 
 def moved(query: str) -> list[dict[str, Any]]:
@@ -132,9 +134,9 @@ def test_a_window_of_rows_spans_time(tmp_path: Path) -> None:
 
 def test_only_instants_that_were_asked_for_are_right(tmp_path: Path) -> None:
     path = written(tmp_path, [answer(0, "A"), answer(1, "A"), answer(2, "A")])
-    asked = replace(QUERY, window=replace(QUERY.window, at=(BEGIN + 2 * HOUR, BEGIN + 4 * HOUR)))
-    (told, _) = inspect(path, [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
-    assert (told["answers"], told["wrong_window"]) == (3, 1)
+    query = replace(QUERY, window=replace(QUERY.window, at=(BEGIN + 2 * HOUR, BEGIN + 4 * HOUR)))
+    (row, _) = inspect(path, [query], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
+    assert (row["answers"], row["wrong_window"]) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +160,10 @@ def test_windows_of_any_length_are_those_that_are_due(tmp_path: Path, window: Wi
         | dict.fromkeys(("window_end", "instant"), NOON + timedelta(hours=5, minutes=30)),
         answer(4, "B") | dict.fromkeys(("window_start", "window_end", "instant"), datetime(9999, 1, 1, tzinfo=UTC)),
     ]
-    asked = replace(QUERY, window=window)
+    query = replace(QUERY, window=window)
     for rows, count in ((right, 0), (wrong, len(wrong))):
-        (told, _) = inspect(written(tmp_path, rows), [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
-        assert (told["answers"], told["wrong_window"]) == (len(rows), count)
+        (row, _) = inspect(written(tmp_path, rows), [query], BEGIN, {"trades": BEGIN + 6 * HOUR}).rows
+        assert (row["answers"], row["wrong_window"]) == (len(rows), count)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +199,10 @@ def test_windows_of_any_length_are_those_that_are_due(tmp_path: Path, window: Wi
     ],
 )
 def test_each_damage_is_found(tmp_path: Path, bad: dict[str, Any], finding: str) -> None:
-    told = found(written(tmp_path, [*GOOD, bad]))
-    assert sum(row[finding] for row in told) == 1 and any(row["examples"] for row in told if row[finding])
+    findings = found(written(tmp_path, [*GOOD, bad]))
+    assert sum(row[finding] for row in findings) == 1 and any(row["examples"] for row in findings if row[finding])
     quiet = set(FINDINGS) - {finding, "wrong_window"} - ({"wrong_shape"} if finding == "null_keys" else set())
-    assert sum(row[name] for row in told for name in quiet) == 0
+    assert sum(row[name] for row in findings for name in quiet) == 0
 
 
 def test_an_answer_that_says_its_error_may_lack_its_count(tmp_path: Path) -> None:
@@ -212,11 +214,11 @@ def test_files_may_lack_columns_that_are_null_throughout_and_no_others(tmp_path:
     without = pa.schema([column for column in SCHEMA if column.name not in ("position", "texts")])
     assert not any(row[finding] for row in found(written(tmp_path, GOOD, schema=without)) for finding in FINDINGS)
     for column in ("key", "run_id", "instant"):
-        kept = pa.schema([one for one in SCHEMA if one.name != column])
-        told = found(written(tmp_path, GOOD, schema=kept))
-        assert sum(row["wrong_schema"] for row in told) == len(GOOD), column
-    told = found(written(tmp_path, GOOD, schema=SCHEMA.append(pa.field("extra", pa.int64()))))
-    assert sum(row["wrong_schema"] for row in told) == len(GOOD)
+        schema = pa.schema([field for field in SCHEMA if field.name != column])
+        findings = found(written(tmp_path, GOOD, schema=schema))
+        assert sum(row["wrong_schema"] for row in findings) == len(GOOD), column
+    findings = found(written(tmp_path, GOOD, schema=SCHEMA.append(pa.field("extra", pa.int64()))))
+    assert sum(row["wrong_schema"] for row in findings) == len(GOOD)
 
 
 @settings(max_examples=examples(65), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -234,17 +236,17 @@ def test_repeats_are_counted_in_any_order_and_across_row_groups(
     ]
     if ascending:
         rows.sort(key=lambda row: (row["query"], row["key"], row["instant"]))
-    told = {row["query"]: row["repeated"] for row in found(written(tmp_path, rows, size))}
+    repeats = {row["query"]: row["repeated"] for row in found(written(tmp_path, rows, size))}
     for name, query in (("q", "q"), ("a", "ago")):
         counts = Counter(grain for grain in grains if grain[0] == name)
-        assert told.get(query, 0) == sum(count - 1 for count in counts.values())
+        assert repeats.get(query, 0) == sum(count - 1 for count in counts.values())
 
 
 def test_buckets_are_those_that_the_tasks_spread_groups_by(tmp_path: Path) -> None:
     both = replace(QUERY, group_by=(("symbol", STRING), ("side", STRING)), select=("symbol", "side"))
     path = written(tmp_path, [answer(0, "A", key='["A","B"]'), answer(0, "A", key='["C",null]')])
 
-    def told(bucket_by: dict[str, tuple[str, ...]]) -> str:
+    def bucket_examples(bucket_by: dict[str, tuple[str, ...]]) -> str:
         return str(inspect(path, [both], BEGIN, {"trades": BEGIN + 6 * HOUR}, bucket_by).rows[-1]["examples"])
 
     for bucket_by, keys in (
@@ -252,21 +254,23 @@ def test_buckets_are_those_that_the_tasks_spread_groups_by(tmp_path: Path) -> No
         ({"q": ("side",)}, ['["B"]', "[null]"]),
         ({"q": ()}, ["[]"]),
     ):
-        assert told(bucket_by).endswith(f'"buckets": {sorted(bucket_of(keys).tolist())}}}')
+        assert bucket_examples(bucket_by).endswith(f'"buckets": {sorted(bucket_of(keys).tolist())}}}')
 
 
 def test_groups_of_a_bucket_may_lie_in_two_files_but_no_answer_may(tmp_path: Path) -> None:
     """Tasks that have little memory divide the groups of a bucket."""
     (bucket,) = bucket_of(['["A"]'])
-    others = (f"S{number}" for number in range(1000))
-    same = next(symbol for symbol in others if bucket_of([f'["{symbol}"]'])[0] == bucket)
+    symbols = (f"S{number}" for number in range(1000))
+    same = next(symbol for symbol in symbols if bucket_of([f'["{symbol}"]'])[0] == bucket)
 
     def repeated(*files: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
-        found = []
+        inspections = []
         for number, rows in enumerate(files):
             (tmp_path / str(number)).mkdir(exist_ok=True)
-            found.append(inspect(written(tmp_path / str(number), rows), QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}))
-        return [(row["query"], row["repeated"], row["examples"]) for row in summed(found) if row["repeated"]]
+            inspections.append(
+                inspect(written(tmp_path / str(number), rows), QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR})
+            )
+        return [(row["query"], row["repeated"], row["examples"]) for row in summed(inspections) if row["repeated"]]
 
     assert repeated([answer(0, "A"), answer(2, "A")], [answer(0, same), answer(1, same)]) == []
     ((query, count, example),) = repeated([answer(0, "A"), answer(2, "A")], [answer(1, same), answer(2, "A")])
@@ -293,7 +297,7 @@ def test_answers_are_compared_as_having_lets_them_be() -> None:
     having = (Condition(total, ">", Literal(10, LONG)),)
     query = replace(QUERY, outputs=(Output("n", "count", None, None, LONG),), having=having)
 
-    def theirs(symbol: str, total: int) -> dict[str, Any]:
+    def recomputed(symbol: str, total: int) -> dict[str, Any]:
         return {"window_end": NOON + timedelta(hours=2), "symbol": symbol, "n": 1} | {
             "having 0": total,
             "having 0 count": 1,
@@ -303,12 +307,12 @@ def test_answers_are_compared_as_having_lets_them_be() -> None:
         return answer(0, symbol, longs=[1]) | changes
 
     huge = 2**63
-    assert compare(query, [ours("A")], [theirs("A", 11), theirs("B", 10)]) == []
-    assert "is missing" in str(compare(query, [], [theirs("A", 11)])[0])
-    assert "should not exist" in str(compare(query, [ours("A")], [theirs("A", 10)])[0])
+    assert compare(query, [ours("A")], [recomputed("A", 11), recomputed("B", 10)]) == []
+    assert "is missing" in str(compare(query, [], [recomputed("A", 11)])[0])
+    assert "should not exist" in str(compare(query, [ours("A")], [recomputed("A", 10)])[0])
     assert "should not exist" in str(compare(query, [ours("C")], [])[0])
-    assert "n is 2" in str(compare(query, [ours("A", longs=[2])], [theirs("A", 11)])[0])
-    assert compare(query, [ours("A", longs=[None], error="HDL-601 x")], [theirs("A", huge)]) == []
+    assert "n is 2" in str(compare(query, [ours("A", longs=[2])], [recomputed("A", 11)])[0])
+    assert compare(query, [ours("A", longs=[None], error="HDL-601 x")], [recomputed("A", huge)]) == []
 
 
 @pytest.mark.longer
@@ -336,8 +340,8 @@ def test_samples_are_recomputed_wherever_they_are_read(
     sources = {"trades": splits_of(plan.workload.stream("trades"))}
 
     def checked() -> tuple[bool, str]:
-        given = Staged(paths), plan, sources, begin, {"trades": end}, "seed"
-        (check,) = recompute.recomputed(engine_of(spark, "tests"), *given)
+        arguments = Staged(paths), plan, sources, begin, {"trades": end}, "seed"
+        (check,) = recompute.recomputed(engine_of(spark, "tests"), *arguments)
         assert ("recomputed by Spark" in check["detail"]) is (check["success"] and not local and not few)
         return check["success"], check["detail"]
 
@@ -366,10 +370,10 @@ def test_events_of_a_late_window_are_recomputed_beside_those_of_early_ones(spark
     splits = splits_of(replace(stream, source=replace(stream.source, path=str(folder))))
     at = [1_372_636_800_000_000 + minutes * 60_000_000 for minutes in (0, 160, 220, 240)]
     late, early = plan.workload.queries
-    wanted = [
+    recomputed_queries = [
         recompute.RecomputedQuery(late, ((at[2], at[3]),), None),
         recompute.RecomputedQuery(early, ((at[0], at[1]),), None),
     ]
-    found = list(recompute.raw_events(engine_of(spark, "tests"), plan, {"trades": splits}, wanted))
-    held = {events.wanted.query.name: events.frame(spark).count() for events in found}
-    assert held == {"late": 20, "early": 160}
+    raw_events = list(recompute.raw_events(engine_of(spark, "tests"), plan, {"trades": splits}, recomputed_queries))
+    counts = {events.wanted.query.name: events.frame(spark).count() for events in raw_events}
+    assert counts == {"late": 20, "early": 160}

@@ -31,8 +31,8 @@ def judged(events: RawEvents) -> list[str] | None:
     rows: list[dict[str, Any]] = []
 
     def differences(judge: recompute.Judge) -> list[Any]:
-        found = judge.rows(events.wanted.query)
-        rows.extend(row for row in found if events.wanted.has_group(events.wanted.query, row))
+        recomputed_rows = judge.rows(events.wanted.query)
+        rows.extend(row for row in recomputed_rows if events.wanted.has_group(events.wanted.query, row))
         return []
 
     try:
@@ -58,16 +58,18 @@ def test_events_read_by_tasks_give_the_rows_of_those_read_here(case: Case, files
         stream = replace(case.stream, source=source)
         plan = build_plan(Workload(case.workload.queries, (stream,)), {stream.name: Fraction(1)}, "weave-share")
         sources = {stream.name: splits_of(stream)}
-        wanted = []
+        recomputed_queries = []
         for query in plan.workload.queries:
             starts = sorted({key[0] for key in answers(query, case.events, "ts", case.begin, case.end)})[-3:]
             spans = tuple((start, start + query.window.range) for start in starts)
             if query.group_by and spans:
-                wanted.append(RecomputedQuery(query, spans, tuple(buckets)))
-        found = []
+                recomputed_queries.append(RecomputedQuery(query, spans, tuple(buckets)))
+        judged_rows = []
         for limit in (10**9, -1):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(recompute, "LOCAL_EVENTS", limit)
                 engine = Engine("tests", given=LocalWorkers())
-                found.append([judged(events) for events in recompute.raw_events(engine, plan, sources, wanted)])
-        assert found[0] == found[1]
+                judged_rows.append(
+                    [judged(events) for events in recompute.raw_events(engine, plan, sources, recomputed_queries)]
+                )
+        assert judged_rows[0] == judged_rows[1]

@@ -109,18 +109,18 @@ def test_windows_are_drawn_as_often_as_is_declared(data: st.DataObject) -> None:
     size, empty = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 4))
     numbers = st.lists(st.integers(0, max(size - 1, 0)), unique=True, max_size=size)
     members = {name: data.draw(numbers) if size else [] for name in ("day", "file", "null")}
-    mine = units(size, empty, members)
-    strata, draws = stratum_chances(mine, Past()), data.draw(st.integers(1, 3))
-    chances = window_chances(mine, strata, draws)
+    query_units = units(size, empty, members)
+    strata, draws = stratum_chances(query_units, Past()), data.draw(st.integers(1, 3))
+    chances = window_chances(query_units, strata, draws)
     chance, counts = random.Random(data.draw(st.integers(0, 99))), Counter[int]()
     for _ in range(SEEDS):
-        found = drawn_windows(mine, strata, draws, chance.random(), chance.random())
-        assert len(found) == len(set(found))
-        counts.update(found)
+        drawn = drawn_windows(query_units, strata, draws, chance.random(), chance.random())
+        assert len(drawn) == len(set(drawn))
+        counts.update(drawn)
     assert off(counts, chances.tolist(), SEEDS) <= limit(size + empty)
     # nothing that has an answer is out of reach, and whatever the stratum, all answered windows are equally likely
     assert all(chances[number] > 0 for number in range(size))
-    plain = window_chances(mine, {}, 1)[:size]
+    plain = window_chances(query_units, {}, 1)[:size]
     assert np.allclose(plain, 1 / max(size, 1))
 
 
@@ -142,22 +142,24 @@ def test_queries_are_drawn_as_often_as_is_declared(
         assert float(chances @ np.array(costs)) == pytest.approx(budget, rel=1e-6)
     chance, counts = random.Random(seed), Counter[int]()
     for _ in range(SEEDS):
-        found = systematic(chances, chance.random())
-        assert abs(len(found) - chances.sum()) < 1 + 1e-9
-        counts.update(found)
+        drawn = systematic(chances, chance.random())
+        assert abs(len(drawn) - chances.sum()) < 1 + 1e-9
+        counts.update(drawn)
     assert off(counts, np.minimum(chances, 1).tolist(), SEEDS) <= limit(len(queries))
 
 
 def test_every_stratum_that_exists_is_drawn() -> None:
     """Also a rare one: within as many runs as there are strata, whatever the seed."""
-    mine = units(200, 3, {"day": [7], "file": [7, 8], "interval": range(5), "null": [199], "repaired": range(200)})
+    query_units = units(
+        200, 3, {"day": [7], "file": [7, 8], "interval": range(5), "null": [199], "repaired": range(200)}
+    )
     for seed in range(50):
         chance, audits, seen = random.Random(seed), list[set[str]](), Counter[str]()
         for _ in range(3 * len(STRATA)):
             past = Past.of(audits)
-            strata = stratum_chances(mine, past)
-            numbers = drawn_windows(mine, strata, 1, chance.random(), chance.random())
-            labels = {label for number in numbers for label in mine.labels(number)}
+            strata = stratum_chances(query_units, past)
+            numbers = drawn_windows(query_units, strata, 1, chance.random(), chance.random())
+            labels = {label for number in numbers for label in query_units.labels(number)}
             audits.insert(0, {f"stratum q {label}" for label in labels})
             seen.update(labels)
         assert set(seen) == set(STRATA)
@@ -169,9 +171,9 @@ def test_what_was_never_audited_comes_first_and_everything_in_turn() -> None:
     chance = random.Random(1)
     for _ in range(8):
         weights = [query_weight(query, Past.of(audits)) for query in queries]
-        found = systematic(query_chances(weights, [1.0] * 40, 8.0), chance.random())
-        audits.insert(0, {f"query q{number}" for number in found} | {"kind range"})
-        seen += [queries[number].name for number in found]
+        drawn = systematic(query_chances(weights, [1.0] * 40, 8.0), chance.random())
+        audits.insert(0, {f"query q{number}" for number in drawn} | {"kind range"})
+        seen += [queries[number].name for number in drawn]
     assert len(set(seen[: 5 * 8])) >= 38 and len(set(seen)) == 40
     past = Past.of([{"a"}, {"b"}, {"a", "b"}])
     assert (past.weight("a"), past.weight("b"), past.weight("c")) == (1, 2, NEVER)
@@ -231,8 +233,8 @@ def sampled(staged: list[str], queries: Sequence[ACQ], hours: int, rows: int, se
 def test_strata_are_those_that_windows_lie_in(tmp_path: Path) -> None:
     staged = staged_file(tmp_path, 20, [QUERY], ["A", None])
     edges = {"trades": [Split("a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
-    found = units_of(Staged(staged), [QUERY], edges, BEGIN, {"trades": BEGIN + 22 * HOUR}, Past(repaired=True))["q"]
-    ends = {name: ((found.ends[mask] - BEGIN) // HOUR).tolist() for name, mask in found.strata.items()}
+    units = units_of(Staged(staged), [QUERY], edges, BEGIN, {"trades": BEGIN + 22 * HOUR}, Past(repaired=True))["q"]
+    ends = {name: ((units.ends[mask] - BEGIN) // HOUR).tolist() for name, mask in units.strata.items()}
     # windows of two hours that end from 13:00 on; a file ends at 18:00
     assert ends == {
         "day": [13],
@@ -242,7 +244,7 @@ def test_strata_are_those_that_windows_lie_in(tmp_path: Path) -> None:
         "null": list(range(1, 21)),
         EMPTY: [21, 22],
     }
-    assert found.answers.tolist() == [2] * 20 + [0, 0]
+    assert units.answers.tolist() == [2] * 20 + [0, 0]
 
 
 def test_the_sample_holds_every_stratum_and_is_the_same_for_one_seed(tmp_path: Path) -> None:
@@ -251,10 +253,10 @@ def test_the_sample_holds_every_stratum_and_is_the_same_for_one_seed(tmp_path: P
     audits, seen = list[set[str]](), set[str]()
     for run in range(12):
         past = Past.of(audits)
-        found = sampled(staged, queries, 22, 1000, f"run {run}", past)
+        samples = sampled(staged, queries, 22, 1000, f"run {run}", past)
         again = sampled(staged, queries, 22, 1000, f"run {run}", past)
-        assert [each[1:] for each in found] == [each[1:] for each in again]
-        labels = {label for each in found for label in each.labels}
+        assert [each[1:] for each in samples] == [each[1:] for each in again]
+        labels = {label for each in samples for label in each.labels}
         audits.insert(0, labels)
         seen |= labels
     strata = {label.split(" ")[-1] for label in seen if label.startswith("stratum")}
@@ -269,17 +271,17 @@ def test_what_is_recomputed_is_bounded_by_what_the_run_costs(tmp_path: Path) -> 
     assert all(15 <= count <= 60 for count in small)
     # windows of millions of events are restricted to some groups, and fewer queries are drawn
     large = [sampled(staged, queries, 2, 10**7, str(seed), Past()) for seed in range(5)]
-    assert all(each.buckets is not None and len(each.buckets) < 10 for found in large for each in found)
-    assert all(1 <= len(found) <= 60 for found in large)
+    assert all(each.buckets is not None and len(each.buckets) < 10 for sample in large for each in sample)
+    assert all(1 <= len(sample) <= 60 for sample in large)
 
 
 def test_queries_of_a_large_run_lie_in_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recompute, "SHARE", 0.5)
     queries = [replace(QUERY, name=f"q{number}") for number in range(100)]
     staged = staged_file(tmp_path, 20, queries, ["A"])
-    found = sampled(staged, queries, 20, 10**6, "f", Past())
+    samples = sampled(staged, queries, 20, 10**6, "f", Past())
     alone = sampled(staged, queries, 20, 1000, "f", Past())
-    assert len(found) > 1 and len(windows_of(found)) <= 2 < 8 < len(windows_of(alone))
+    assert len(samples) > 1 and len(windows_of(samples)) <= 2 < 8 < len(windows_of(alone))
 
 
 @pytest.mark.parametrize("files", [1, 3])
@@ -291,7 +293,7 @@ def test_staged_answers_that_tasks_read_are_those_read_here(
     for number, symbols in enumerate([["A", None], ["B"], ["C", "D"]][:files]):
         (tmp_path / str(number)).mkdir()
         paths += staged_file(tmp_path / str(number), 20, queries, symbols)
-    found = []
+    readings = []
     for workers, most in ((None, 10**6), (LocalWorkers(), -1)):
         monkeypatch.setattr(staged_answers, "KEPT_ROWS", most)
         staged = Staged(paths, workers=workers)
@@ -302,8 +304,8 @@ def test_staged_answers_that_tasks_read_are_those_read_here(
             name: [str(part) for part in (each.starts, each.ends, each.answers, each.strata)]
             for name, each in units.items()
         }
-        found.append((staged.counts(), rows, windows))
-    assert found[0] == found[1] and len(found[0][1]) == 3 * sum((2, 1, 2)[:files])
+        readings.append((staged.counts(), rows, windows))
+    assert readings[0] == readings[1] and len(readings[0][1]) == 3 * sum((2, 1, 2)[:files])
 
 
 def windows_of(sample: Sequence[Drawn]) -> set[int]:
@@ -347,16 +349,16 @@ def test_the_comb_meets_each_query_with_its_chance(start: float, numbers: list[i
 
 
 def test_draws_are_spread_evenly_and_the_stratum_gets_one_more() -> None:
-    mine = units(4, 1, {"day": [1, 3]})
+    query_units = units(4, 1, {"day": [1, 3]})
     strata = {"day": 0.5, EMPTY: 0.5}
-    assert drawn_windows(mine, {}, 2, 0.0, 0.0) == [0, 2]
-    assert drawn_windows(mine, {}, 2, 0.25, 0.0) == [1, 3]
-    assert drawn_windows(mine, {}, 1, 0.99, 0.0) == [3]
-    assert drawn_windows(mine, strata, 1, 0.0, 0.49) == [0, 1]
-    assert drawn_windows(mine, strata, 1, 0.5, 0.49) == [2, 3]
-    assert drawn_windows(mine, strata, 1, 0.0, 0.5) == [0, 4]
+    assert drawn_windows(query_units, {}, 2, 0.0, 0.0) == [0, 2]
+    assert drawn_windows(query_units, {}, 2, 0.25, 0.0) == [1, 3]
+    assert drawn_windows(query_units, {}, 1, 0.99, 0.0) == [3]
+    assert drawn_windows(query_units, strata, 1, 0.0, 0.49) == [0, 1]
+    assert drawn_windows(query_units, strata, 1, 0.5, 0.49) == [2, 3]
+    assert drawn_windows(query_units, strata, 1, 0.0, 0.5) == [0, 4]
     assert drawn_windows(units(0, 0, {}), {}, 2, 0.0, 0.0) == []
-    assert [mine.labels(number) for number in (0, 1, 4)] == [[], ["day"], [EMPTY]]
+    assert [query_units.labels(number) for number in (0, 1, 4)] == [[], ["day"], [EMPTY]]
 
 
 def test_few_events_are_those_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,18 +35,18 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The other process, for one test."""
     monkeypatch.setattr(suite, "_idle", [])
     suite.begin("all")
-    (found,) = suite._idle
-    yield found
+    (idle_process,) = suite._idle
+    yield idle_process
     suite.end()
-    assert found.wait(60) is not None
+    assert idle_process.wait(60) is not None
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Each time that this process judges."""
-    found: list[str] = []
-    monkeypatch.setattr(suite, "_judged", lambda summary, facts: (found.append("here"), None))
-    return found
+    judgements: list[str] = []
+    monkeypatch.setattr(suite, "_judged", lambda summary, facts: (judgements.append("here"), None))
+    return judgements
 
 
 def plain(kept: Mapping[str, Any] | None) -> Any:
@@ -54,12 +54,14 @@ def plain(kept: Mapping[str, Any] | None) -> Any:
     which are those of the first time in a process."""
     assert kept is not None and "problem" not in kept
     result = kept["result"]
-    found = []
-    for one in result["results"]:
-        of_its_own = {"id": "", "rendered_content": one["success"] or one["expectation_config"]["rendered_content"]}
-        words = one["success"] or one["rendered_content"]
-        found.append(one | {"expectation_config": one["expectation_config"] | of_its_own, "rendered_content": words})
-    return kept["facts"], found, result["statistics"], result["success"]
+    plain_results = []
+    for check in result["results"]:
+        of_its_own = {"id": "", "rendered_content": check["success"] or check["expectation_config"]["rendered_content"]}
+        words = check["success"] or check["rendered_content"]
+        plain_results.append(
+            check | {"expectation_config": check["expectation_config"] | of_its_own, "rendered_content": words}
+        )
+    return kept["facts"], plain_results, result["statistics"], result["success"]
 
 
 @settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -67,9 +69,9 @@ def plain(kept: Mapping[str, Any] | None) -> Any:
 def test_it_judges_as_this_process_does(process: Any, summaries: list[list[dict[str, Any]]]) -> None:
     for summary in summaries:
         with suite.judging(summary, FACTS) as judgement:
-            checks, kept = judgement()
-        there, here = (checks, plain(kept)), suite._judged(summary, FACTS)
-        assert there == (here[0], plain(here[1])) and suite._idle == [process]
+            checks, document = judgement()
+        process_judgement, local_judgement = (checks, plain(document)), suite._judged(summary, FACTS)
+        assert process_judgement == (local_judgement[0], plain(local_judgement[1])) and suite._idle == [process]
 
 
 def test_where_it_has_ended_this_process_judges(process: Any, alone: list[str]) -> None:

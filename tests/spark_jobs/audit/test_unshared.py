@@ -96,7 +96,7 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
     for query in case.workload.queries:
         rows = as_answers(query, unshared(frame, query, "ts").toArrow(), case.begin, case.end)
         expected = answers(query, case.events, "ts", case.begin, case.end)
-        found = compare(query, rows, expected)
+        differences = compare(query, rows, expected)
         # Spark has null where an integer sum overflows, and no coded error beside it
         doubtful = [
             "overflow=True",
@@ -104,7 +104,7 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
         ]
         if any(is_spark_inexact(part) for output in query.compared for part in output.plain):
             doubtful += ["not expected", "missing"]
-        assert [line for line in found if not any(mark in line for mark in doubtful)] == [], query
+        assert [line for line in differences if not any(mark in line for mark in doubtful)] == [], query
 
 
 @pytest.mark.longer
@@ -147,7 +147,7 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
     HAVING leaves out does not qualify. What an engine cannot tell is left out."""
     for query in case.workload.queries:
         everything = answers(replace(query, having=(), top=None), case.events, "ts", case.begin, case.end)
-        kept = answers(query, case.events, "ts", case.begin, case.end)
+        expected = answers(query, case.events, "ts", case.begin, case.end)
         starts = sorted({key[0] for key in everything})[-3:]
         if not starts:
             continue
@@ -156,15 +156,15 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
         except CannotTell:
             continue
         assert len(rows) == sum(key[0] in starts for key in everything)
-        told = {grain(query, row): row for row in rows}
-        verdicts = {key: qualifies(query, row) for key, row in told.items()}
-        among_first(query, told, verdicts)
-        for of, row in told.items():
+        row_of_grain = {grain(query, row): row for row in rows}
+        verdicts = {key: qualifies(query, row) for key, row in row_of_grain.items()}
+        among_first(query, row_of_grain, verdicts)
+        for of, row in row_of_grain.items():
             groups = tuple(_aware(row[name]) for name in column_names(query)[2 : 2 + len(query.group_by)])
             key = (_micros(row["window_start"]), *groups)
-            if key in kept and (kept[key].failure or not kept[key].certain):
+            if key in expected and (expected[key].failure or not expected[key].certain):
                 continue
-            assert verdicts[of] in ((True, None) if key in kept else (False, None)), (query.having, query.top, row)
+            assert verdicts[of] in ((True, None) if key in expected else (False, None)), (query.having, query.top, row)
             for index, output in enumerate(query.outputs):
                 cell = everything[key][index]
                 if cell.free:
@@ -172,7 +172,7 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
                 if cell.overflow or cell.may_overflow or cell.maybe:
                     assert cell.may_overflow or cell.maybe or agrees(output, None, row)
                     continue
-                for value in (found[index].value for found in everything.values()):
+                for value in (cells[index].value for cells in everything.values()):
                     if cell.matches(value):
                         assert agrees(output, _stored(value), row), (output, cell, value, row)
                     elif output.error is None and output.type not in (DOUBLE, BINARY) and not output.parts:
@@ -202,7 +202,7 @@ def _stored(value: object) -> object:
 
 def of_every_type() -> tuple[Output, ...]:
     """Every aggregate that is no sum or extreme, of a column of each type that it applies to; with an error of two."""
-    found = []
+    outputs = []
     ordered = {"value+by": (Column("wild"), DOUBLE), "value+time": (Column("ts"), TIMESTAMP)}
     ordered |= {"number+number": (Column("price"), DOUBLE)}
     parameters = {"value+fraction": Decimal("0.3"), "value+k": Decimal(2)}
@@ -217,12 +217,12 @@ def of_every_type() -> tuple[Output, ...]:
                 result = aggregate.output_type(dict(SCHEMA)[column], by[1])
             except TypeError:
                 continue
-            made = Output(f"{name}_{column}", name, Column(column), dict(SCHEMA)[column], result, *by, parameter)
-            made = replace(made, parameters=fractions.get(aggregate.signature, ()))
-            found.append(made)
+            output = Output(f"{name}_{column}", name, Column(column), dict(SCHEMA)[column], result, *by, parameter)
+            output = replace(output, parameters=fractions.get(aggregate.signature, ()))
+            outputs.append(output)
             if aggregate.sketch and column in ("carrier", "fine"):
-                found.append(replace(made, name=f"{made.name}_about", error=Decimal("0.1")))
-    return tuple(found)
+                outputs.append(replace(output, name=f"{output.name}_about", error=Decimal("0.1")))
+    return tuple(outputs)
 
 
 @pytest.mark.longer
@@ -239,9 +239,11 @@ def test_every_aggregate_of_every_type(spark: SparkSession) -> None:
     expected = answers(query, events, "ts", 5 * SECOND, 25 * SECOND)
     assert {key[0] // SECOND for key in expected} == {-7, -2, 3, 8} and len(expected) > 10
     assert len(query.outputs) > 70
-    found = compare(query, as_answers(query, unshared(frame, query, "ts").toArrow(), 5 * SECOND, 25 * SECOND), expected)
+    differences = compare(
+        query, as_answers(query, unshared(frame, query, "ts").toArrow(), 5 * SECOND, 25 * SECOND), expected
+    )
     doubtful = [f" {output.name} = " for output in query.outputs if is_spark_inexact(output)]
-    assert [line for line in found if not any(mark in line for mark in doubtful)] == []
+    assert [line for line in differences if not any(mark in line for mark in doubtful)] == []
     (row,) = recompute(frame, query, "ts", [(3 * SECOND, 13 * SECOND)]).where("is_late").collect()
     for output, cell in zip(query.outputs, expected[3 * SECOND, True], strict=True):
         assert agrees(output, _stored(cell.value), row.asDict()), (output, cell)
@@ -310,14 +312,14 @@ def test_sketches_are_held_to_their_error(
     be two off, counts two too low, and a number of distinct values six standard errors off."""
     frame = spark.range(1, 25).selectExpr("timestamp_seconds(1) AS ts", "if(id > 20, 30, id) AS volume")
     parameter = {"percentile_disc": Decimal("0.8"), "top_k": Decimal(2)}.get(function)
-    made = Output("it", function, Column("volume"), LONG, AGGREGATES[function].output_type(LONG), parameter=parameter)
-    about = replace(made, name="about", error=Decimal("0.1"))
-    query = ACQ("sketches", "events", Window(10 * SECOND, 10 * SECOND), (made, about))
-    (found,) = recompute(frame, query, "ts", [(0, 10 * SECOND)]).collect()
-    row = found.asDict()
-    assert agrees(made, exact, row)
+    output = Output("it", function, Column("volume"), LONG, AGGREGATES[function].output_type(LONG), parameter=parameter)
+    about = replace(output, name="about", error=Decimal("0.1"))
+    query = ACQ("sketches", "events", Window(10 * SECOND, 10 * SECOND), (output, about))
+    (spark_row,) = recompute(frame, query, "ts", [(0, 10 * SECOND)]).collect()
+    row = spark_row.asDict()
+    assert agrees(output, exact, row)
     for wrong in {*near, *far, None} - {exact}:
-        assert not agrees(made, wrong, row), wrong
+        assert not agrees(output, wrong, row), wrong
     assert all(agrees(about, value, row) for value in near)
     for wrong in (*far, None):
         assert not agrees(about, wrong, row), wrong
@@ -383,11 +385,11 @@ def test_spark_reads_csv_by_the_same_options(
     lines = [[fields[name] for name in names], [(fields | {"price": (*source.null, "")[0]})[name] for name in names]]
     lines = [names, *lines] if source.header else lines
     Path(source.path).write_text("".join(source.delimiter.join(line) + "\n" for line in lines))
-    found = native_frame(spark, Stream("events", source, schema, "ts")).select("ts", "text", "price").collect()
-    told = f"two{'' if source.quote is None else chr(10)}lines{mark}"
-    assert [(row.ts.replace(tzinfo=datetime.UTC), row.text, row.price) for row in found] == [
-        (JULY, told, 1.5),
-        (JULY, told, None),
+    rows = native_frame(spark, Stream("events", source, schema, "ts")).select("ts", "text", "price").collect()
+    expected_text = f"two{'' if source.quote is None else chr(10)}lines{mark}"
+    assert [(row.ts.replace(tzinfo=datetime.UTC), row.text, row.price) for row in rows] == [
+        (JULY, expected_text, 1.5),
+        (JULY, expected_text, None),
     ]
 
 
@@ -409,8 +411,8 @@ def test_spark_reads_parquet_in_nanoseconds(spark: SparkSession, tmp_path: Path)
     pq.write_table(pa.table({"ts": times}), tmp_path / "a.parquet")
     stream = Stream("events", Source("parquet", str(tmp_path)), (("ts", TIMESTAMP),), "ts")
     try:
-        found = native_frame(spark, stream)
-        assert found.selectExpr("unix_micros(ts) AS at").toPandas()["at"].dropna().tolist() == [
+        frame = native_frame(spark, stream)
+        assert frame.selectExpr("unix_micros(ts) AS at").toPandas()["at"].dropna().tolist() == [
             -1,
             1_372_681_800_123_456,
         ]
@@ -427,8 +429,8 @@ def test_spark_reads_integer_times_by_their_unit(spark: SparkSession, tmp_path: 
     micros = 1_372_681_800_000_000
     pq.write_table(pa.table({"ts": [micros * below // above, -1]}), tmp_path / "a.parquet")
     stream = Stream("events", Source("parquet", str(tmp_path), time_unit=unit), (("ts", TIMESTAMP),), "ts")
-    found = native_frame(spark, stream).selectExpr("unix_micros(ts) AS at").collect()
-    assert [row["at"] for row in found] == [micros, -above // below]
+    rows = native_frame(spark, stream).selectExpr("unix_micros(ts) AS at").collect()
+    assert [row["at"] for row in rows] == [micros, -above // below]
 
 
 def test_a_sample_has_no_query_twice() -> None:

@@ -31,21 +31,21 @@ TEXTS = st.text("abc/.-D=", min_size=1, max_size=8)
 def users(draw: st.DrawFn) -> dict[str, str]:
     """Settings of a user, some of them the same as ours."""
     names = draw(st.sets(st.sampled_from([*OURS, "spark.executor.cores", "spark.app.mine"])))
-    found = {}
+    chosen = {}
     for name in sorted(names - {"spark.executor.cores"}):
         if name in JOINED:
             parts = draw(st.lists(TEXTS | st.sampled_from(OURS[name].split(JOINED[name])), min_size=1, max_size=3))
-            found[name] = JOINED[name].join(parts)
+            chosen[name] = JOINED[name].join(parts)
         else:
-            found[name] = draw(TEXTS | st.just(OURS.get(name, "x")))
-    return found | ({"spark.executor.cores": "3"} if "spark.executor.cores" in names else {})
+            chosen[name] = draw(TEXTS | st.just(OURS.get(name, "x")))
+    return chosen | ({"spark.executor.cores": "3"} if "spark.executor.cores" in names else {})
 
 
 @given(users(), st.booleans(), st.booleans())
 def test_a_users_settings_hold_and_ours_are_added(theirs: dict[str, str], is_quick: bool, is_local: bool) -> None:
     ours = spark_settings(is_quick, is_local, {})
-    made = spark_settings(is_quick, is_local, theirs)
-    holds = theirs | made
+    added = spark_settings(is_quick, is_local, theirs)
+    holds = theirs | added
     for name, value in theirs.items():
         if name in JOINED:
             assert holds[name] == value or holds[name].startswith(value + JOINED[name])
@@ -72,8 +72,8 @@ def test_each_file_and_option_of_a_user_is_read(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv(
         "PYSPARK_SUBMIT_ARGS", shlex.join(["--conf", "spark.c=5", "--jars", "/a.jar,/b.jar", "pyspark-shell"])
     )
-    found = {"spark.b": "two words", "spark.c": "5", "spark.d": "4", "spark.f": "x=y", "spark.jars": "/a.jar,/b.jar"}
-    assert user_settings() == found
+    expected = {"spark.b": "two words", "spark.c": "5", "spark.d": "4", "spark.f": "x=y", "spark.jars": "/a.jar,/b.jar"}
+    assert user_settings() == expected
     assert spark_settings(is_local=False)["spark.jars"].startswith("/a.jar,/b.jar,")
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "none"))
@@ -120,6 +120,6 @@ def test_few_events_are_one_task(amount: int, width: int, files: int) -> None:
     assert workers.LEAST_A_TASK in (1, LEAST_A_TASK)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "LEAST_A_TASK", 100)
-        found = tasks_for(amount, width, files)
-    assert 1 <= found <= width
-    assert (found == 1) == (width == 1 or (amount < 200 and files < 2 * FILES_A_TASK))
+        tasks = tasks_for(amount, width, files)
+    assert 1 <= tasks <= width
+    assert (tasks == 1) == (width == 1 or (amount < 200 and files < 2 * FILES_A_TASK))

@@ -91,9 +91,9 @@ def test_a_stage_gives_all_outcomes_in_order_and_counts_each_task_once(pieces: i
             yield "x", number
             yield "y", number
 
-    found = workers.run(task, 4, pieces, "a stage")
-    assert found.results == [(name, number) for number in range(4) for name in "xy"]
-    assert found.counts == {"seen": 4} and session.tags == set()
+    outcome = workers.run(task, 4, pieces, "a stage")
+    assert outcome.results == [(name, number) for number in range(4) for name in "xy"]
+    assert outcome.counts == {"seen": 4} and session.tags == set()
     assert [(job.description, job.tasks) for job in workers.jobs] == [("a stage", min(4, pieces))]
 
 
@@ -104,17 +104,17 @@ def test_the_archive_is_the_code_that_tasks_import(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYTHONPATH": str(place), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    found = []
+    imported_from = []
     for _ in range(2):
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-        found.append(done.stdout)
+        imported_from.append(done.stdout)
         assert done.stdout.startswith(str(tmp_path / "cache" / "heddle" / place.stem)), done.stderr
     # what is compiled is found again by its path, also of another session's archive
     other = archive(tmp_path / "other", PROJECT) if (tmp_path / "other").mkdir() is None else place
     done = subprocess.run(
         command, env=environment | {"PYTHONPATH": str(other)}, cwd=tmp_path, capture_output=True, text=True
     )
-    assert {*found, done.stdout} == {found[0]}
+    assert {*imported_from, done.stdout} == {imported_from[0]}
     # a cache that cannot be written is done without
     (tmp_path / "file").write_text("")
     environment["XDG_CACHE_HOME"] = str(tmp_path / "file")
@@ -150,22 +150,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.longer
 def test_runs_store_and_answer_the_same(server: str, spark: SparkSession, tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "classic", tmp_path / "connect"
-    for folder in (ours, theirs):
+    ours, connect_folder = tmp_path / "classic", tmp_path / "connect"
+    for folder in (ours, connect_folder):
         folder.mkdir()
-        made = Laboratory(spark, folder)
-        made.write([*steady(180), (17.25, None, None, 3), (None, "A", 1.0, 1)])
-        version = made.plan(QUERIES)
+        laboratory = Laboratory(spark, folder)
+        laboratory.write([*steady(180), (17.25, None, None, 3), (None, "A", 1.0, 1)])
+        version = laboratory.plan(QUERIES)
         if folder is ours:
-            made.run(version, 0, 120)
-            made.run(version, 120, 180)
+            laboratory.run(version, 0, 120)
+            laboratory.run(version, 120, 180)
     script = f"""
 from spark_jobs.engine.session import start_session
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.store.warehouse.warehouse import Warehouse
 spark = start_session("test")
 assert "connect" in type(spark).__module__
-warehouse = Warehouse.open({str(theirs / "warehouse")!r})
+warehouse = Warehouse.open({str(connect_folder / "warehouse")!r})
 for begin, end in ((0, 120), (120, 180)):
     day, minute = 1_372_636_800_000_000, 60_000_000
     record = run(spark, warehouse, {version}, day + begin * minute, day + end * minute, "run")
@@ -175,15 +175,17 @@ spark.stop()
     environment = os.environ | {"HEDDLE_SPARK_REMOTE": server, "PYTHONPATH": str(PROJECT)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    houses = [Warehouse.open(folder / "warehouse") for folder in (ours, theirs)]
+    houses = [Warehouse.open(folder / "warehouse") for folder in (ours, connect_folder)]
     for name in ("by_symbol", "middle", "newest", "busiest"):
         answers = [read(house, name).to_pylist() for house in houses]
         assert answers[0] == answers[1] and answers[0], name
     rows = [house.dataset("partials").to_table().to_pylist() for house in houses]
     # but for those that say which files they are of
-    kept = [[row for row in of if row["bucket"] >= 0] for of in rows]
-    found = [Counts(repr(sorted((name, row[name]) for name in row.keys() - {"run_id"})) for row in of) for of in kept]
-    assert found[0] == found[1] and found[0]
+    stored_rows = [[row for row in of if row["bucket"] >= 0] for of in rows]
+    row_counts = [
+        Counts(repr(sorted((name, row[name]) for name in row.keys() - {"run_id"})) for row in of) for of in stored_rows
+    ]
+    assert row_counts[0] == row_counts[1] and row_counts[0]
     scanned = [record["rows_scanned"] for record in _records(houses[0])]
     assert scanned == [record["rows_scanned"] for record in _records(houses[1])] and any(scanned)
 

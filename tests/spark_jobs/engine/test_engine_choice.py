@@ -123,15 +123,15 @@ EXPECTED = {
 
 @pytest.mark.parametrize("given", EXPECTED, ids=str)
 def test_what_is_said_first_holds(given: tuple[Any, ...], started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, default, setting, master, remote = given
+    requested, default, setting, master, remote = given
     for name, value in (("ENGINE", setting), ("SPARK_MASTER", master), ("SPARK_REMOTE", remote)):
         monkeypatch.setenv(f"HEDDLE_{name}", value)
-    engine = Engine("x", requested=asked, default=default)
+    engine = Engine("x", requested=requested, default=default)
     try:
-        found = engine.expected(7).name
+        name_or_code = engine.expected(7).name
     except HeddleError as error:
-        found = error.code
-    assert found == EXPECTED[given] and started == []
+        name_or_code = error.code
+    assert name_or_code == EXPECTED[given] and started == []
 
 
 @pytest.mark.parametrize(("former", "events", "engine"), [("0", 1, "spark"), ("5", 5, "local"), ("5", 6, "spark")])
@@ -145,15 +145,15 @@ def test_the_former_setting_is_read_with_a_warning(
     laboratory.write([], "quotes")
     with without_audit():
         record = laboratory.run(laboratory.plan(), 0, 60)
-    (warning,) = [found for found in record.diagnostics if found["code"] == "HDL-125"]
+    (warning,) = [diagnostic for diagnostic in record.diagnostics if diagnostic["code"] == "HDL-125"]
     assert warning["severity"] == "warning"
     assert ('engine = "spark"' if former == "0" else f"local_events = {former}") in warning["hint"]
 
 
 def test_without_java_a_large_run_goes_on_here(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "has_java", lambda: False)
-    found = Engine("x").expected(1e9)
-    assert found.name == "local" and "no Java" in found.reason
+    expected = Engine("x").expected(1e9)
+    assert expected.name == "local" and "no Java" in expected.reason
 
 
 def test_spark_without_java_is_refused(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +233,11 @@ class Context:
 
 @pytest.mark.parametrize("text", ENDS)
 def test_executors_that_cannot_run_tasks_are_reported(text: str) -> None:
-    def fail(*given: Any) -> Any:
+    def fail(*arguments: Any) -> Any:
         raise RuntimeError(f"Job aborted: {text} more")
 
     context = Context()
-    context.parallelize = lambda *given: SimpleNamespace(mapPartitions=lambda task: SimpleNamespace(collect=fail))
+    context.parallelize = lambda *arguments: SimpleNamespace(mapPartitions=lambda task: SimpleNamespace(collect=fail))
     with pytest.raises(HeddleError, match="HDL-538") as caught:
         SparkWorkers(context, "a").run(lambda numbers, count: iter(()), 1, 1, "x")  # type: ignore[arg-type]
     assert ENDS[text] in str(caught.value)
@@ -258,7 +258,9 @@ def test_an_interruption_stays_one_whatever_spark_raises_after_it(
 
     cancelled: list[str] = []
     context: Any = Context()
-    context.parallelize = lambda *given: SimpleNamespace(mapPartitions=lambda task: SimpleNamespace(collect=collect))
+    context.parallelize = lambda *arguments: SimpleNamespace(
+        mapPartitions=lambda task: SimpleNamespace(collect=collect)
+    )
     context.cancelJobGroup = cancelled.append
     with pytest.raises(KeyboardInterrupt) as caught:
         SparkWorkers(context, "a").run(lambda numbers, count: iter(()), 1, 1, "x")
@@ -311,10 +313,10 @@ SPARK, ALONE = Engine("spark", given=WithSpark()), in_process()
 def verdict(monkeypatch: pytest.MonkeyPatch, by_duckdb: list[Any] | Exception, by_spark: list[Any], on: Engine) -> Any:
     """The check of an answer that is right if an engine recomputes [1]."""
     query: Any = SimpleNamespace(name="q")
-    wanted: Any = SimpleNamespace(query=query, windows=(), buckets=None)
+    recomputed_query: Any = SimpleNamespace(query=query, windows=(), buckets=None)
     stream: Any = SimpleNamespace(time="ts")
 
-    def recompute_here(*given: Any) -> list[Any]:
+    def recompute_here(*arguments: Any) -> list[Any]:
         if isinstance(by_duckdb, Exception):
             raise by_duckdb
         return by_duckdb
@@ -322,28 +324,28 @@ def verdict(monkeypatch: pytest.MonkeyPatch, by_duckdb: list[Any] | Exception, b
     table: Any = SimpleNamespace(to_pylist=lambda: by_spark)
     monkeypatch.setattr(duckdb_windows, "recompute_here", recompute_here)
     monkeypatch.setattr(
-        "spark_jobs.audit.unshared.windows.recompute", lambda *given: SimpleNamespace(toArrow=lambda: table)
+        "spark_jobs.audit.unshared.windows.recompute", lambda *arguments: SimpleNamespace(toArrow=lambda: table)
     )
     monkeypatch.setattr(RawEvents, "frame", lambda self, session: None)
-    events = RawEvents(wanted, stream, (), pa.table({"ts": [1]}))
+    events = RawEvents(recomputed_query, stream, (), pa.table({"ts": [1]}))
     return events.check(on, lambda judge: [] if judge.rows(query) == [1] else ["other"])
 
 
 def test_what_duckdb_finds_right_nobody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verdict(monkeypatch, [1], [2], SPARK)
-    assert (found["check"], found["success"], found["detail"]) == ("shared=unshared(q)", True, "")
+    check = verdict(monkeypatch, [1], [2], SPARK)
+    assert (check["check"], check["success"], check["detail"]) == ("shared=unshared(q)", True, "")
 
 
 def test_what_duckdb_finds_wrong_no_second_engine_overrules(monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in (SPARK, ALONE):
-        found = verdict(monkeypatch, [2], [1], engine)
-        assert not found["success"] and found["detail"] == "other"
+        check = verdict(monkeypatch, [2], [1], engine)
+        assert not check["success"] and check["detail"] == "other"
 
 
 def test_what_duckdb_cannot_tell_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:
     unable = CannotTell("a function")
-    found = verdict(monkeypatch, unable, [1], SPARK)
-    assert found["success"] and found["detail"] == "recomputed by Spark: a function"
+    check = verdict(monkeypatch, unable, [1], SPARK)
+    assert check["success"] and check["detail"] == "recomputed by Spark: a function"
     assert not verdict(monkeypatch, unable, [2], SPARK)["success"]
     with pytest.raises(CannotTell):
         verdict(monkeypatch, unable, [1], ALONE)
@@ -368,7 +370,7 @@ def test_a_live_session_starts_another_application_in_time(
     first, last = (round(DAY + minute * MINUTE) for minute in (30, 60))
     live = LiveSession(laboratory.warehouse, engine, last, first, clock=clock, wait=clock.wait)
     with without_audit():
-        runs = sum(not isinstance(found, HeddleError) for found in live.refreshes())
+        runs = sum(not isinstance(outcome, HeddleError) for outcome in live.refreshes())
     assert runs > 4 and len(started) == (1 if is_submitted else -(-runs // 2))
     end = max(row["interval_end"].timestamp() for row in laboratory.log("published"))
     until = int(end * 1e6 - DAY) // MINUTE

@@ -86,17 +86,17 @@ class Counted:
         assert self.process.wait() == 0
 
     def seen(self, group: str | None = None) -> SeenApplication:
-        found = read_event_log(str(self.events), self.application, group)
-        assert found is not None and found.is_whole
-        return found
+        application = read_event_log(str(self.events), self.application, group)
+        assert application is not None and application.is_whole
+        return application
 
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
-    made = Counted(tmp_path_factory.mktemp("events"))
-    yield made
-    made.process.kill()
-    made.process.wait()
+    counted_application = Counted(tmp_path_factory.mktemp("events"))
+    yield counted_application
+    counted_application.process.kill()
+    counted_application.process.wait()
 
 
 def stages() -> st.SearchStrategy[Stages]:
@@ -135,8 +135,10 @@ def test_what_is_read_is_what_spark_counted(counted: Counted) -> None:
 
 def has_counted(seen: SeenApplication, group: str, jobs: Jobs) -> bool:
     """Whether the log has all failures that Spark has counted."""
-    found = seen.of_group(group)
-    return len(found) == len(jobs) and all(job.failed >= failed for job, (*_, failed) in zip(found, jobs, strict=True))
+    seen_jobs = seen.of_group(group)
+    return len(seen_jobs) == len(jobs) and all(
+        job.failed >= failed for job, (*_, failed) in zip(seen_jobs, jobs, strict=True)
+    )
 
 
 def same_counts(found: list[SeenJob], jobs: Jobs) -> None:
@@ -147,10 +149,10 @@ def same_counts(found: list[SeenJob], jobs: Jobs) -> None:
 
 
 def check(seen: SeenApplication, group: str, planned: Stages, jobs: Jobs) -> None:
-    found = seen.of_group(group)
-    assert len(found) == len(seen.jobs) and len(found) == len(planned)
-    same_counts(found, jobs)
-    for job, (description, pieces, failures) in zip(found, planned, strict=True):
+    seen_jobs = seen.of_group(group)
+    assert len(seen_jobs) == len(seen.jobs) and len(seen_jobs) == len(planned)
+    same_counts(seen_jobs, jobs)
+    for job, (description, pieces, failures) in zip(seen_jobs, planned, strict=True):
         # what is not printable is shown by its code point
         assert not description.isprintable() or job.description == description
         is_broken = 3 in failures.values()
@@ -169,8 +171,8 @@ def event(name: str, **told: Any) -> str:
 
 def end_of_task(stage: int, reason: dict[str, Any]) -> str:
     measured = {"Executor Run Time": 1500, "Executor CPU Time": 250_000_000}
-    told = {"Stage ID": stage, "Stage Attempt ID": 0, "Task End Reason": reason, "Task Metrics": measured}
-    return event("TaskEnd", **told)
+    fields = {"Stage ID": stage, "Stage Attempt ID": 0, "Task End Reason": reason, "Task Metrics": measured}
+    return event("TaskEnd", **fields)
 
 
 TRACE = "Traceback (most recent call last):\n  File\nKeyError: 'é'\n more"
@@ -214,9 +216,9 @@ def test_a_log_that_is_cut_anywhere_has_what_is_whole_of_it(suffix: str, tmp_pat
         assert seen is not None and seen.is_whole
         job = seen.jobs.get(4)
         stage = job.stages[7] if job is not None else None
-        told = (seen.executors, stage.done if stage else 0, stage.failed if stage else 0, seen.ended)
-        assert all(now >= then for now, then in zip(told, before, strict=True))
-        before = told
+        progress = (seen.executors, stage.done if stage else 0, stage.failed if stage else 0, seen.ended)
+        assert all(now >= then for now, then in zip(progress, before, strict=True))
+        before = progress
     assert before == (1, 2, 1, True) and seen is not None and job is not None and stage is not None
     assert (job.status, job.seconds, job.description, stage.seconds) == ("succeeded", 3.5, "partials é", 3.0)
     assert (job.reasons, seen.lost) == ({"KeyError: 'é'": 1}, {"1": "Container killed by YARN"})
@@ -236,9 +238,9 @@ def test_no_log_breaks_the_reader(data: st.DataObject, tmp_path_factory: pytest.
     )
     lines: list[str] = list(LINES)
     for at in data.draw(st.lists(st.integers(0, len(LINES) - 1), max_size=4)):
-        told = json.loads(lines[at])
-        told[data.draw(st.sampled_from(KEYS))] = data.draw(values)
-        lines[at] = json.dumps(told, separators=(",", ":"))
+        fields = json.loads(lines[at])
+        fields[data.draw(st.sampled_from(KEYS))] = data.draw(values)
+        lines[at] = json.dumps(fields, separators=(",", ":"))
     content = bytearray("".join(f"{line}\n" for line in lines).encode())
     if data.draw(st.booleans()):
         content = bytearray(zstd(bytes(content)))

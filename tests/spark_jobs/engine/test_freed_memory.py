@@ -36,14 +36,14 @@ def told(kept: str, environment: Mapping[str, str] | None = None) -> list[int]:
     known = {name: value for name, value in os.environ.items() if name not in KEEPING}
     command = [sys.executable, "-c", SCRIPT.format(kept=kept)]
     ended = subprocess.run(command, env=known | dict(environment or {}), capture_output=True, text=True, check=True)
-    found: list[int] = json.loads(ended.stdout)
-    return found
+    measurements: list[int] = json.loads(ended.stdout)
+    return measurements
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 def test_freed_memory_is_taken_again_until_it_is_given_back() -> None:
-    kept, first, again, afterwards = told("keep_freed_memory()")
-    assert kept
+    is_kept, first, again, afterwards = told("keep_freed_memory()")
+    assert is_kept
     assert first > PAGES // 2 and afterwards > PAGES // 2
     assert again < PAGES // 64
 

@@ -59,10 +59,10 @@ def test_two_runs_share_a_cluster_with_settings_of_its_administrator(tmp_path: P
     (tmp_path / "lab").mkdir()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=PROJECT, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]
-    held, states, wrong, jobs, engines = json.loads(done.stdout.splitlines()[-1])
-    assert SETTINGS.items() <= held.items()
+    settings, states, wrong, jobs, engines = json.loads(done.stdout.splitlines()[-1])
+    assert SETTINGS.items() <= settings.items()
     assert states == ["published"] * 2 and wrong == [[]]
     assert engines == ["spark local-cluster[2,1,1024]"] * 2
     # each record has its own jobs
-    ids = [{number for each in mine for number in each} for mine in jobs]
+    ids = [{number for each in run_jobs for number in each} for run_jobs in jobs]
     assert all(ids) and not ids[0] & ids[1]

@@ -38,11 +38,11 @@ def test_an_interval_is_an_application_with_named_jobs(tmp_path: Path, monkeypat
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     lines = done.stdout.splitlines()
     assert "heddle: computed on spark local[2]: the default of DAGs" in lines
-    told = [line.removeprefix("heddle: ") for line in lines if " task" in line]
-    assert [line.split(" 2013-07-01T")[0] for line in told] == ["partials trades", "finals of 2 queries"]
+    task_lines = [line.removeprefix("heddle: ") for line in lines if " task" in line]
+    assert [line.split(" 2013-07-01T")[0] for line in task_lines] == ["partials trades", "finals of 2 queries"]
     # as it happens, a line a stage, before the record
-    assert re.search(r"Z: \d+ events, 1 task, \d+\.\d s, \d+\.\d CPU-s$", told[0]), told[0]
-    assert lines.index(f"heddle: {told[0]}") < lines.index("heddle: answering queries")
+    assert re.search(r"Z: \d+ events, 1 task, \d+\.\d s, \d+\.\d CPU-s$", task_lines[0]), task_lines[0]
+    assert lines.index(f"heddle: {task_lines[0]}") < lines.index("heddle: answering queries")
     assert "heddle: Spark application {application}: {ui}".format(**json.loads(lines[-1])) in lines
     record = json.loads(next(line for line in lines if line.startswith("{")))
     assert record["status"] == "published" and record["answers"] and record["features"]["spark_runs"] == 1
@@ -58,11 +58,11 @@ def test_an_interval_is_an_application_with_named_jobs(tmp_path: Path, monkeypat
     seen = read_run(laboratory.warehouse, "a run")
     assert seen is not None and seen.application is not None and seen.application.ended
     jobs = seen.application.of_group("a run")
-    kept = [(job["ids"], job["description"], job["tasks"]) for job in record["jobs"]]
-    assert [([job.id], job.description, job.tasks) for job in jobs] == kept
+    recorded_jobs = [(job["ids"], job["description"], job["tasks"]) for job in record["jobs"]]
+    assert [([job.id], job.description, job.tasks) for job in jobs] == recorded_jobs
     assert all(job.run_seconds > 0 for job in jobs) and all(job["cpu_seconds"] > 0 for job in record["jobs"])
     page = run_html(str(laboratory.warehouse.root), "a run", None)
-    assert page is not None and told[0].partition(":")[0].partition(" 2013")[0] in page and "succeeded" in page
+    assert page is not None and task_lines[0].partition(":")[0].partition(" 2013")[0] in page and "succeeded" in page
     assert record["ui"] not in page
 
 
@@ -82,12 +82,12 @@ def test_all_runs_of_a_session_are_one_application(tmp_path: Path, monkeypatch: 
     first, second = publish_log.publications(laboratory.warehouse)
     assert first.record.application == second.record.application != ""
     seen = [read_run(laboratory.warehouse, row.run_id) for row in (first, second)]
-    for one in seen:
-        assert one is not None and one.application is not None
-        jobs = one.application.of_group(one.row.run_id)
+    for seen_run in seen:
+        assert seen_run is not None and seen_run.application is not None
+        jobs = seen_run.application.of_group(seen_run.row.run_id)
         # its own jobs and no others, though both are in one log
-        assert [[job.id] for job in jobs] == [job["ids"] for job in one.row.record.jobs] and jobs
-        assert set(one.application.groups) == {first.run_id, second.run_id} and set(one.application.jobs) == {
+        assert [[job.id] for job in jobs] == [job["ids"] for job in seen_run.row.record.jobs] and jobs
+        assert set(seen_run.application.groups) == {first.run_id, second.run_id} and set(seen_run.application.jobs) == {
             job.id for job in jobs
         }
 
@@ -111,8 +111,12 @@ print(json.dumps(context.parallelize([0], 1).mapPartitions(found).collect()))
 @pytest.mark.longer
 def test_executors_elsewhere_take_the_code_that_is_sent(tmp_path: Path) -> None:
     """And the kernels that are compiled here."""
-    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
-    environment = kept | {"HEDDLE_SPARK_CODE": "archive", "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)}
+    inherited = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    environment = inherited | {
+        "HEDDLE_SPARK_CODE": "archive",
+        "XDG_CACHE_HOME": str(tmp_path),
+        "PYTHONPATH": str(PROJECT),
+    }
     command = [sys.executable, "-c", ELSEWHERE]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -122,15 +122,15 @@ class World:
     def working(self, command: Sequence[str], **environment: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
         """A run, in the middle of its first stage, and what it has said; none of its processes is left at the end."""
         log = self.folder / "said"
-        with log.open("w") as told:
+        with log.open("w") as log_writer:
             process = subprocess.Popen(
                 command,
                 env=self.environment | environment,
                 cwd=self.folder,
                 # whoever runs the tests in the background ignores it, and so would the command
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-                stdout=told,
-                stderr=told,
+                stdout=log_writer,
+                stderr=log_writer,
                 start_new_session=True,
             )
         watched: list[psutil.Process] = []
@@ -141,14 +141,14 @@ class World:
             assert process.poll() is None, log.read_text()[-3000:]
             # of Spark Connect the worker is a process of the server
             watched = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(int(worker))]
-            with log.open() as said:
-                yield process, said
+            with log.open() as log_reader:
+                yield process, log_reader
             _, alive = psutil.wait_procs(watched, timeout=60)
             assert alive == []
         finally:
-            for left in watched:
+            for child in watched:
                 with suppress(psutil.NoSuchProcess):
-                    left.kill()
+                    child.kill()
             process.kill()
             process.wait()
 
@@ -171,7 +171,9 @@ class World:
         """Nothing was published, the log says so, and what Spark did is seen up to there; the next run is as ever."""
         first, last = self.log()
         assert (first.event, last.event) == ("allocated", "failed")
-        assert [(one["code"], one["severity"]) for one in last.record.diagnostics] == [("HDL-903", "error")]
+        assert [(diagnostic["code"], diagnostic["severity"]) for diagnostic in last.record.diagnostics] == [
+            ("HDL-903", "error")
+        ]
         assert first.record.application == last.record.application
         assert self.laboratory.run(self.version, 30, 90, "told").status == "published"
         assert self.laboratory.wrong(self.version, 30, 90) == []
@@ -181,8 +183,8 @@ class World:
         return [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", *settings, *job]
 
     def arguments(self) -> list[str]:
-        given = ["--warehouse", self.house, "--plan-version", str(self.version), "--run-id", "told"]
-        return [*given, "--from", SPAN[0], "--to", SPAN[1]]
+        options = ["--warehouse", self.house, "--plan-version", str(self.version), "--run-id", "told"]
+        return [*options, "--from", SPAN[0], "--to", SPAN[1]]
 
 
 @pytest.fixture
@@ -201,19 +203,19 @@ def test_airflow_kills_a_task_that_submitted(world: World) -> None:
         "AIRFLOW_HOME": str(world.folder / "airflow"),
         "HEDDLE_HOME": str(world.folder),
     }
-    with world.working([sys.executable, "-c", TASK, json.dumps(pinned)], **environment) as (process, told):
+    with world.working([sys.executable, "-c", TASK, json.dumps(pinned)], **environment) as (process, log_reader):
         process.send_signal(signal.SIGTERM)
         process.wait(300)
-        said = told.read()
-    assert "ended by SIGTERM: nothing was published" in said, said[-3000:]
-    assert "RESULT AirflowException" in said and "Error code is: 143" in said, said[-3000:]
+        output = log_reader.read()
+    assert "ended by SIGTERM: nothing was published" in output, output[-3000:]
+    assert "RESULT AirflowException" in output and "Error code is: 143" in output, output[-3000:]
     world.check()
     record = world.log()[1].record
     seen = read_event_log(str(world.events), record.application, "told")
     assert seen is not None and seen.ended
     (job,) = seen.jobs.values()
     assert job.status == "failed" and "cancelled" in job.reason and record.jobs[0]["ids"] == [job.id]
-    assert f"heddle: Spark application {record.application}: {record.ui}" in said
+    assert f"heddle: Spark application {record.application}: {record.ui}" in output
 
 
 @pytest.mark.spark
@@ -234,19 +236,19 @@ def test_a_driver_ends_with_spark_submit(world: World) -> None:
 def test_a_command_that_is_told_to_end(number: signal.Signals, code: int, said: str, world: World) -> None:
     script = world.script(held_in("spark") + COMMAND)
     command = [sys.executable, str(script), "backfill", "--warehouse", world.house, "--engine", "spark"]
-    with world.working([*command, "--from", SPAN[0], "--to", SPAN[1]]) as (process, told):
+    with world.working([*command, "--from", SPAN[0], "--to", SPAN[1]]) as (process, log_reader):
         process.send_signal(number)
         assert process.wait(300) == code
-        assert said in told.read()
+        assert said in log_reader.read()
     world.check()
 
 
 @pytest.mark.spark
 def test_a_server_of_spark_connect_is_told_to_stop(world: World) -> None:
     command = [sys.executable, str(world.script(held_in("connect") + JOB)), *world.arguments()]
-    with connect_server(world.folder) as url, world.working(command, HEDDLE_SPARK_REMOTE=url) as (process, told):
+    with connect_server(world.folder) as url, world.working(command, HEDDLE_SPARK_REMOTE=url) as (process, log_reader):
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 143
-        assert "ended by SIGTERM: nothing was published" in told.read()
+        assert "ended by SIGTERM: nothing was published" in log_reader.read()
         # the server goes on, its worker does not
     world.check()

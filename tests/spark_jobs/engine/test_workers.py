@@ -49,9 +49,9 @@ def processes() -> Iterator[LocalWorkers]:
 
 
 def check(workers: Workers, pieces: int, most: int) -> None:
-    found = workers.run(squares, pieces, most, "squares")
-    assert found.results == [(number, number**2) for number in range(pieces) for _ in range(number % 3)]
-    assert (found.counts["numbers"], found.counts["sum"]) == (pieces, sum(range(pieces)))
+    outcome = workers.run(squares, pieces, most, "squares")
+    assert outcome.results == [(number, number**2) for number in range(pieces) for _ in range(number % 3)]
+    assert (outcome.counts["numbers"], outcome.counts["sum"]) == (pieces, sum(range(pieces)))
 
 
 @given(pieces=st.integers(0, 40), most=st.integers(1, 20))

@@ -34,21 +34,21 @@ def text_of(assets: Mapping[str, bool]) -> str:
 
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
-    made = Laboratory(in_process(), tmp_path)
-    made.write(steady(120))
-    made.write(steady(120), "quotes")
-    return made
+    lab = Laboratory(in_process(), tmp_path)
+    lab.write(steady(120))
+    lab.write(steady(120), "quotes")
+    return lab
 
 
 def seen(laboratory: Laboratory, begin: float, end: float) -> Windows:
     """What readers see in (begin, end], minutes: the answers of each window of each query."""
-    found: Windows = {}
+    answers_by_query: Windows = {}
     for row in laboratory.warehouse.dataset("results").to_table().to_pylist():
         if begin < (row["instant"].timestamp() * 1e6 - DAY) / MINUTE <= end:
             window = row["instant"], row["position"]
             content = repr([row["key"], *(row[name] or None for name in ("longs", "doubles", "texts", "error"))])
-            found.setdefault(row["query"], {}).setdefault(window, Counter())[content] += 1
-    return found
+            answers_by_query.setdefault(row["query"], {}).setdefault(window, Counter())[content] += 1
+    return answers_by_query
 
 
 def difference(was: Windows, now: Windows, name: str) -> dict[str, int]:
@@ -98,18 +98,20 @@ def test_every_change_of_an_asset_is_announced_and_nothing_else(
             version = laboratory.plan(text_of(assets))
             record = laboratory.run(version, begin, end, f"run {number}", recompute=recompute)
             now = seen(laboratory, begin, end)
-            found = of(laboratory, begin, end, f"run {number}")
+            announced = of(laboratory, begin, end, f"run {number}")
             changed = {name: change for name in TEXTS if any((change := difference(was, now, name)).values())}
-            assert {one.query: one.windows for one in found} == {
+            assert {announcement.query: announcement.windows for announcement in announced} == {
                 name: change for name, change in changed.items() if assets.get(name)
             }
             assert record.status == "published" or not changed
-            for one in found:
-                assert one.first is (one.query not in was)
-                assert one.answers == sum(map(Counter.total, now.get(one.query, {}).values()))
-                assert (one.revision, one.plan_version) == (record.revision, version)
-                assert (one.late is None) is (record.radius is None)
-                assert key_of(one.extra) == one.key and one.extra["from"] == format_instant(record.begin)
+            for announcement in announced:
+                assert announcement.first is (announcement.query not in was)
+                assert announcement.answers == sum(map(Counter.total, now.get(announcement.query, {}).values()))
+                assert (announcement.revision, announcement.plan_version) == (record.revision, version)
+                assert (announcement.late is None) is (record.radius is None)
+                assert key_of(announcement.extra) == announcement.key and announcement.extra["from"] == format_instant(
+                    record.begin
+                )
 
 
 def test_each_publication_is_the_business_of_one_task(laboratory: Laboratory) -> None:
@@ -126,19 +128,28 @@ def test_each_publication_is_the_business_of_one_task(laboratory: Laboratory) ->
         assert laboratory.run(version, 0, 120, "manual__1").has_failed
     rows = publish_log.publications(laboratory.warehouse)
     assert len(rows) == 7
-    mine = {row.run_id: announcements.of_run(laboratory.warehouse, row.begin, row.end, row.run_id) for row in rows}
-    assert [run_id for run_id, found in mine.items() if found] == ["scheduled__1", "session/scheduled__2/1"]
+    announced_by_run = {
+        row.run_id: announcements.of_run(laboratory.warehouse, row.begin, row.end, row.run_id) for row in rows
+    }
+    assert [run_id for run_id, announced in announced_by_run.items() if announced] == [
+        "scheduled__1",
+        "session/scheduled__2/1",
+    ]
     clock = rows[-1].at + 1
-    assert {one.run_id for one in of_others(laboratory.warehouse, clock)} == {
+    assert {announcement.run_id for announcement in of_others(laboratory.warehouse, clock)} == {
         *("repair/1", "cli/1", "backfill/1", "live/1", "manual__1"),
     }
-    for run_id, told in (("scheduled__2", ["session/scheduled__2/1"]), ("scheduled__", []), ("scheduled__1", [])):
-        assert [row.run_id for row in announcements.of_session(laboratory.warehouse, run_id, clock)] == told
+    for run_id, expected_run_ids in (
+        ("scheduled__2", ["session/scheduled__2/1"]),
+        ("scheduled__", []),
+        ("scheduled__1", []),
+    ):
+        assert [row.run_id for row in announcements.of_session(laboratory.warehouse, run_id, clock)] == expected_run_ids
     # whoever should have announced it has had a day; after three it is no news
     later = of_others(laboratory.warehouse, clock + 86_400_000_000)
-    assert {one.run_id for one in later} == {row.run_id for row in rows}
+    assert {announcement.run_id for announcement in later} == {row.run_id for row in rows}
     assert (
-        later == sorted(later, key=lambda one: one.at)
+        later == sorted(later, key=lambda announcement: announcement.at)
         and of_others(laboratory.warehouse, clock + 4 * 86_400_000_000) == []
     )
 
@@ -148,7 +159,7 @@ def test_a_publication_of_which_nothing_is_recorded_is_announced_all_the_same(
 ) -> None:
     """The process ends after the commit and before the log: readers see the answers."""
 
-    def ending(*given: Any) -> None:
+    def ending(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
     with without_audit():
@@ -158,9 +169,14 @@ def test_a_publication_of_which_nothing_is_recorded_is_announced_all_the_same(
             with pytest.raises(KeyboardInterrupt):
                 laboratory.run(version, 0, 120, "scheduled__1")
         assert laboratory.run(version, 0, 120, "scheduled__1").status == "unchanged"
-    (found,) = of(laboratory, 0, 120, "scheduled__1")
-    assert (found.query, found.windows, found.first, found.late) == ("all", None, None, None)
-    assert found.answers == len(laboratory.rows("all")) > 0
+    (announcement,) = of(laboratory, 0, 120, "scheduled__1")
+    assert (announcement.query, announcement.windows, announcement.first, announcement.late) == (
+        "all",
+        None,
+        None,
+        None,
+    )
+    assert announcement.answers == len(laboratory.rows("all")) > 0
 
 
 def test_what_earlier_versions_published_is_no_news_of_an_asset_of_today(laboratory: Laboratory) -> None:

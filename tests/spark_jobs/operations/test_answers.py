@@ -107,8 +107,8 @@ def write(warehouse: Warehouse, rows: list[dict[str, Any]]) -> None:
 
 
 def log(warehouse: Warehouse, begin: int, end: int, event: Any = "published", **rest: Any) -> None:
-    given = {"answers": 10, "rows_scanned": 100, "cpu_seconds": {"partials": 2.0, "finals": 6.0}, "live": True}
-    record = RunRecord(f"run/{begin}", 1, begin, end, **({"revision": 1} | given | rest))
+    defaults = {"answers": 10, "rows_scanned": 100, "cpu_seconds": {"partials": 2.0, "finals": 6.0}, "live": True}
+    record = RunRecord(f"run/{begin}", 1, begin, end, **({"revision": 1} | defaults | rest))
     log_event(warehouse, record, event, f"{begin}", 1)
 
 
@@ -123,11 +123,11 @@ def house(tmp_path: Path) -> Warehouse:
 def test_a_warehouse_without_a_query_or_an_answer(tmp_path: Path, house: Warehouse) -> None:
     empty = list_answers(Warehouse.open(tmp_path / "empty"), Choice(), NOW)
     assert (empty.queries, empty.states, empty.total, empty.pages) == ((), {}, 0, 1)
-    found = list_answers(house, Choice(), NOW)
-    assert [(one.name, one.newest, one.sparkline, one.state) for one in found.queries] == [
+    listing = list_answers(house, Choice(), NOW)
+    assert [(query.name, query.newest, query.sparkline, query.state) for query in listing.queries] == [
         (name, None, None, "running") for name in ("bound", "grouped", "historical", "plain", "texts")
     ]
-    assert found.days == ("", "") and found.owners == ("", "research", "risk")
+    assert listing.days == ("", "") and listing.owners == ("", "research", "risk")
 
 
 def test_the_newest_answers_of_each_query(house: Warehouse) -> None:
@@ -149,7 +149,7 @@ def test_the_newest_answers_of_each_query(house: Warehouse) -> None:
             answer(plain, hour + 2 * HOUR, [], [1e9, Decimal(1)], fingerprint="0" * 16),
         ],
     )
-    listed = {one.name: one for one in list_answers(house, Choice(), NOW).queries}
+    listed = {query.name: query for query in list_answers(house, Choice(), NOW).queries}
     line = listed["grouped"].sparkline
     assert line is not None and (line.output, line.groups, line.grouping) == ("n", 1, "sum")
     assert line.samples == (Sample(hour, 7.0, 1), Sample(hour + HOUR, 5.0, 2))
@@ -169,7 +169,7 @@ def test_only_the_newest_days_are_read_and_more_for_who_has_nothing_there(house:
     write(house, [*rows, answer(known["texts"], FIRST + 14 * DAY + HOUR, [], ["late"])])
     write(house, [answer(known["grouped"], FIRST + 2 * DAY + HOUR, ["A"], [1, 1.0])])
     listing = list_answers(house, Choice(), NOW)
-    listed = {one.name: one for one in listing.queries}
+    listed = {query.name: query for query in listing.queries}
     line = listed["plain"].sparkline
     assert line is not None and [sample.value for sample in line.samples] == [18.0, 19.0]
     assert listed["texts"].text == "late" and listed["grouped"].newest is None
@@ -178,7 +178,7 @@ def test_only_the_newest_days_are_read_and_more_for_who_has_nothing_there(house:
 
 def test_queries_are_chosen_and_come_in_pages(house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     def names(**choice: Any) -> list[str]:
-        return [one.name for one in list_answers(house, Choice(**choice), NOW).queries]
+        return [query.name for query in list_answers(house, Choice(**choice), NOW).queries]
 
     assert names(owner="risk") == ["plain"] and names(text="GROU") == ["grouped"] and names(text="zz") == []
     assert len(names(text="trade")) == 5 and names(state="paused") == [] and names(owner="nobody") == []
@@ -191,9 +191,9 @@ def test_queries_are_chosen_and_come_in_pages(house: Warehouse, monkeypatch: pyt
 def test_what_is_kept_is_never_older_than_the_tables(house: Warehouse, tmp_path: Path) -> None:
     assert len(list_answers(house, Choice(), NOW).queries) == 5
     log(house, FIRST, FIRST + HOUR, lateness={"bound": 60 * SECOND}, empty=["texts"])
-    listed = {one.name: one for one in list_answers(house, Choice(), NOW).queries}
+    listed = {query.name: query for query in list_answers(house, Choice(), NOW).queries}
     assert listed["bound"].late == 60 * SECOND and listed["grouped"].late is None
-    assert [name for name, one in listed.items() if one.is_missing] == ["texts"]
+    assert [name for name, query in listed.items() if query.is_missing] == ["texts"]
     assert list_answers(house, Choice(), NOW).late == 1
     log(house, FIRST + HOUR, FIRST + 2 * HOUR)
     assert list_answers(house, Choice(), NOW).late == 0
@@ -206,7 +206,7 @@ def test_what_is_kept_is_never_older_than_the_tables(house: Warehouse, tmp_path:
     # another warehouse in its place
     house.root.rename(tmp_path / "away")
     assert register(Warehouse.open(tmp_path / "house"), {"other": replace(known["grouped"], name="other")}) == 1
-    assert [one.name for one in list_answers(house, Choice(), NOW).queries] == ["other"]
+    assert [query.name for query in list_answers(house, Choice(), NOW).queries] == ["other"]
 
 
 # ---------------------------------------------------------------------------------------------- one query
@@ -227,8 +227,8 @@ def test_what_is_drawn_is_what_is_read(data: st.DataObject, tmp_path_factory: py
         instant = FIRST + hours * HOUR
         for key in keys:
             values = [data.draw(st.one_of(st.none(), st.integers(-9, 10**12))), data.draw(VALUES)]
-            rest = {"revision": data.draw(st.integers(1, 3)), "error": data.draw(st.sampled_from([None, "HDL-601"]))}
-            rows.append(answer(known["grouped"], instant, [key], values, **rest))
+            fields = {"revision": data.draw(st.integers(1, 3)), "error": data.draw(st.sampled_from([None, "HDL-601"]))}
+            rows.append(answer(known["grouped"], instant, [key], values, **fields))
         fee = data.draw(st.one_of(st.none(), st.decimals(-999, 999, places=2)))
         rows.append(answer(known["plain"], instant, [], [data.draw(VALUES), fee]))
     write(warehouse, rows)
@@ -255,7 +255,7 @@ def test_what_is_drawn_is_what_is_read(data: st.DataObject, tmp_path_factory: py
             }
             assert drawn == expected
         assert [lines.output for lines in view.outputs] == list(outputs)
-    listed = {one.name: one for one in list_answers(warehouse, Choice(), NOW).queries}["grouped"].sparkline
+    listed = {query.name: query for query in list_answers(warehouse, Choice(), NOW).queries}["grouped"].sparkline
     days = {row["day"] for row in rows}
     newest = sorted(days)[-2:]
     sums: dict[int, float] = {}
@@ -363,9 +363,9 @@ def test_idle_run_is_not_the_newest_with_answers(house: Warehouse) -> None:
     for number in range(30):
         log(house, FIRST + (900 + number) * DAY, FIRST + (901 + number) * DAY, answers=0)
     write(house, [answer(queries()["plain"], FIRST + HOUR, [], [1.0, Decimal(1)])])
-    found = newest_runs(house)
-    assert found.answered is not None and found.answered.begin == FIRST and found.end == FIRST + DAY
-    assert not any(one.is_missing for one in list_answers(house, Choice(), NOW).queries)
+    runs = newest_runs(house)
+    assert runs.answered is not None and runs.answered.begin == FIRST and runs.end == FIRST + DAY
+    assert not any(query.is_missing for query in list_answers(house, Choice(), NOW).queries)
     assert read_query(house, "plain", Span("day"), now=NOW).answers == 1
 
 

@@ -32,12 +32,12 @@ WHERE volume > 11 GROUP BY symbol HAVING count(*) > 0;
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(in_process(), tmp_path)
-    made.write(steady(120))
-    version = made.plan(MORE)
-    made.run(version, 0, 60, as_of=1 << 60)
-    made.run(version, 60, 120, "second", as_of=1 << 60)
-    return made
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady(120))
+    version = laboratory.plan(MORE)
+    laboratory.run(version, 0, 60, as_of=1 << 60)
+    laboratory.run(version, 60, 120, "second", as_of=1 << 60)
+    return laboratory
 
 
 def audited(lab: Laboratory, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -72,34 +72,36 @@ def damaged(lab: Laboratory, query: str) -> int:
 
 
 def test_what_is_right_is_found_right(lab: Laboratory) -> None:
-    code, found = audited(lab, "--all")
-    assert code == 0 and found["wrong"] == found["outdated"] == []
+    code, report = audited(lab, "--all")
+    assert code == 0 and report["wrong"] == report["outdated"] == []
     published = sum(len(lab.rows(name)) for name in ("by_symbol", "all", "rows", "rare"))
-    assert (found["intervals"], found["answers"]) == (2, published) and found["windows"] > 40
+    assert (report["intervals"], report["answers"]) == (2, published) and report["windows"] > 40
 
 
 def test_what_is_wrong_is_listed_and_a_share_finds_its_share(lab: Laboratory) -> None:
     count = damaged(lab, "by_symbol")
-    code, found = audited(lab, "--all")
-    assert code == 1 and len(found["wrong"]) == count and found["outdated"] == []
-    first = found["wrong"][0]
+    code, report = audited(lab, "--all")
+    assert code == 1 and len(report["wrong"]) == count and report["outdated"] == []
+    first = report["wrong"][0]
     assert first["query"] == "by_symbol" and first["output"] == "n"
     assert first["published"] == first["recomputed"] + 1 and first["group"] in (["A"], ["B"])
-    code, found = audited(lab, "--share", "50%", "--seed", "1")
-    assert code == 1 and 0.3 * count <= len(found["wrong"]) <= 0.7 * count
+    code, report = audited(lab, "--share", "50%", "--seed", "1")
+    assert code == 1 and 0.3 * count <= len(report["wrong"]) <= 0.7 * count
 
 
 def test_answers_of_changed_sources_are_outdated_not_wrong(lab: Laboratory) -> None:
     lab.write([*steady(120), (70.5, "A", 1.0, 1)])
-    code, found = audited(lab, "--all")
-    assert code == 0 and found["wrong"] == []
-    assert {difference["query"] for difference in found["outdated"]} >= {"by_symbol", "all"}
+    code, report = audited(lab, "--all")
+    assert code == 0 and report["wrong"] == []
+    assert {difference["query"] for difference in report["outdated"]} >= {"by_symbol", "all"}
 
 
 def test_missing_answers_are_wrong(lab: Laboratory) -> None:
     rewritten(lab, lambda rows: rows.filter(pa.array([name != "all" for name in rows["query"].to_pylist()])))
-    code, found = audited(lab, "--all")
-    assert code == 1 and {(one["query"], one["what"]) for one in found["wrong"]} == {("all", "is missing")}
+    code, report = audited(lab, "--all")
+    assert code == 1 and {(difference["query"], difference["what"]) for difference in report["wrong"]} == {
+        ("all", "is missing")
+    }
 
 
 @pytest.mark.parametrize("wrong", [["--all", "--share", "5%"], ["--share", "0"], ["--share", "200%"], ["--share", "x"]])
@@ -109,7 +111,7 @@ def test_a_wrong_call_is_refused(lab: Laboratory, wrong: list[str]) -> None:
 
 def test_a_later_publication_counts_where_intervals_overlap(lab: Laboratory) -> None:
     lab.run(1, 30, 90, "third", as_of=1 << 60, recompute=True)
-    found = recompute_published(
+    recomputation = recompute_published(
         lab.warehouse, DAY, DAY + 120 * MINUTE, 1.0, 1 << 60, Engine("unused"), lambda line: None
     )
-    assert found.wrong == [] and found.intervals == 3
+    assert recomputation.wrong == [] and recomputation.intervals == 3

@@ -85,12 +85,12 @@ class Project:
 
     def held(self) -> set[str]:
         """The files of the warehouse that have the person in them, by their paths."""
-        found = set()
+        files_with_person = set()
         house = self.place / "house"
         for file in house.rglob("*"):
             if file.is_file() and (PERSON.encode() in file.read_bytes() or PERSON in text_of(file)):
-                found.add(str(file.relative_to(house)))
-        return found
+                files_with_person.add(str(file.relative_to(house)))
+        return files_with_person
 
 
 def text_of(file: Path) -> str:
@@ -109,14 +109,14 @@ def events(of_person: list[int]) -> pa.Table:
 
 
 def done(*arguments: str) -> str:
-    said = heddle(*arguments)
-    assert said.code in (0, 1), said
-    return said.out
+    completed = heddle(*arguments)
+    assert completed.code in (0, 1), completed
+    return completed.out
 
 
 def erased(retention: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done("maintain", "--erase", "--retention", retention, "--json"))
-    return found
+    report: dict[str, Any] = json.loads(done("maintain", "--erase", "--retention", retention, "--json"))
+    return report
 
 
 def dated(found: dict[str, Any]) -> set[str]:
@@ -151,8 +151,8 @@ def test_deleted_rows_leave_everything_or_are_named_with_a_date(
             assert project.held()
             if not history["absent"] and not history["quoted"]:
                 # what is of the source as it is stays
-                kept = erased("7 days")
-                assert (kept["rows_of_changed_sources"], kept["texts_erased"]) == (0, 0)
+                report = erased("7 days")
+                assert (report["rows_of_changed_sources"], report["texts_erased"]) == (0, 0)
             project.delete("day", rows)
             done("repair")
         assert project.held() <= dated(erased("7 days")) | unrepaired(project)
@@ -182,8 +182,8 @@ def unrepaired(project: Project) -> set[str]:
 
 
 def check_nothing_is_held(project: Project, history: dict[str, Any]) -> None:
-    found = erased("0 days")
-    remedies = [holder["remedy"] for holder in found["holders"] if not holder["until"]]
+    report = erased("0 days")
+    remedies = [holder["remedy"] for holder in report["holders"] if not holder["until"]]
     if history["absent"]:
         with without_spark(Clock(time.time_ns() // 1000 - 3_600_000_000)):
             if history["absent"] == "remove":

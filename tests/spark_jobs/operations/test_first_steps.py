@@ -69,23 +69,25 @@ SHAPES = [as_csv, as_pandas_parquet, as_delta]
 def five_steps(write: Callable[[Path], None], folder: Path) -> dict[str, Said]:
     """Init, validate, preview, run and read, as what init prints says."""
     write(folder)
-    said = {"init": heddle("init")}
-    steps = said["init"].out.partition("next:\n")[2].split("\n")
+    completed_steps = {"init": heddle("init")}
+    steps = completed_steps["init"].out.partition("next:\n")[2].split("\n")
     for step in filter(None, steps):
         words = step.split()[1:]
-        said[words[0]] = heddle(*words)
-    return said
+        completed_steps[words[0]] = heddle(*words)
+    return completed_steps
 
 
 @pytest.mark.parametrize("write", SHAPES)
 def test_five_steps_over_data_that_nobody_has_declared(write: Callable[[Path], None], folder: Path) -> None:
     with without_spark(Clock(NOW)):
-        said = five_steps(write, folder)
-    assert list(said) == ["init", "validate", "preview", "run", "read"]
-    assert {name: step.code for name, step in said.items()} == dict.fromkeys(said, 0), said
-    assert "1 query usable, 0 errors" in said["validate"].out
-    assert "visits_15min" in said["preview"].out
-    rows = re.findall(r"2025-03-04 00:15:00 │ (\w+) +│ +(\d+) │", said["read"].out)
+        completed_steps = five_steps(write, folder)
+    assert list(completed_steps) == ["init", "validate", "preview", "run", "read"]
+    assert {name: step.code for name, step in completed_steps.items()} == dict.fromkeys(completed_steps, 0), (
+        completed_steps
+    )
+    assert "1 query usable, 0 errors" in completed_steps["validate"].out
+    assert "visits_15min" in completed_steps["preview"].out
+    rows = re.findall(r"2025-03-04 00:15:00 │ (\w+) +│ +(\d+) │", completed_steps["read"].out)
     assert sorted(rows) == [("help", "6"), ("home", "7"), ("shop", "7")]
 
 
@@ -96,9 +98,11 @@ def test_five_steps_with_spark(
     write: Callable[[Path], None], folder: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_commands(spark, monkeypatch)
-    said = five_steps(write, folder)
-    assert {name: step.code for name, step in said.items()} == dict.fromkeys(said, 0), said
-    assert "2025-03-04 00:15:00" in said["read"].out
+    completed_steps = five_steps(write, folder)
+    assert {name: step.code for name, step in completed_steps.items()} == dict.fromkeys(completed_steps, 0), (
+        completed_steps
+    )
+    assert "2025-03-04 00:15:00" in completed_steps["read"].out
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -106,28 +110,28 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     as_csv(folder)
     Path("queries").mkdir()
     Path("queries/first.sql").write_text("mine")
-    said = heddle("init")
-    assert said.code == 2
-    assert "HDL-133" in said.err and "queries/first.sql" in said.err
+    completed = heddle("init")
+    assert completed.code == 2
+    assert "HDL-133" in completed.err and "queries/first.sql" in completed.err
     assert not Path("streams.yaml").exists() and not Path("heddle.toml").exists()
-    said = heddle("init", "--folder", "other")
-    assert said.code == 0
-    assert "cd other" in said.out
+    completed = heddle("init", "--folder", "other")
+    assert completed.code == 0
+    assert "cd other" in completed.out
     assert Path("queries/first.sql").read_text() == "mine"
 
 
 def test_a_dry_run_shows_the_files_and_writes_none(folder: Path) -> None:
     as_csv(folder)
-    said = heddle("init", "--dry-run")
-    assert "would write streams.yaml" in said.out and "time: at" in said.out
+    completed = heddle("init", "--dry-run")
+    assert "would write streams.yaml" in completed.out and "time: at" in completed.out
     assert sorted(path.name for path in folder.iterdir()) == ["visits.csv"]
 
 
 def test_options_say_the_time_and_the_name(folder: Path) -> None:
     Path("x.csv").write_text("created,ts,v\n" + "2025-03-03T10:00:00,2025-03-03T11:00:00,1\n" * 3)
     assert heddle("init", "x.csv", "--dry-run").out.count("time: ts") == 2
-    said = heddle("init", "x.csv", "--time", "created", "--name", "orders")
-    assert said.code == 0, said.err
+    completed = heddle("init", "x.csv", "--time", "created", "--name", "orders")
+    assert completed.code == 0, completed.err
     text = Path("streams.yaml").read_text()
     assert "  orders:" in text and "time: created" in text and "other columns with times: ts" in text
     assert "HDL-136" in heddle("init", "x.csv", "--time", "v", "--folder", "b").err
@@ -138,7 +142,7 @@ def test_somebody_is_asked_at_a_terminal(folder: Path, monkeypatch: pytest.Monke
     Path("x.csv").write_text("created,ts,v\n" + "2025-03-03T10:00:00,2025-03-03T11:00:00,1\n" * 3)
     monkeypatch.setattr("heddle.cli.changes.is_at_terminal", lambda: True)
     replies = iter(["created", "orders"])
-    monkeypatch.setattr("typer.prompt", lambda *given, **named: next(replies))
+    monkeypatch.setattr("typer.prompt", lambda *arguments, **options: next(replies))
     assert heddle("init").code == 0
     text = Path("streams.yaml").read_text()
     assert "  orders:" in text and "time: created" in text
@@ -163,9 +167,9 @@ def test_everything_below_is_looked_at(folder: Path) -> None:
     (folder / ".hidden").mkdir()
     frame().to_csv(folder / ".hidden" / "x.csv")
     (folder / "empty.csv").touch()
-    said = heddle("init")
-    assert said.code == 0
-    assert "warning HDL-135 empty.csv is empty" in said.err
+    completed = heddle("init")
+    assert completed.code == 0
+    assert "warning HDL-135 empty.csv is empty" in completed.err
     text = Path("streams.yaml").read_text()
     assert re.findall(r"^  (\w+):", text, re.M) == ["visits", "orders", "logs"]
     assert "folders are named by day" in text
@@ -245,8 +249,8 @@ def test_strings_of_times_in_parquet_get_a_schema() -> None:
     pq.write_table(pa.table({"t": ["2025-03-03 10:00:00", "2025-03-03 11:00:00"], "v": [1, 2]}), "x.parquet")
     assert heddle("init").code == 0
     assert "      t: timestamp" in Path("streams.yaml").read_text()
-    said = heddle("preview", "--json")
-    assert said.code == 0 and json.loads(said.out)["queries"][0]["newest_event"] == "2025-03-03T11:00:00Z"
+    completed = heddle("preview", "--json")
+    assert completed.code == 0 and json.loads(completed.out)["queries"][0]["newest_event"] == "2025-03-03T11:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -286,10 +290,10 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_stream_is_told_with_a_code(name: str) -> None:
     Path(name).write_bytes(HOSTILE[name])
-    said = heddle("init", name)
-    assert said.code in (1, 2)
-    assert re.search(r"error HDL-13[456] ", said.err) and "hint:" in said.err
-    assert "HDL-9" not in said.err
+    completed = heddle("init", name)
+    assert completed.code in (1, 2)
+    assert re.search(r"error HDL-13[456] ", completed.err) and "hint:" in completed.err
+    assert "HDL-9" not in completed.err
     assert not Path("streams.yaml").exists()
     Path("streams.yaml").write_text(
         f"streams:\n  s:\n    source: {{format: {name.partition('.')[2]}, path: {name}}}\n"
@@ -315,9 +319,9 @@ def test_ten_thousand_columns(folder: Path) -> None:
     assert heddle("init").code == 0
     assert "9201 more" in Path("streams.yaml").read_text().replace("and 9195", "and 9201")
     assert heddle("validate").code == 0
-    said = heddle("streams")
-    assert said.code == 0
-    assert "more columns" in said.out
+    completed = heddle("streams")
+    assert completed.code == 0
+    assert "more columns" in completed.out
 
 
 NAMES = [
@@ -343,15 +347,15 @@ NAMES = [
 def test_weird_names_of_columns_and_files(folder: Path) -> None:
     table = pa.table({"ts": [datetime(2025, 3, 3, tzinfo=UTC)] * 4} | {name: ["u", "v", "u", "v"] for name in NAMES})
     pq.write_table(table, "1 odd (file) & name.parquet")
-    said = heddle("init")
-    assert said.code == 0, said.err
+    completed = heddle("init")
+    assert completed.code == 0, completed.err
     assert heddle("validate").code == 0
     assert heddle("preview").code == 0
     text = Path("1 odd (file) & name.parquet")
     table.to_pandas().to_csv("odd.csv", index=False)
     text.unlink()
-    said = heddle("init", "odd.csv", "--folder", "b")
-    assert said.code == 0, said.err
+    completed = heddle("init", "odd.csv", "--folder", "b")
+    assert completed.code == 0, completed.err
     assert heddle("validate", "b/queries", "--streams", "b/streams.yaml").code == 0
     assert heddle("streams", "--streams", "b/streams.yaml").code == 0
 
@@ -371,23 +375,23 @@ def test_whatever_a_parquet_file_calls_its_columns(
         pq.write_table(pa.table({"ts": times} | dict.fromkeys(names, values)), place / "x.parquet")
     except (pa.ArrowInvalid, UnicodeEncodeError):
         return
-    made = plan_project([place / "x.parquet"], place, time="ts")
-    made.write()
+    planned_project = plan_project([place / "x.parquet"], place, time="ts")
+    planned_project.write()
     from spark_jobs.pipeline.planning.requested import load_inputs
 
     inputs = load_inputs([place / "queries"], place / "streams.yaml")
     assert [str(problem) for problem in inputs.errors] == []
     assert len(inputs.workload.queries) == 1
-    assert project.STREAMS in dict(made.files)
+    assert project.STREAMS in dict(planned_project.files)
 
 
 # -------------------------------------------------------------------------------------------- streams
 def test_streams_are_described(folder: Path) -> None:
     as_csv(folder)
     heddle("init")
-    said = heddle("streams", "--json")
-    assert said.code == 0, said.err
-    stream = json.loads(said.out)["streams"][0]
+    completed = heddle("streams", "--json")
+    assert completed.code == 0, completed.err
+    stream = json.loads(completed.out)["streams"][0]
     assert (stream["events"], stream["first"], stream["last"]) == (2000, "2025-03-03T00:00:00Z", "2025-03-04T00:59:15Z")
     assert stream["counts"] == {"from": "2025-03-03T00:00:00Z", "seconds": 3600, "events": [80] * 25}
     columns = {column["name"]: column for column in stream["columns"]}

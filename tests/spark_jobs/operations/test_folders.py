@@ -65,9 +65,9 @@ def test_a_warehouse_below_an_awkward_folder(folder: str, tmp_path: Path) -> Non
         assert len(list((lab.warehouse.root / "results").rglob("*.parquet"))) < before
         # what a killed run left, and nothing else, goes
         for table in TABLES:
-            left = lab.warehouse.root / table / "left.parquet"
-            left.write_bytes(b"x")
-            os.utime(left, (1, 1))
+            leftover_file = lab.warehouse.root / table / "left.parquet"
+            leftover_file.write_bytes(b"x")
+            os.utime(leftover_file, (1, 1))
         assert maintain(lab.warehouse, retention=0).removed >= len(TABLES) and lab.wrong(version, 0, 60) == []
         assert not list(lab.warehouse.root.rglob("left.parquet"))
         assert lab.run(version, 60, 80, "after").status == "published" and lab.wrong(version, 0, 80) == []
@@ -164,7 +164,7 @@ sys.addaudithook(_refuse)
 @pytest.fixture(params=("mounted", "simulated"))
 def read_only(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A warehouse in which nobody may write. (Permissions do not bind root.)"""
-    monkeypatch.setattr(session, "start_session", lambda *given, **named: in_process())
+    monkeypatch.setattr(session, "start_session", lambda *arguments, **options: in_process())
     with without_audit():
         lab = Laboratory(in_process(), tmp_path)
         lab.write(steady())

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def laboratory(engine: Any, tmp_path: Path) -> Laboratory:
-    found = Laboratory(engine, tmp_path)
-    found.write(steady(240))
-    found.write([], "quotes")
-    return found
+    lab = Laboratory(engine, tmp_path)
+    lab.write(steady(240))
+    lab.write([], "quotes")
+    return lab
 
 
 def files(laboratory: Laboratory, table: str) -> list[Path]:
@@ -67,19 +67,19 @@ def test_small_files_are_merged_and_nothing_else_changes(laboratory: Laboratory)
     before = {table: stored(laboratory, table) for table in ("partials", "results")}
     counts = {table: len(files(laboratory, table)) for table in before}
     assert min(counts.values()) > FEW
-    held = {table: files(laboratory, table) for table in before}
+    previous_files = {table: files(laboratory, table) for table in before}
     versions = laboratory.versions()
-    found = maintain(laboratory.warehouse, dry_run=True)
-    assert found.merged == sum(counts.values()) and found.into == 0 and laboratory.versions() == versions
+    maintained = maintain(laboratory.warehouse, dry_run=True)
+    assert maintained.merged == sum(counts.values()) and maintained.into == 0 and laboratory.versions() == versions
     house = str(laboratory.warehouse.root)
-    told = CliRunner().invoke(app, ["maintain", "--warehouse", house, "--dry-run"]).stdout
-    assert f"{sum(counts.values())} small files would be merged\n" in told
+    output = CliRunner().invoke(app, ["maintain", "--warehouse", house, "--dry-run"]).stdout
+    assert f"{sum(counts.values())} small files would be merged\n" in output
     shown = json.loads(CliRunner().invoke(app, ["maintain", "--warehouse", house, "--json"]).stdout)
     assert shown["rows_of_no_plan"] == shown["rows_too_old"] == 0 and shown["merged"] == sum(counts.values())
     for table, rows in before.items():
         assert stored(laboratory, table) == rows and len(files(laboratory, table)) == 1
         # what reads the version before still can
-        assert all(path.exists() for path in held[table])
+        assert all(path.exists() for path in previous_files[table])
     assert laboratory.wrong(version, 60, 160) == []
     # runs go on, with the partial aggregates that are there
     record = laboratory.run(version, 100, 170, "later", recompute=True)
@@ -111,13 +111,13 @@ def test_what_nothing_refers_to_goes_after_the_retention(laboratory: Laboratory)
 def test_partial_aggregates_of_no_recent_plan_are_dropped(laboratory: Laboratory) -> None:
     first = laboratory.plan()
     laboratory.run(first, 60, 120)
-    mine = fingerprints(laboratory, first)
+    plan_fingerprints = fingerprints(laboratory, first)
     for number in range(1, RECENT + 1):
         assert maintain(laboratory.warehouse).rows_of_no_plan == 0
-        assert mine <= kept(laboratory)
+        assert plan_fingerprints <= kept(laboratory)
         laboratory.plan(QUERIES.replace("25 minutes", f"{25 + number} minutes").replace("40", f"4{number}"))
-    found = maintain(laboratory.warehouse)
-    assert found.rows_of_no_plan > 0 and not mine & kept(laboratory)
+    maintained = maintain(laboratory.warehouse)
+    assert maintained.rows_of_no_plan > 0 and not plan_fingerprints & kept(laboratory)
     # the answers stay; computed again they are the same
     assert laboratory.wrong(first, 60, 120) == []
     laboratory.run(first, 60, 120, "again", recompute=True)
@@ -129,8 +129,8 @@ def test_partial_aggregates_beyond_all_windows_are_dropped(laboratory: Laborator
     laboratory.run(version, 60, 120)
     laboratory.run(version, 5 * 1440, 5 * 1440 + 60, "days later")
     assert maintain(laboratory.warehouse, keep=30 * 1440 * MINUTE).rows_too_old == 0
-    found = maintain(laboratory.warehouse, keep=1440 * MINUTE)
-    assert found.rows_too_old > 0 and laboratory.wrong(version, 60, 120) == []
+    maintained = maintain(laboratory.warehouse, keep=1440 * MINUTE)
+    assert maintained.rows_too_old > 0 and laboratory.wrong(version, 60, 120) == []
     days = {file["day"] for file in laboratory.warehouse.files("partials", "", "9")}
     assert "2013-07-01" not in days and DAY > 0
 

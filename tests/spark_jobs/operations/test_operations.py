@@ -95,16 +95,16 @@ def check(warehouse: Warehouse, day: int, run_id: str, name: str, success: bool,
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
-    found = Warehouse.open(tmp_path / "house")
-    store(found, QUERIES)
-    return found
+    house = Warehouse.open(tmp_path / "house")
+    store(house, QUERIES)
+    return house
 
 
 def test_an_empty_warehouse_is_shown(tmp_path: Path) -> None:
     assert opened(tmp_path) is None
-    found = read_operations(Warehouse.open(tmp_path / "house"), NOW, look=True)
-    assert (found.plan_version, found.runs, found.savings, found.stale) == (None, (), (), ())
-    assert "No plan yet" in page(found)
+    operations = read_operations(Warehouse.open(tmp_path / "house"), NOW, look=True)
+    assert (operations.plan_version, operations.runs, operations.savings, operations.stale) == (None, (), (), ())
+    assert "No plan yet" in page(operations)
 
 
 def test_runs_are_those_that_ended_and_those_that_did_not(warehouse: Warehouse) -> None:
@@ -117,26 +117,26 @@ def test_runs_are_those_that_ended_and_those_that_did_not(warehouse: Warehouse) 
     log(warehouse, 3, "allocated", "three")  # a retry that died, too
     (warehouse.root / FOLDER).mkdir()
     (warehouse.root / FOLDER / docs_page("one", 1)).write_text("x")
-    found = read_operations(warehouse, NOW)
-    assert [(run.run_id, run.status) for run in found.runs] == [
+    operations = read_operations(warehouse, NOW)
+    assert [(run.run_id, run.status) for run in operations.runs] == [
         *(("three", "no end"), ("two", "failed"), ("one", "published")),
     ]
-    three, two, one = found.runs
+    three, two, one = operations.runs
     assert (one.measured, one.predicted, one.wall, one.passed, one.checks) == (10.0, 12.0, 5.0, 1, 1)
     assert (one.begin, one.end, one.docs) == (DAY, 2 * DAY, docs_page("one", 1))
     assert two.problems[0].code == "HDL-530" and two.docs == ""
     (warehouse.root / FOLDER / docs_page("two", 1)).with_suffix(".json").write_text("{}")
     assert read_operations(warehouse, NOW).runs[1].docs == docs_page("two", 1)
     assert three.measured is None and three.answers == 0
-    assert found.intervals == 1 and "HDL-530 wrong" in page(found)
+    assert operations.intervals == 1 and "HDL-530 wrong" in page(operations)
 
 
 def test_only_the_newest_runs_are_read(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "RUNS", 3)
     for day in range(6):
         log(warehouse, day, "published", f"run-{day}")
-    found = read_operations(warehouse, NOW)
-    assert [run.run_id for run in found.runs] == ["run-5", "run-4", "run-3"] and found.intervals == 6
+    operations = read_operations(warehouse, NOW)
+    assert [run.run_id for run in operations.runs] == ["run-5", "run-4", "run-3"] and operations.intervals == 6
 
 
 def test_revisions_say_what_was_new(warehouse: Warehouse) -> None:
@@ -147,8 +147,8 @@ def test_revisions_say_what_was_new(warehouse: Warehouse) -> None:
     log(warehouse, 1, "published", "later", 4, plan_version=2, answers=90)
     log(warehouse, 2, "published", "other")
     (revised,) = read_operations(warehouse, NOW).revised
-    assert (revised.begin, [one.revision for one in revised.publications]) == (DAY, [1, 2, 3, 4])
-    assert [one.why for one in revised.publications] == [
+    assert (revised.begin, [publication.revision for publication in revised.publications]) == (DAY, [1, 2, 3, 4])
+    assert [publication.why for publication in revised.publications] == [
         "first publication",
         "its source or its watermark changed: late events, or files that came or went; +3 answers; by repair",
         "recomputed on demand, of the same source",
@@ -164,11 +164,11 @@ def test_sampled_queries_by_audit(warehouse: Warehouse) -> None:
         *((0, 1, "gx:expect(x)", False), (9, 0, "shared=unshared(a)", True)),
     ):
         check(warehouse, 1, "one", name, fine, begun + timedelta(minutes=minute, seconds=second))
-    found = read_operations(warehouse, NOW)
-    assert [(one.queries, one.names) for one in found.sampled] == [(2, ("b",)), (1, ())]
-    assert found.all_checks == (2, 2)
-    assert {one.name for one in found.failed_checks} == {"shared=unshared(b)", "gx:expect(x)"}
-    assert found.failed_checks[0].detail == "3 rows"
+    operations = read_operations(warehouse, NOW)
+    assert [(sample.queries, sample.names) for sample in operations.sampled] == [(2, ("b",)), (1, ())]
+    assert operations.all_checks == (2, 2)
+    assert {failed_check.name for failed_check in operations.failed_checks} == {"shared=unshared(b)", "gx:expect(x)"}
+    assert operations.failed_checks[0].detail == "3 rows"
 
 
 def test_what_was_left_out_by_stream_and_code(warehouse: Warehouse) -> None:
@@ -183,8 +183,8 @@ def test_what_was_left_out_by_stream_and_code(warehouse: Warehouse) -> None:
         warehouse.append(
             "quarantine", [row("one", 3, 2), row("one", 4, 3), row("two", 5, 1), row("x", 1, 1, "")], token
         )
-    found = read_operations(warehouse, NOW).quarantined
-    assert [(one.stream, one.code, one.rows, one.runs, one.detail) for one in found] == [
+    quarantined = read_operations(warehouse, NOW).quarantined
+    assert [(summary.stream, summary.code, summary.rows, summary.runs, summary.detail) for summary in quarantined] == [
         ("trades", "HDL-410", 12, 2, "5 of them"),
         ("", "HDL-410", 1, 1, "1 of them"),
     ]
@@ -199,21 +199,23 @@ def test_parts_of_owners_add_up_to_what_was_measured(
     owners: list[str], measured: list[float], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     warehouse = Warehouse.open(tmp_path_factory.mktemp("house"))
-    store(warehouse, [replace(one, owner=owner) for one, owner in zip(QUERIES, owners, strict=True)])
+    store(warehouse, [replace(query, owner=owner) for query, owner in zip(QUERIES, owners, strict=True)])
     for day, seconds in enumerate(measured):
         log(warehouse, day, "published", f"run-{day}", record={"cpu_seconds": {"finals": seconds}})
     log(warehouse, 9, "failed", "failed", record={"cpu_seconds": {"finals": 1e9}})
-    found = read_operations(warehouse, NOW)
-    assert {one.owner: one.queries for one in found.savings} == {owner: owners.count(owner) for owner in owners}
-    assert sum(one.part for one in found.savings) == pytest.approx(sum(measured))
-    assert all(one.part <= one.unshared * (1 + 1e-9) for one in found.savings if len(set(owners)) == 1)
-    assert found.unpriced == 0
+    operations = read_operations(warehouse, NOW)
+    assert {saving.owner: saving.queries for saving in operations.savings} == {
+        owner: owners.count(owner) for owner in owners
+    }
+    assert sum(saving.part for saving in operations.savings) == pytest.approx(sum(measured))
+    assert all(saving.part <= saving.unshared * (1 + 1e-9) for saving in operations.savings if len(set(owners)) == 1)
+    assert operations.unpriced == 0
 
 
 def test_savings_of_a_plan_that_is_gone_are_said_to_be_left_out(warehouse: Warehouse) -> None:
     log(warehouse, 1, "published", "one", plan_version=7)
-    found = read_operations(warehouse, NOW)
-    assert (found.savings, found.unpriced) == ((), 1)
+    operations = read_operations(warehouse, NOW)
+    assert (operations.savings, operations.unpriced) == ((), 1)
 
 
 def test_lateness_of_queries_with_a_bound(tmp_path: Path) -> None:
@@ -289,10 +291,10 @@ def test_what_a_revision_changed_for_readers(warehouse: Warehouse) -> None:
     log(warehouse, 1, "published", "one", 1, table_version=first)
     second = publish(warehouse, 2, same | {("a", 3): (3.5, None), ("b", 1): (1.0, "HDL-601"), ("c", 9): (1.0, None)})
     log(warehouse, 1, "published", "two", 2, table_version=second)
-    found = read_radius(warehouse, DAY, 2 * DAY, 2)
-    assert found.answers == (5, 5)
-    assert found.queries == (("a", 1, 0, 0), ("b", 1, 0, 1), ("c", 0, 1, 0))
-    text = radius(found)
+    change_radius = read_radius(warehouse, DAY, 2 * DAY, 2)
+    assert change_radius.answers == (5, 5)
+    assert change_radius.queries == (("a", 1, 0, 0), ("b", 1, 0, 1), ("c", 0, 1, 0))
+    text = radius(change_radius)
     assert "Of 5 answers <b>2</b> changed, <b>1</b> came and <b>1</b> went" in text
     assert read_radius(warehouse, DAY, 2 * DAY, 1).queries == (("a", 0, 3, 0), ("b", 0, 2, 0))
     with pytest.raises(HeddleError, match="HDL-559"):

@@ -34,13 +34,16 @@ FAST = settings(max_examples=examples(4), deadline=None, suppress_health_check=l
 def wrong(case: Case, shown: list[Preview], last: int | None) -> list[str]:
     """What differs between a preview and the oracle's answers of the instants that are shown."""
     lines = []
-    for found in shown:
-        query = found.query
-        asked = previews._asked(query, found.newest, last)
-        begin, end = previews._interval([asked], found.newest, last)
-        expected = oracle.answers(asked, case.events, case.stream.time, begin, end)
+    for query_preview in shown:
+        query = query_preview.query
+        shown_query = previews._asked(query, query_preview.newest, last)
+        begin, end = previews._interval([shown_query], query_preview.newest, last)
+        expected = oracle.answers(shown_query, case.events, case.stream.time, begin, end)
         ascending = [(name, "ascending") for name in ("window_end",)]
-        lines += [f"{query.name}: {line}" for line in oracle.compare(asked, found.answers.sort_by(ascending), expected)]
+        lines += [
+            f"{query.name}: {line}"
+            for line in oracle.compare(shown_query, query_preview.answers.sort_by(ascending), expected)
+        ]
     return lines
 
 
@@ -65,7 +68,7 @@ def test_a_preview_is_what_the_oracle_answers(
         case = stored(generated, tmp_path_factory.mktemp("preview") / "source", format)
         shown, problems = preview(case.workload, 40 * DAY if is_by_rows else last)
         assert [str(problem) for problem in problems if problem.severity == "error"] == []
-        assert {found.query.name for found in shown} == {query.name for query in case.workload.queries}
+        assert {query_preview.query.name for query_preview in shown} == {query.name for query in case.workload.queries}
         assert wrong(case, shown, 40 * DAY if is_by_rows else last) == []
 
     check()
@@ -103,9 +106,9 @@ def project(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> Laborato
 
 
 def test_the_newest_windows_are_shown_and_which_are_not_complete(project: Laboratory) -> None:
-    said = heddle("preview", "--json")
-    assert said.code == 0, said.err
-    by_symbol, last_rows = json.loads(said.out)["queries"]
+    completed = heddle("preview", "--json")
+    assert completed.code == 0, completed.err
+    by_symbol, last_rows = json.loads(completed.out)["queries"]
     assert by_symbol["newest_event"] == "2013-07-01T01:59:00Z"
     assert [row["window_end"] for row in by_symbol["rows"]] == ["2013-07-01T02:05:00Z"] * 2 + [
         "2013-07-01T01:55:00Z"
@@ -131,8 +134,8 @@ def test_a_preview_agrees_with_what_a_run_published(project: Laboratory) -> None
     assert ran.code == 0, ran.err
 
     def published() -> list[dict[str, int]]:
-        said = heddle("preview", "--against", "house", "--last", "1 hour", "--json")
-        return [query["published"] for query in json.loads(said.out)["queries"]]
+        completed = heddle("preview", "--against", "house", "--last", "1 hour", "--json")
+        return [query["published"] for query in json.loads(completed.out)["queries"]]
 
     by_symbol, last_rows = published()
     # the window that is not complete ends after what was published
@@ -153,8 +156,8 @@ def test_there_may_be_too_much_to_compare(project: Laboratory, monkeypatch: pyte
     with without_spark(Clock(1_400_000_000_000_000)):
         heddle("run", "--warehouse", "warehouse", "--from", "2013-07-01", "--to", "2013-07-01T02:00:00")
     monkeypatch.setattr(previews, "MOST_COMPARED", 3)
-    said = heddle("preview", "--against", "warehouse", "--query", "by_symbol")
-    assert (said.code, "HDL-131" in said.err) == (2, True)
+    completed = heddle("preview", "--against", "warehouse", "--query", "by_symbol")
+    assert (completed.code, "HDL-131" in completed.err) == (2, True)
 
 
 def test_a_query_that_the_warehouse_does_not_know(project: Laboratory) -> None:
@@ -166,12 +169,12 @@ def test_what_is_wrong_with_one_stream_leaves_the_others(project: Laboratory) ->
     Path("streams.yaml").write_text(STREAMS)
     other = "-- name: other\nSELECT count(*) AS n FROM gone WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;"
     Path("queries.sql").write_text(QUERIES + other)
-    said = heddle("preview")
-    assert said.code == 1
-    assert "HDL-401" in said.err and "by_symbol: 4 answers" in said.out
-    said = heddle("preview", "--query", "other")
-    assert said.code == 1
-    assert "HDL-130" in said.err and "HDL-401" in said.err
+    completed = heddle("preview")
+    assert completed.code == 1
+    assert "HDL-401" in completed.err and "by_symbol: 4 answers" in completed.out
+    completed = heddle("preview", "--query", "other")
+    assert completed.code == 1
+    assert "HDL-130" in completed.err and "HDL-401" in completed.err
 
 
 def test_names_and_spans_are_checked(project: Laboratory) -> None:
@@ -202,7 +205,9 @@ def test_streams_of_different_years_are_previewed_each_by_its_own_times(project:
     shown, problems = preview(inputs.workload)
     assert problems == []
     values = {
-        found.query.name: [row["n"] for row in found.answers.to_pylist()] for found in shown if "by" in found.query.name
+        query_preview.query.name: [row["n"] for row in query_preview.answers.to_pylist()]
+        for query_preview in shown
+        if "by" in query_preview.query.name
     }
     assert values["by_symbol"] == values["later_by_symbol"] == [10, 10, 13, 12]
 
@@ -212,8 +217,8 @@ def test_rows_agree_whatever_their_order_and_doubles_nearly() -> None:
     rows = [{"k": key, "x": key / 3} for key in range(5)]
     near = [{"k": row["k"], "x": row["x"] * (1 + 1e-12)} for row in rows]
     assert mismatches(rows, near[::-1], ["k"]) == []
-    assert [found.kind for found in mismatches(rows, near[1:], ["k"])] == ["missing"]
-    assert [found.kind for found in mismatches(rows[1:], near, ["k"])] == ["unexpected"]
+    assert [mismatch.kind for mismatch in mismatches(rows, near[1:], ["k"])] == ["missing"]
+    assert [mismatch.kind for mismatch in mismatches(rows[1:], near, ["k"])] == ["unexpected"]
     wrong = mismatches([{"k": 1, "x": 2.0}], [{"k": 1, "x": 3.0}], ["k"])
     assert wrong[0].lines() == ["- k: 1, x: 2.0", "+ k: 1, x: 3.0"]
     assert mismatches([{"x": 1.0}], [{"k": 1, "x": 1.0}], ["k"]) == []

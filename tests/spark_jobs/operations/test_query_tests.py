@@ -96,21 +96,21 @@ tests:
 
 def test_tests_pass_over_every_kind_of_window() -> None:
     write(PASSING)
-    said = heddle("test")
-    assert (said.code, said.err) == (0, ""), said
-    assert said.out.splitlines()[0] == "tests/a.yaml::two of an hour PASSED"
-    assert "5 passed, 0 failed" in said.out
+    completed = heddle("test")
+    assert (completed.code, completed.err) == (0, ""), completed
+    assert completed.out.splitlines()[0] == "tests/a.yaml::two of an hour PASSED"
+    assert "5 passed, 0 failed" in completed.out
 
 
 def test_what_differs_is_shown() -> None:
     write(PASSING.replace("mean: 3.5", "mean: 3.75").replace("      - {total: 3}\n", "      - {total: 4}\n"))
-    said = heddle("test", "tests/a.yaml")
-    assert said.code == 1
-    assert "tests/a.yaml::two of an hour FAILED" in said.out
-    assert "mean: 3.75" in said.out and "mean: 3.5" in said.out
-    assert "    missing\n    - total: 4" in said.out
-    assert "    unexpected\n    + window_start: 2013-07-01T00:05:00Z" in said.out
-    assert "3 passed, 2 failed" in said.out
+    completed = heddle("test", "tests/a.yaml")
+    assert completed.code == 1
+    assert "tests/a.yaml::two of an hour FAILED" in completed.out
+    assert "mean: 3.75" in completed.out and "mean: 3.5" in completed.out
+    assert "    missing\n    - total: 4" in completed.out
+    assert "    unexpected\n    + window_start: 2013-07-01T00:05:00Z" in completed.out
+    assert "3 passed, 2 failed" in completed.out
     outcomes = json.loads(heddle("test", "--json").out)["tests"]
     assert [outcome["passed"] for outcome in outcomes] == [False, False, True, True, True]
     assert outcomes[0]["mismatches"][0]["kind"] == "differs"
@@ -163,10 +163,10 @@ def test_a_tolerance_is_of_doubles() -> None:
 )
 def test_a_file_that_is_none_of_tests(text: str, line: int, said: str) -> None:
     write(text)
-    found = heddle("test", "tests/a.yaml")
-    assert found.code == 2
-    assert "error HDL-132" in found.err and said in found.err
-    assert (f"tests/a.yaml:{line}:" if line else "tests/a.yaml: ") in found.err
+    completed = heddle("test", "tests/a.yaml")
+    assert completed.code == 2
+    assert "error HDL-132" in completed.err and said in completed.err
+    assert (f"tests/a.yaml:{line}:" if line else "tests/a.yaml: ") in completed.err
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_a_file_that_is_none_of_tests(text: str, line: int, said: str) -> None:
 )
 def test_what_is_wrong_in_a_test_fails_it_alone(test: str, said: str) -> None:
     write(f"tests:\n  - {test}\n  - {{query: rows, given: [], expect: []}}\n")
-    found = heddle("test")
-    assert found.code == 1
-    assert said in found.err and "tests/a.yaml:2:1: error" in found.err or said == "HDL-"
-    assert "1 passed, 1 failed" in found.out
+    completed = heddle("test")
+    assert completed.code == 1
+    assert said in completed.err and "tests/a.yaml:2:1: error" in completed.err or said == "HDL-"
+    assert "1 passed, 1 failed" in completed.out
 
 
 def test_where_tests_are_looked_for() -> None:

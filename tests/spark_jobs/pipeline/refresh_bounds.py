@@ -27,19 +27,19 @@ BOUNDS = {"often": 2, "seldom": 3, "rare": 5, "shuttles": 4}
 
 
 def made(engine: Any, folder: Path) -> Laboratory:
-    found = Laboratory(engine, folder)
-    found.write(steady(240))
-    found.write([], "quotes")
-    return found
+    laboratory = Laboratory(engine, folder)
+    laboratory.write(steady(240))
+    laboratory.write([], "quotes")
+    return laboratory
 
 
 def at_minutes(ticks: instants_due.Ticks) -> dict[str, list[int]]:
     """Minutes at which each query is refreshed."""
-    found: dict[str, list[int]] = {name: [] for name in BOUNDS}
+    minutes: dict[str, list[int]] = {name: [] for name in BOUNDS}
     for instant, names in ticks:
         for name in names:
-            found[name].append((instant - DAY) // MINUTE)
-    return found
+            minutes[name].append((instant - DAY) // MINUTE)
+    return minutes
 
 
 def scheduled(laboratory: Laboratory, version: int, begin: int, end: int) -> dict[str, list[int]]:

@@ -61,7 +61,7 @@ def observations(costs: dict[str, float], count: int, seed: int) -> list[Observa
     """Runs of which each has much of some features, each stage taking exactly an equal part of its features' costs."""
     chance = np.random.default_rng(seed)
     payers = {name: [stage for stage, features in STAGES.items() if name in features] for name in SHIPPED}
-    found = []
+    observed_runs = []
     for _ in range(count):
         features = {
             name: float(size * chance.random() * (chance.random() < 0.6)) if size > 1 else float(chance.integers(0, 2))
@@ -72,8 +72,8 @@ def observations(costs: dict[str, float], count: int, seed: int) -> list[Observa
             stage: sum(costs[name] / len(payers[name]) * features[name] for name in names)
             for stage, names in STAGES.items()
         }
-        found.append(Observation(features, spent))
-    return found
+        observed_runs.append(Observation(features, spent))
+    return observed_runs
 
 
 factors = st.fixed_dictionaries({name: st.floats(0.3, 3.0) for name in SHIPPED})
@@ -84,24 +84,24 @@ factors = st.fixed_dictionaries({name: st.floats(0.3, 3.0) for name in SHIPPED})
 def test_costs_are_found_again(factor: dict[str, float], seed: int) -> None:
     costs = {name: cost * factor[name] for name, cost in SHIPPED.items()}
     seen = observations(costs, 200, seed)
-    found = fit(seen)
-    typical = statistics.median(one.total for one in seen)
+    fitted = fit(seen)
+    typical = statistics.median(observation.total for observation in seen)
     for name, cost in costs.items():
         # right to a fiftieth, or to a hundredth of what a run takes where a feature matters less than that
-        assert abs(found.costs[name] - cost) * SIZES[name] <= max(0.02 * cost * SIZES[name], 0.01 * typical), name
-    assert found.error is not None and found.error < 0.01
+        assert abs(fitted.costs[name] - cost) * SIZES[name] <= max(0.02 * cost * SIZES[name], 0.01 * typical), name
+    assert fitted.error is not None and fitted.error < 0.01
 
 
 @given(st.lists(st.lists(st.floats(0, 1e4), min_size=5, max_size=5), min_size=0, max_size=6), st.integers(0, 2**32))
 @settings(max_examples=examples(25), deadline=None)
 def test_no_cost_is_ever_negative(times: list[list[float]], seed: int) -> None:
     seen = [
-        Observation(made.features, dict(zip(STAGES, spent, strict=True)))
-        for made, spent in zip(observations(SHIPPED, len(times), seed), times, strict=True)
+        Observation(observation.features, dict(zip(STAGES, spent, strict=True)))
+        for observation, spent in zip(observations(SHIPPED, len(times), seed), times, strict=True)
     ]
-    found = fit(seen)
-    assert found.costs.keys() == SHIPPED.keys() and min(found.costs.values()) >= 0
-    assert len(found.residuals) == len(seen)
+    fitted = fit(seen)
+    assert fitted.costs.keys() == SHIPPED.keys() and min(fitted.costs.values()) >= 0
+    assert len(fitted.residuals) == len(seen)
 
 
 def test_few_records_fall_back_to_the_shipped_costs() -> None:
@@ -110,10 +110,10 @@ def test_few_records_fall_back_to_the_shipped_costs() -> None:
     # one run that wrote rows at three times the shipped cost: that moves, what it has nothing of stays
     rows = {"runs": 1, "partial_rows_written": 50_000_000}
     spent = {"partials": 3 * SHIPPED["partial_rows_written"] * 50_000_000}
-    found = fit([Observation(rows, spent)])
-    assert found.costs["partial_rows_written"] == pytest.approx(3 * SHIPPED["partial_rows_written"], rel=0.05)
-    others = {name: cost for name, cost in SHIPPED.items() if name not in ("runs", "partial_rows_written")}
-    assert {name: found.costs[name] for name in others} == pytest.approx(others)
+    fitted = fit([Observation(rows, spent)])
+    assert fitted.costs["partial_rows_written"] == pytest.approx(3 * SHIPPED["partial_rows_written"], rel=0.05)
+    unchanged_costs = {name: cost for name, cost in SHIPPED.items() if name not in ("runs", "partial_rows_written")}
+    assert {name: fitted.costs[name] for name in unchanged_costs} == pytest.approx(unchanged_costs)
 
 
 def test_shipped_costs_are_the_models_defaults() -> None:
@@ -143,8 +143,8 @@ def test_the_coefficients_of_a_plan_stand_for_what_a_plan_changes() -> None:
 def test_probes_are_workloads_and_vary_every_feature() -> None:
     for probe in PROBES:
         assert len({probe.name for probe in PROBES}) == len(PROBES)
-        made = probe.workload(calibrate._stream(Path("nowhere")))
-        assert len(made.queries) == len(probe.windows) * probe.filters
+        workload = probe.workload(calibrate._stream(Path("nowhere")))
+        assert len(workload.queries) == len(probe.windows) * probe.filters
 
 
 # ------------------------------------------------------------------------------------------------ stores
@@ -200,10 +200,10 @@ def test_calibrate_fits_to_a_warehouse(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "HDL-515" in done.stderr
     recorded(house, [{"partials": 40.0}] * 3, {"runs": 1, "partial_rows_written": 5_000_000})
     done = CliRunner().invoke(app, [*call, "--json", "--output", str(tmp_path / "costs.json")])
-    told = json.loads(done.stdout)
-    assert done.exit_code == 0 and told["format_version"] == 1 and told["runs"] == 3
-    assert told["costs"]["partial_rows_written"] == pytest.approx(8e-6, rel=0.1)
-    assert fit_of(house).costs == told["costs"] == json.loads((tmp_path / "costs.json").read_text())["costs"]
+    report = json.loads(done.stdout)
+    assert done.exit_code == 0 and report["format_version"] == 1 and report["runs"] == 3
+    assert report["costs"]["partial_rows_written"] == pytest.approx(8e-6, rel=0.1)
+    assert fit_of(house).costs == report["costs"] == json.loads((tmp_path / "costs.json").read_text())["costs"]
     assert "half of the runs" in CliRunner().invoke(app, call).stdout
     assert CliRunner().invoke(app, [*call, "--quick"]).exit_code == 2
 
@@ -213,10 +213,10 @@ def test_calibrate_fits_to_a_warehouse(tmp_path: Path) -> None:
 def lab(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     from spark_jobs.audit.checks import suite
 
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(spark, tmp_path)
-    made.write(steady())
-    return made
+    monkeypatch.setattr(suite, "expectations", lambda *arguments: [])
+    laboratory = Laboratory(spark, tmp_path)
+    laboratory.write(steady())
+    return laboratory
 
 
 def stored_rows(lab: Laboratory) -> pa.Table:
@@ -231,41 +231,43 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     plan = load_plan(lab.warehouse, version)
     assert len(plan.trees) == 2  # two queries
     record = lab.run(version, 60, 120, "first", as_of=DAY + 2 * DAY_LONG)
-    told = record.features
-    assert told.keys() == FEATURES.keys()
+    run_features = record.features
+    assert run_features.keys() == FEATURES.keys()
     # windows of 40 minutes that end after minute 60 start after minute 20: at 30, and those of 25 after 35: at 40
     read = 120 - 30
-    assert (told["runs"], told["queries"], told["queries_recomputed"]) == (1, 2, 2)
-    assert told["events"] == record.rows_scanned == read
-    assert told["tree_tuples"] == told["family_tuples"] == 2 * read
+    assert (run_features["runs"], run_features["queries"], run_features["queries_recomputed"]) == (1, 2, 2)
+    assert run_features["events"] == record.rows_scanned == read
+    assert run_features["tree_tuples"] == run_features["family_tuples"] == 2 * read
     rows = stored_rows(lab)
-    assert told["partial_rows_written"] == told["partial_rows_read"] == len(rows) > 0
-    assert told["rows_passed"] == len(rows)  # each query has a synopsis of its own
+    assert run_features["partial_rows_written"] == run_features["partial_rows_read"] == len(rows) > 0
+    assert run_features["rows_passed"] == len(rows)  # each query has a synopsis of its own
     answers = DeltaTable(lab.warehouse.path("results")).to_pyarrow_table().to_pylist()
-    assert told["answers"] == record.answers == len(answers)
+    assert run_features["answers"] == record.answers == len(answers)
     query_of = {
         synopsis.fingerprint: query.name
         for tree in plan.trees
         for synopsis, (query, *_) in calibrate.synopses_of(plan.workload.stream("trades"), tree.queries).items()
     }
-    held = [(query_of[row["fingerprint"]], json.loads(row["key"]), row["fragment_start"]) for row in rows.to_pylist()]
+    partials = [
+        (query_of[row["fingerprint"]], json.loads(row["key"]), row["fragment_start"]) for row in rows.to_pylist()
+    ]
     covered = 0
     for answer in answers:
         first, last = (round(answer[name].timestamp() * 1e6) for name in ("window_start", "window_end"))
         covered += sum(
             query == answer["query"] and key == json.loads(answer["key"]) and first <= start < last
-            for query, key, start in held
+            for query, key, start in partials
         )
-    assert told["fragments_combined"] == covered > told["rows_passed"]
+    assert run_features["fragments_combined"] == covered > run_features["rows_passed"]
     assert record.predicted_cpu_seconds and record.predicted_cpu_seconds > 0
     spent = sum(record.cpu_seconds.values())
     assert record.prediction_error == pytest.approx((record.predicted_cpu_seconds - spent) / spent, abs=1e-3)
-    assert record.explained_cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(told), abs=1e-3)
+    assert record.explained_cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(run_features), abs=1e-3)
 
     # told to recompute, it reads the events again, whatever is stored
     again = lab.run(version, 60, 120, "again", as_of=DAY + 2 * DAY_LONG, recompute=True).features
     read_again = ("events", "tree_tuples", "family_tuples", "partial_rows_written", "partial_rows_read", "answers")
-    assert [again[name] for name in read_again] == [told[name] for name in read_again]
+    assert [again[name] for name in read_again] == [run_features[name] for name in read_again]
 
     # a query more, over partial rows that are there already, reads no event
     busy = "-- name: busy" + QUERIES.split("-- name: all")[0].partition("by_symbol")[2].replace(";", " HAVING n > 12;")
@@ -274,14 +276,14 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     assert stored["sessions"] == stored["events"] == stored["partial_rows_written"] == stored["family_tuples"] == 0
     assert stored["answers"] > 0 and stored["partial_rows_read"] > 0
     observed = observations_of(lab.warehouse)
-    assert len(observed) == 3 and Observation(told, record.cpu_seconds) in observed
+    assert len(observed) == 3 and Observation(run_features, record.cpu_seconds) in observed
     assert all(features in [run.features for run in observed] for features in (again, stored))
     assert last_groups(lab.warehouse).keys() == {"trades"}
 
     status = CliRunner().invoke(app, ["status", "--warehouse", str(lab.warehouse.root), "--json"])
     runs = json.loads(status.stdout)["runs"]
     (first,) = (run for run in runs if run["run_id"] == "first")
-    assert first["features"] == told and first["predicted_cpu_seconds"] == record.predicted_cpu_seconds
+    assert first["features"] == run_features and first["predicted_cpu_seconds"] == record.predicted_cpu_seconds
     shown = CliRunner().invoke(app, ["status", "--warehouse", str(lab.warehouse.root)]).stdout
     assert "predicted" in shown and f"{record.predicted_cpu_seconds:.1f}" in shown
 
@@ -304,9 +306,9 @@ def test_what_is_expected_is_what_comes_at_the_rates_and_groups_of_the_plan(lab:
     part = prediction.SynopsisWork(synopsis, queries, first, until)
     span = prediction.FillRequest(synopsis, first, until)
     work = prediction.Work(begin, [part], [span], {"trades": splits_of(stream)})
-    found = expected(plan, work, last_groups(lab.warehouse))
+    amounts = expected(plan, work, last_groups(lab.warehouse))
     assert last_groups(lab.warehouse) == {"trades": 2.0}
-    for name, amount in found.items():
+    for name, amount in amounts.items():
         assert amount == pytest.approx(record.features[name], rel=0.02), name
     # of a time before the source holds anything, nothing is expected
     early = prediction.SynopsisWork(synopsis, queries, first - DAY_LONG, until)
@@ -333,7 +335,7 @@ def test_records_of_older_versions_are_shown_without_a_prediction(lab: Laborator
 @pytest.mark.spark
 @pytest.mark.slow
 def test_calibrate_measures_this_machine(spark: SparkSession, tmp_path: Path) -> None:
-    said: list[str] = []
-    found = calibrate.calibrate(spark, tmp_path, quick=True, report=said.append)
-    assert len(said) == len(PROBES) == len(found.residuals)
-    assert found.costs["runs"] > 0 and found.error is not None and found.error < 1
+    reports: list[str] = []
+    fitted = calibrate.calibrate(spark, tmp_path, quick=True, report=reports.append)
+    assert len(reports) == len(PROBES) == len(fitted.residuals)
+    assert fitted.costs["runs"] > 0 and fitted.error is not None and fitted.error < 1

@@ -23,24 +23,24 @@ from tests.spark_jobs.laboratory import Laboratory, steady
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(in_process(), tmp_path)
-    made.write(steady())
-    return made
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady())
+    return laboratory
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the audit was asked for: ``inspected`` all answers, ``recomputed`` a sample."""
-    found: list[str] = []
+    requested: list[str] = []
 
     def note(what: str) -> Any:
-        return lambda *given, **named: found.append(what) or [{"check": what, "success": True, "detail": ""}]
+        return lambda *arguments, **options: requested.append(what) or [{"check": what, "success": True, "detail": ""}]
 
     monkeypatch.setattr(audit_module.suite, "expectations", note("inspected"))
     monkeypatch.setattr(audit_module, "recomputed", note("recomputed"))
-    monkeypatch.setattr(audit_module, "recomputed_rows", lambda *given: [])
+    monkeypatch.setattr(audit_module, "recomputed_rows", lambda *arguments: [])
     monkeypatch.delenv("HEDDLE_CHECKS", raising=False)
-    return found
+    return requested
 
 
 def heddle(*arguments: str) -> tuple[int, str, str]:
@@ -55,7 +55,7 @@ def test_a_run_checks_what_is_asked_for(level: str | None, made: list[str], lab:
     record = lab.run(lab.plan(), 0, 60, checks=level)
     assert asked == made == [check["check"] for check in record.checks]
     assert record.checked == (level or "all") and record.status == "published"
-    assert ("HDL-532" in [found["code"] for found in record.diagnostics]) == (level == "none")
+    assert ("HDL-532" in [diagnostic["code"] for diagnostic in record.diagnostics]) == (level == "none")
 
 
 def test_a_sample_is_recomputed_and_no_more(lab: Laboratory, asked: list[str]) -> None:
@@ -89,15 +89,15 @@ def test_readers_are_told(lab: Laboratory, asked: list[str]) -> None:
     version, house = lab.plan(), ("--warehouse", str(lab.warehouse.root))
     lab.run(version, 0, 60, checks="none")
     lab.run(version, 60, 120, "other")
-    code, out, told = heddle("read", "by_symbol", *house)
+    code, out, stderr = heddle("read", "by_symbol", *house)
     line = "note: 2013-07-01T00:00:00Z .. 2013-07-01T01:00:00Z was published with --checks none"
-    assert code == 0 and told.splitlines() == [line] and "by_symbol" in out
-    found = json.loads(heddle("read", "by_symbol", *house, "--json")[1])["unchecked"]
-    assert found == [{"begin": "2013-07-01T00:00:00Z", "end": "2013-07-01T01:00:00Z", "checks": "none"}]
+    assert code == 0 and stderr.splitlines() == [line] and "by_symbol" in out
+    unchecked = json.loads(heddle("read", "by_symbol", *house, "--json")[1])["unchecked"]
+    assert unchecked == [{"begin": "2013-07-01T00:00:00Z", "end": "2013-07-01T01:00:00Z", "checks": "none"}]
     assert heddle("read", "by_symbol", *house, "--from", "2013-07-01T01:00:00")[2] == ""
     assert "unchecked" not in json.loads(heddle("read", "all", *house, "--json", "--from", "2013-07-01T01:00")[1])
-    code, out, told = heddle("status", *house)
-    assert " none " in out and "warning HDL-532" in told
+    code, out, stderr = heddle("status", *house)
+    assert " none " in out and "warning HDL-532" in stderr
     assert [run["checked"] for run in json.loads(heddle("status", *house, "--json")[1])["runs"]] == ["all", "none"]
 
 

@@ -140,17 +140,25 @@ class World:
     def repair(self) -> int:
         """How many intervals were published again."""
         version = self.planned(self.warehouse)
-        found = outdated(self.warehouse, LATER)
-        for one in found:
-            run(in_process(), self.warehouse, version, one.begin, one.end, f"repair {one.begin}", as_of=LATER)
-        return len(found)
+        intervals = outdated(self.warehouse, LATER)
+        for interval in intervals:
+            run(
+                in_process(),
+                self.warehouse,
+                version,
+                interval.begin,
+                interval.end,
+                f"repair {interval.begin}",
+                as_of=LATER,
+            )
+        return len(intervals)
 
     def answers(self, house: Warehouse, begin: int, end: int) -> dict[str, list[str]]:
-        found = {}
+        answer_lines = {}
         for query in self.queries():
             rows = read(house, query.name, DAY + begin * HOUR, DAY + end * HOUR).to_pylist()
-            found[query.name] = sorted(map(str, rows))
-        return found
+            answer_lines[query.name] = sorted(map(str, rows))
+        return answer_lines
 
     def expected(self, begin: int, end: int) -> dict[str, list[str]]:
         """The answers of a warehouse that knows nothing but what is declared now."""
@@ -211,10 +219,10 @@ def test_recompute_trusts_nothing_that_is_stored(tmp_path: Path) -> None:
     world = World(tmp_path, "csv", event_id="id")
     world.write()
     world.run(0, 4)
-    wanted = world.expected(0, 4)
+    expected_answers = world.expected(0, 4)
     house = world.warehouse
     partials = house.table("partials").to_pyarrow_table()
-    wrong = [None if each is None else [7 * one for one in each] for each in partials["longs"].to_pylist()]
+    wrong = [None if each is None else [7 * number for number in each] for each in partials["longs"].to_pylist()]
     numbers = [None if each is None else bytes(len(each)) for each in partials["numbers"].to_pylist()]
     for name, values in (("longs", wrong), ("numbers", numbers)):
         at = partials.schema.get_field_index(name)
@@ -231,7 +239,7 @@ def test_recompute_trusts_nothing_that_is_stored(tmp_path: Path) -> None:
     write_deltalake(house.table("source_files"), files, mode="overwrite")
     record = world.run(0, 4, recompute=True)
     assert (record.status, record.revision) == ("published", 2) and record.rows_scanned > 0
-    assert world.answers(house, 0, 4) == wanted
+    assert world.answers(house, 0, 4) == expected_answers
     # and what it stored is right
     assert world.run(0, 4).status == "unchanged"
     world.run(0, 6)
@@ -255,8 +263,8 @@ def test_repair_goes_on_after_files_are_moved_and_changed(tmp_path: Path) -> Non
     text = (copy / "0.csv").read_text()
     (copy / "0.csv").write_text(text.replace(",A,", ",B,", 1))
     assert len((copy / "0.csv").read_text()) == len(text)
-    (found,) = outdated(world.warehouse, LATER)
-    assert found.radius.files == 2
+    (interval,) = outdated(world.warehouse, LATER)
+    assert interval.radius.files == 2
     assert world.run(0, 4).status == "published"
     assert world.answers(world.warehouse, 0, 4) == world.expected(0, 4)
 
@@ -295,10 +303,10 @@ def test_after_any_correction_answers_are_those_of_a_fresh_warehouse(
         else:
             pieces = [data.draw(st.sampled_from([(0, 4), (4, 8)]))]
             record = world.run(*pieces[0])
-            others = [(one.begin, one.end) for one in on_earlier_declarations(world.warehouse)]
-            assert (DAY + pieces[0][0] * HOUR, DAY + pieces[0][1] * HOUR) not in others
-            told = [found["code"] for found in record.diagnostics]
-            assert ("HDL-470" in told) == bool(others)
+            earlier_spans = [(interval.begin, interval.end) for interval in on_earlier_declarations(world.warehouse)]
+            assert (DAY + pieces[0][0] * HOUR, DAY + pieces[0][1] * HOUR) not in earlier_spans
+            codes = [diagnostic["code"] for diagnostic in record.diagnostics]
+            assert ("HDL-470" in codes) == bool(earlier_spans)
         for piece in pieces:
             assert world.answers(world.warehouse, *piece) == world.expected(*piece), (step, piece)
     world.repair()

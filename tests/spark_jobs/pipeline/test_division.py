@@ -83,9 +83,9 @@ def test_how_tasks_are_divided_changes_no_byte(
         other, version = planned(case, folder / "divided", algorithm)
         with finely():
             run(Engine("divided", given=Wide(cores)), other, version, case.begin, case.end, "run-1")
-        found = published(case, other)
-        assert wrong(case, found) == []
-        assert same_bytes(found, published(case, warehouse))
+        answers = published(case, other)
+        assert wrong(case, answers) == []
+        assert same_bytes(answers, published(case, warehouse))
 
     check()
 
@@ -108,7 +108,9 @@ def test_an_instant_that_two_tasks_answer_fails_the_checks(tmp_path: Path, monke
     assert answered_once("once") > 8
     between = division._between
     monkeypatch.setattr(
-        division, "_between", lambda one, first, last: between(one, max(one.begin, first - 20 * MINUTE), last)
+        division,
+        "_between",
+        lambda undivided, first, last: between(undivided, max(undivided.begin, first - 20 * MINUTE), last),
     )
     with pytest.raises(HeddleError, match=r"\(repeated\)|'repeated': [1-9]"):
         answered_once("twice")
@@ -154,17 +156,17 @@ def row_groups(sizes: dict[int, int], hours: int = 24) -> list[StoredGroup]:
 
 def answered(slices: list[Slice]) -> dict[int, list[int]]:
     """By bucket, all instants that are answered, as often as they are."""
-    found: dict[int, list[int]] = {bucket: [] for bucket in range(BUCKETS)}
-    for one in slices:
-        for part in one.parts:
+    answered_instants: dict[int, list[int]] = {bucket: [] for bucket in range(BUCKETS)}
+    for task_slice in slices:
+        for part in task_slice.parts:
             for query in part.queries:
-                moments = instants(query.window, one.begin, part.last_instant)
+                moments = instants(query.window, task_slice.begin, part.last_instant)
                 # nothing is missing under the windows
                 assert not len(moments) or part.begin <= starts_of(query.window, moments).min()
-                for piece in one.pieces:
+                for piece in task_slice.pieces:
                     for bucket in piece:
-                        found[bucket] += moments.tolist()
-    return {bucket: sorted(moments) for bucket, moments in found.items()}
+                        answered_instants[bucket] += moments.tolist()
+    return {bucket: sorted(moments) for bucket, moments in answered_instants.items()}
 
 
 @pytest.mark.parametrize(("windows", "memory"), [([MINUTES], "2g"), ([MINUTES, HALF_DAY], "2g"), ([MINUTES], "64m")])
@@ -179,13 +181,13 @@ def test_each_instant_of_each_bucket_is_answered_once(
 
 
 def test_a_bucket_with_half_of_the_bytes_is_divided_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = dict.fromkeys(range(BUCKETS), (1 << 29) // 63)
-    slices = divided(monkeypatch, row_groups(rest | {7: 1 << 29}), work_of(MINUTES))
-    large = [one for one in slices if one.pieces == (frozenset([7]),)]
+    sizes = dict.fromkeys(range(BUCKETS), (1 << 29) // 63)
+    slices = divided(monkeypatch, row_groups(sizes | {7: 1 << 29}), work_of(MINUTES))
+    large = [task_slice for task_slice in slices if task_slice.pieces == (frozenset([7]),)]
     assert len(large) == (1 << 29) // division.BYTES_A_TASK and slices[: len(large)] == large
     (small,) = slices[len(large) :]
     assert max(map(len, small.pieces)) - min(map(len, small.pieces)) <= 1
-    lengths = np.array([part.last_instant - one.begin for one in large for part in one.parts])
+    lengths = np.array([part.last_instant - task_slice.begin for task_slice in large for part in task_slice.parts])
     assert lengths.max() < 1.2 * lengths.min()
 
 
@@ -205,5 +207,5 @@ def test_what_is_read_again_limits_the_number_of_spans(monkeypatch: pytest.Monke
 def test_spans_follow_the_bytes_and_not_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """All events in the first hour of the day."""
     slices = divided(monkeypatch, row_groups({7: 1 << 27}, hours=1), work_of("RANGE '1 minute' SLIDE '1 minute'"))
-    begins = [one.begin for one in slices if one.pieces == (frozenset([7]),)]
+    begins = [task_slice.begin for task_slice in slices if task_slice.pieces == (frozenset([7]),)]
     assert len(begins) == 4 and all(begin < START + 60 * MINUTE for begin in begins)

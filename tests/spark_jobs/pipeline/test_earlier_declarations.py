@@ -24,7 +24,7 @@ def test_intervals_of_which_a_declaration_changed_stand_on_an_earlier_one(monkey
         results=(np.array([0, 10, 20]), np.array([10, 20, 30]), None),
     )
     declared = SimpleNamespace(streams={"trades": None, "quotes": None}, is_noted=lambda name, of: of == "now")
-    monkeypatch.setattr(declarations.publish_log, "publications_read", lambda warehouse, which: known)
+    monkeypatch.setattr(declarations.publish_log, "publications_read", lambda warehouse, since: known)
     monkeypatch.setattr(declarations.Declarations, "now", lambda warehouse: declared)
     warehouse: Any = None
     assert on_earlier_declarations(warehouse) == [OlderDeclaration(10, 20, ("trades",))]

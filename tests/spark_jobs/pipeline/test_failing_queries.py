@@ -70,17 +70,17 @@ GOOD = (
 
 def workload() -> str:
     """A hundred queries, most of which share fragments with one another."""
-    chance, told = random.Random(5), []
+    chance, drafts = random.Random(5), []
     for name, outputs in FAILING.items():
-        told.append((name, outputs, "", ""))
-    told.append(("in_having", "count(*)", "", "HAVING sum(big) > 5"))
-    told += [(f"divides_{number}", output, "", "") for number, output in enumerate(DIVIDING)]
-    told.append(("divides_in_filter", "count(*)", "WHERE volume / zero > 1", ""))
-    while len(told) < 100:
+        drafts.append((name, outputs, "", ""))
+    drafts.append(("in_having", "count(*)", "", "HAVING sum(big) > 5"))
+    drafts += [(f"divides_{number}", output, "", "") for number, output in enumerate(DIVIDING)]
+    drafts.append(("divides_in_filter", "count(*)", "WHERE volume / zero > 1", ""))
+    while len(drafts) < 100:
         filter = chance.choice(("", "WHERE volume > 3", "WHERE symbol <> 'C'", "WHERE price < 101 OR volume = 2"))
-        told.append((f"good_{len(told)}", chance.choice(GOOD), filter, ""))
+        drafts.append((f"good_{len(drafts)}", chance.choice(GOOD), filter, ""))
     queries = []
-    for name, outputs, filter, having in told:
+    for name, outputs, filter, having in drafts:
         slide = chance.choice((5, 10, 15))
         window = f"RANGE '{chance.choice((1, 2, 3)) * slide + 5 * chance.randrange(2)} minutes' SLIDE '{slide} minutes'"
         outputs = outputs if " AS " in outputs else f"{outputs} AS value"
@@ -111,12 +111,14 @@ def events() -> pa.Table:
 
 @pytest.mark.spark
 def test_some_of_a_hundred_queries_fail(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *arguments: [])
     pq.write_table(events(), tmp_path / "trades.parquet")
     stream = Stream("trades", Source("parquet", str(tmp_path / "trades.parquet")), SCHEMA, "ts")
-    found = parse(workload(), {"trades": stream})
-    assert len(found.queries) == 100 and not [one for one in found.diagnostics if one.severity == "error"]
-    plan = build_plan(Workload(found.queries, (stream,)), {"trades": Fraction(1, 60)})
+    parsed = parse(workload(), {"trades": stream})
+    assert len(parsed.queries) == 100 and not [
+        diagnostic for diagnostic in parsed.diagnostics if diagnostic.severity == "error"
+    ]
+    plan = build_plan(Workload(parsed.queries, (stream,)), {"trades": Fraction(1, 60)})
     assert len(plan.trees) < 50  # those that fail share with those that do not
     warehouse = Warehouse.open(tmp_path / "warehouse")
     end = DAY + 120 * MINUTE
@@ -124,7 +126,7 @@ def test_some_of_a_hundred_queries_fail(spark: SparkSession, tmp_path: Path, mon
     assert record.status == "published" and record.queries == 100
 
     failed = set()
-    for query in found.queries:
+    for query in parsed.queries:
         answers = read(warehouse, query.name)
         expected = oracle.answers(query, events(), "ts", DAY, end)
         assert oracle.compare(query, answers, expected) == [], query.name

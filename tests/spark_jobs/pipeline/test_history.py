@@ -29,10 +29,10 @@ NOW = DAY + 10 * 1440 * MINUTE
 @given(st.integers(0, 10**9), st.integers(1, 10**6), st.integers(1, 10**5))
 def test_chunks_tile_an_interval_at_the_same_places(begin: int, length: int, every: int) -> None:
     every = max(every, length // 50 + 1)
-    found = list(chunks(begin, begin + length, every))
-    assert found[0][0] == begin and found[-1][1] == begin + length
-    assert all(first[1] == second[0] and first[1] % every == 0 for first, second in zip(found, found[1:], strict=False))
-    assert all(0 < last - first <= every for first, last in found)
+    spans = list(chunks(begin, begin + length, every))
+    assert spans[0][0] == begin and spans[-1][1] == begin + length
+    assert all(first[1] == second[0] and first[1] % every == 0 for first, second in zip(spans, spans[1:], strict=False))
+    assert all(0 < last - first <= every for first, last in spans)
 
 
 def test_an_empty_backfill_is_refused() -> None:
@@ -44,11 +44,11 @@ def test_an_empty_backfill_is_refused() -> None:
 
 @pytest.fixture
 def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    found = Laboratory(engine, tmp_path)
-    found.write(steady(180))
-    found.write([], "quotes")
+    lab = Laboratory(engine, tmp_path)
+    lab.write(steady(180))
+    lab.write([], "quotes")
     serve_commands(engine, monkeypatch)
-    return found
+    return lab
 
 
 def heddle(*arguments: str) -> tuple[int, str]:
@@ -64,22 +64,22 @@ def at(minute: int) -> str:
 def test_a_backfill_says_its_price_and_goes_on_where_it_was(laboratory: Laboratory) -> None:
     version = laboratory.plan()
     house = str(laboratory.warehouse.root)
-    asked = ("backfill", "--warehouse", house, "--from", at(30), "--to", at(170), "--every", "1 hour")
-    code, out = heddle(*asked, "--dry-run", "--json")
-    told = json.loads(out)["runs"]
+    command = ("backfill", "--warehouse", house, "--from", at(30), "--to", at(170), "--every", "1 hour")
+    code, out = heddle(*command, "--dry-run", "--json")
+    runs = json.loads(out)["runs"]
     assert code == 0 and laboratory.log("published") == []
-    assert [(one["begin"] - DAY) // MINUTE for one in told] == [30, 60, 120]
-    assert not any(one["published"] for one in told) and all(one["cpu_seconds"] > 0 for one in told)
+    assert [(run["begin"] - DAY) // MINUTE for run in runs] == [30, 60, 120]
+    assert not any(run["published"] for run in runs) and all(run["cpu_seconds"] > 0 for run in runs)
     # the first run reads the history of its windows besides
-    assert told[0]["events"] >= 30
+    assert runs[0]["events"] >= 30
     # cut off after the first run
     laboratory.run(version, 30, 60)
-    found = prices(laboratory.warehouse, version, DAY + 30 * MINUTE, DAY + 170 * MINUTE, NOW, 60 * MINUTE)
-    assert [one.published for one in found] == [True, False, False] and found[0].events == 0
-    assert heddle(*asked)[0] == 0
+    run_prices = prices(laboratory.warehouse, version, DAY + 30 * MINUTE, DAY + 170 * MINUTE, NOW, 60 * MINUTE)
+    assert [price.published for price in run_prices] == [True, False, False] and run_prices[0].events == 0
+    assert heddle(*command)[0] == 0
     assert [row["revision"] for row in laboratory.log("published")] == [1, 1, 1]
     assert laboratory.wrong(version, 30, 170) == []
-    code, out = heddle(*asked)
+    code, out = heddle(*command)
     assert code == 0 and "0 runs, about 0 events" in out and len(laboratory.log("published")) == 3
 
 
@@ -91,13 +91,13 @@ def test_repair_publishes_again_what_changed_and_nothing_else(laboratory: Labora
     assert outdated(laboratory.warehouse, NOW) == []
     assert "as they are" in heddle("repair", "--warehouse", house)[1]
     laboratory.write([*steady(180), (100.5, "A", 7.0, 5), (100.5, "C", 1.0, 1)])
-    found = outdated(laboratory.warehouse, NOW)
+    intervals = outdated(laboratory.warehouse, NOW)
     # one file, rewritten: whatever it may hold has changed; each interval is told with what may be others now
-    assert {(one.begin - DAY) // MINUTE for one in found} >= {60, 120}
-    assert found[0].radius.queries == ("by_symbol", "all") and found[0].radius.files == 2
+    assert {(interval.begin - DAY) // MINUTE for interval in intervals} >= {60, 120}
+    assert intervals[0].radius.queries == ("by_symbol", "all") and intervals[0].radius.files == 2
     before = laboratory.versions()
     code, out = heddle("repair", "--warehouse", house, "--dry-run", "--json")
-    assert code == 0 and len(json.loads(out)["outdated"]) == len(found) and laboratory.versions() == before
+    assert code == 0 and len(json.loads(out)["outdated"]) == len(intervals) and laboratory.versions() == before
     assert laboratory.wrong(version, 0, 180) != []
     assert heddle("repair", "--warehouse", house)[0] == 0
     assert laboratory.wrong(version, 0, 180) == []
@@ -125,12 +125,12 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
     late = SimpleNamespace(begin=0, end=DAY, radius="one day")
     failed = Diagnostic("HDL-602", "too many groups", query="busy")
     record = SimpleNamespace(diagnostics=[failed.to_json()], to_json=dict)
-    told = iter([record, HeddleError("HDL-541", "another run has published")])
+    outcomes = iter([record, HeddleError("HDL-541", "another run has published")])
 
     def run(*_: object) -> object:
-        if isinstance(found := next(told), HeddleError):
-            raise found
-        return found
+        if isinstance(outcome := next(outcomes), HeddleError):
+            raise outcome
+        return outcome
 
     for name, replacement in {
         "store.warehouse.warehouse.Warehouse": SimpleNamespace(open=lambda *_, **__: None),
@@ -142,9 +142,9 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
     }.items():
         monkeypatch.setattr(f"spark_jobs.{name}", replacement)
     assert main(["--warehouse", "w", "--plan-version", "1", "--days", "1"]) == 1
-    out, said = capfd.readouterr()
+    out, stderr = capfd.readouterr()
     assert out.endswith("stopped\n")
-    assert said == "error HDL-602 [busy] too many groups\nerror HDL-541 another run has published\n"
+    assert stderr == "error HDL-602 [busy] too many groups\nerror HDL-541 another run has published\n"
 
 
 def test_the_job_of_the_dag_repairs_what_is_recent(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,8 @@ def test_rollback_takes_the_earlier_plan_as_a_new_version(laboratory: Laboratory
     code, out = heddle("rollback", str(first), "--warehouse", house, "--dry-run")
     assert code == 0 and "by_symbol" in out and current_version(laboratory.warehouse) == second
     code, out = heddle("rollback", str(first), "--warehouse", house, "--reason", "slower", "--json")
-    told = json.loads(out)
-    assert (told["from"], told["to"], told["version"]) == (second, first, 3)
+    report = json.loads(out)
+    assert (report["from"], report["to"], report["version"]) == (second, first, 3)
     assert load_plan(laboratory.warehouse, 3).fingerprint == load_plan(laboratory.warehouse, first).fingerprint
     # what its synopses hold is used again, and the answers are those of before
     assert laboratory.run(3, 30, 90, "again").status == "unchanged"

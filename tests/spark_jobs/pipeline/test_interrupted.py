@@ -32,9 +32,9 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(in_process(), tmp_path)
-    made.write(steady())
-    return made
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady())
+    return laboratory
 
 
 def stopped(lab: Laboratory, step: str, error: BaseException, after: bool = False) -> tuple[int, BaseException]:
@@ -44,11 +44,11 @@ def stopped(lab: Laboratory, step: str, error: BaseException, after: bool = Fals
         assert lab.run(version, 0, 60, "before").status == "published"
         lab.write([*steady(), (30.5, "A", 1.0, 5)])
         owner, name = STEPS[step]
-        held = getattr(owner, name)
+        original = getattr(owner, name)
 
-        def ending(*given: Any, **named: Any) -> Any:
+        def ending(*arguments: Any, **options: Any) -> Any:
             if after:
-                held(*given, **named)
+                original(*arguments, **options)
             raise error
 
         patch.setattr(owner, name, ending)
@@ -65,7 +65,10 @@ def test_an_interrupted_run_is_on_record_and_nothing_was_published(step: str, la
     failed = [json.loads(row["record"])["diagnostics"] for row in lab.log("failed")]
     # one that had no revision yet is not in the log at all
     assert len(failed) == len(allocated) == (step != "list")
-    assert all([(one["code"], one["message"]) for one in found] == [("HDL-903", "interrupted")] for found in failed)
+    assert all(
+        [(diagnostic["code"], diagnostic["message"]) for diagnostic in diagnostics] == [("HDL-903", "interrupted")]
+        for diagnostics in failed
+    )
     assert len(lab.log("published")) == 1
     with without_audit():
         assert lab.run(version, 0, 60, "again").status == "published" and lab.wrong(version, 0, 60) == []
@@ -82,22 +85,23 @@ def test_a_publication_that_stands_is_not_told_to_have_failed(lab: Laboratory) -
 def test_a_run_that_breaks_has_an_end_with_a_reason(step: str, lab: Laboratory) -> None:
     version, _ = stopped(lab, step, ZeroDivisionError("a bug"))
     (failed,) = lab.log("failed")
-    (told,) = json.loads(failed["record"])["diagnostics"]
+    (diagnostic,) = json.loads(failed["record"])["diagnostics"]
     assert (
-        told["code"] == ("HDL-531" if step == "check" else "HDL-900") and "ZeroDivisionError: a bug" in told["message"]
+        diagnostic["code"] == ("HDL-531" if step == "check" else "HDL-900")
+        and "ZeroDivisionError: a bug" in diagnostic["message"]
     )
     with without_audit():
         assert lab.run(version, 0, 60, "again").status == "published" and lab.wrong(version, 0, 60) == []
 
 
 def test_a_log_that_cannot_be_written_hides_no_error(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: Any, **named: Any) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(publish_log, "log_event", full)
     with without_audit():
         version = lab.plan()
-        monkeypatch.setattr(finals_stage, "write_finals", lambda *given: 1 / 0)
+        monkeypatch.setattr(finals_stage, "write_finals", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lab.run(version, 0, 60)
 
@@ -115,7 +119,7 @@ def test_the_command_line_says_that_it_was_interrupted(
 ) -> None:
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
-    def interrupted(*given: Any, **named: Any) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Warehouse, "open", interrupted)
@@ -134,7 +138,7 @@ def test_the_command_line_tells_of_what_nobody_foresaw(
 ) -> None:
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
-    def broken(*given: Any, **named: Any) -> None:
+    def broken(*arguments: Any, **options: Any) -> None:
         raise error
 
     monkeypatch.setattr(Warehouse, "open", broken)

@@ -63,13 +63,13 @@ class Project:
         (self.folder / "trades").mkdir()
         self.events("a", 0, 400)
         self.events("b", 400, 800)
-        for name, (range, slide, where) in {
+        for name, (range, slide, condition) in {
             "short": (5, 5, ""),
             "long": (60, 20, ""),
             "large": (30, 10, "volume > 5"),
             "small": (45, 15, "volume < 3"),
         }.items():
-            self.query(name, range, slide, where)
+            self.query(name, range, slide, condition)
         self.write()
 
     def events(self, name: str, first: float, last: float, step: float = 1, volume: int = 1, groups: int = 2) -> None:
@@ -196,19 +196,24 @@ def changed_by(names: list[str]) -> None:
         assert at.reads_nothing() and at.stored().holds
         for name in names:
             CHANGES[name][1](at)
-        found, anew = at.stored(), at.searched()
-        assert found.holds <= all(CHANGES[name][0] for name in names)
+        replanned, anew = at.stored(), at.searched()
+        assert replanned.holds <= all(CHANGES[name][0] for name in names)
         if len(names) == 1:
-            assert found.holds == CHANGES[names[0]][0]
-        if found.holds:
-            assert (found.version, found.is_new) == (first.version, False)
-        made = anew.plan
-        assert found.plan.workload.fingerprint == made.workload.fingerprint
-        assert found.plan.workload.streams == made.workload.streams
-        kept = build_plan(
-            made.workload, dict(made.rates), at.algorithm.value, made.model, previous=found.plan, tolerance=10**6
+            assert replanned.holds == CHANGES[names[0]][0]
+        if replanned.holds:
+            assert (replanned.version, replanned.is_new) == (first.version, False)
+        new_plan = anew.plan
+        assert replanned.plan.workload.fingerprint == new_plan.workload.fingerprint
+        assert replanned.plan.workload.streams == new_plan.workload.streams
+        adapted_plan = build_plan(
+            new_plan.workload,
+            dict(new_plan.rates),
+            at.algorithm.value,
+            new_plan.model,
+            previous=replanned.plan,
+            tolerance=10**6,
         )
-        assert kept.cost <= (1 + Fraction(TOLERANCE)) * (made.from_scratch or made.cost)
+        assert adapted_plan.cost <= (1 + Fraction(TOLERANCE)) * (new_plan.from_scratch or new_plan.cost)
         if at.cost_model is CostModel.paper:
             assert at.reads_nothing()
 
@@ -232,22 +237,22 @@ def test_a_reused_plan_costs_no_more_than_the_tolerance_allows(
         rates = {"trades": rate * factor}
         searched = Searched.of(plan, plan.model)
         assert Searched.from_json(searched.to_json()) == searched
-        found = reused(plan, searched, plan.workload, rates, plan.algorithm, plan.model, TOLERANCE)
-        assert (found is not None) == (max(factor, 1 / factor) <= 1 + Fraction(TOLERANCE))
+        reused_plan = reused(plan, searched, plan.workload, rates, plan.algorithm, plan.model, TOLERANCE)
+        assert (reused_plan is not None) == (max(factor, 1 / factor) <= 1 + Fraction(TOLERANCE))
         anew = build_plan(plan.workload, rates, plan.algorithm, plan.model)
-        kept = build_plan(plan.workload, rates, plan.algorithm, plan.model, previous=plan, tolerance=10**6)
-        assert found is None or kept.cost <= (1 + Fraction(TOLERANCE)) * anew.cost
+        adapted_plan = build_plan(plan.workload, rates, plan.algorithm, plan.model, previous=plan, tolerance=10**6)
+        assert reused_plan is None or adapted_plan.cost <= (1 + Fraction(TOLERANCE)) * anew.cost
 
 
 def test_small_steps_of_a_rate_do_not_add_up() -> None:
     with project() as at:
         at.rates = ["trades=100"]
         at.stored()
-        held = []
+        holds = []
         for rate in (103, 106, 109, 112):
             at.rates = [f"trades={rate}"]
-            held.append(at.stored().holds)
-        assert held == [True, False, True, False]
+            holds.append(at.stored().holds)
+        assert holds == [True, False, True, False]
 
 
 def test_other_code_or_a_setting_reads_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,9 +288,9 @@ def test_a_damaged_note_is_none(content: str) -> None:
 # ------------------------------------------------------------------------------ through the command
 def run(at: Project, *more: str) -> str:
     """``heddle run`` of twelve hours; what it says."""
-    given = ["run", *map(str, at.files), "--streams", str(at.folder / "streams.yaml"), "--warehouse", at.house]
+    arguments = ["run", *map(str, at.files), "--streams", str(at.folder / "streams.yaml"), "--warehouse", at.house]
     interval = ["--from", "2024-01-01", "--to", "2024-01-01T12:00", "--checks", "none", "--engine", "local"]
-    done = CliRunner().invoke(app, [*given, *interval, *more])
+    done = CliRunner().invoke(app, [*arguments, *interval, *more])
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -293,7 +298,7 @@ def run(at: Project, *more: str) -> str:
 def total(at: Project) -> int:
     done = CliRunner().invoke(app, ["read", "long", "--warehouse", at.house, "--format", "csv", "--limit", "1000"])
     assert done.exit_code == 0, done.output
-    return sum(int(float(found[1])) for found in re.finditer(r",(\d+(?:\.\d+)?)\s*$", done.output, re.MULTILINE))
+    return sum(int(float(match[1])) for match in re.finditer(r",(\d+(?:\.\d+)?)\s*$", done.output, re.MULTILINE))
 
 
 def test_a_late_file_and_a_changed_byte_are_published_while_the_plan_holds() -> None:
@@ -333,15 +338,15 @@ def test_a_warehouse_that_is_put_back_has_the_plans_that_follow(tmp_path: Path) 
     lab = Laboratory(in_process(), tmp_path)
     lab.write(steady(60))
     lab.plan()
-    house, kept = lab.warehouse.root, tmp_path / "kept"
-    shutil.copytree(house, kept)
-    found = []
+    house, backup = lab.warehouse.root, tmp_path / "kept"
+    shutil.copytree(house, backup)
+    versions_and_slides = []
     for slide in (7, 9):
         window = f"WINDOW RANGE '{slide} minutes' SLIDE '{slide} minutes' ON ts"
         text = f"-- name: x\nSELECT count(*) AS n FROM trades {window};"
         version = lab.plan(text)
         (query,) = load_plan(lab.warehouse, version).workload.queries
-        found.append((version, query.window.slide // 60_000_000))
+        versions_and_slides.append((version, query.window.slide // 60_000_000))
         shutil.rmtree(house)
-        shutil.copytree(kept, house)
-    assert found == [(2, 7), (2, 9)]
+        shutil.copytree(backup, house)
+    assert versions_and_slides == [(2, 7), (2, 9)]

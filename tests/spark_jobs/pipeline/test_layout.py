@@ -27,8 +27,8 @@ def test_rows_are_laid_out_by_query_whether_moved_in_runs_or_one_by_one(
         patch.setattr(data_files, "LONG_RUN", long)
         patch.setattr(data_files, "FILE_ROWS", most)
         files = list(data_files._by_query(rows))
-    told = [tuple(row.values()) for file in files for row in file.to_pylist()]
-    assert told == sorted(zip(names, range(len(names)), strict=True), key=lambda row: row[0].encode())
+    laid_out_rows = [tuple(row.values()) for file in files for row in file.to_pylist()]
+    assert laid_out_rows == sorted(zip(names, range(len(names)), strict=True), key=lambda row: row[0].encode())
     # a query is in one file
     assert sum(len(set(file["query"].to_pylist())) for file in files) == len(set(names))
 

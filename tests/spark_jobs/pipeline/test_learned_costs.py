@@ -87,9 +87,9 @@ def played(count: int, seed: int, noise: float) -> Iterator[tuple[Predicted, flo
     costs = {name: cost * chance.uniform(0.7, 1.6) for name, cost in SHIPPED.items()}
     for _ in range(count):
         features = features_of(chance)
-        said = learned(runs).predict(features, "plan")
-        runs.append(recorded(features, costs, chance.lognormvariate(0, noise), predicted=said.cpu_seconds))
-        yield said, runs[-1].total
+        prediction = learned(runs).predict(features, "plan")
+        runs.append(recorded(features, costs, chance.lognormvariate(0, noise), predicted=prediction.cpu_seconds))
+        yield prediction, runs[-1].total
 
 
 # ------------------------------------------------------------------------------------------------- costs
@@ -97,12 +97,15 @@ def test_costs_of_a_machine_are_learned() -> None:
     chance = random.Random(3)
     costs = {name: cost * chance.uniform(0.5, 3) for name, cost in SHIPPED.items()}
     runs = [recorded(features_of(chance), costs) for _ in range(30)]
-    found = learned(runs)
-    assert found.costs == learned(runs).costs  # the same, whoever asks
+    model = learned(runs)
+    assert model.costs == learned(runs).costs  # the same, whoever asks
     for _ in range(20):
         features = features_of(chance, 3.0)
-        assert found.costs.seconds(features) == pytest.approx(Fit(costs).seconds(features), rel=0.1)
-    wrong = [Fit(SHIPPED).seconds(one) / Fit(costs).seconds(one) for one in (features_of(chance) for _ in range(20))]
+        assert model.costs.seconds(features) == pytest.approx(Fit(costs).seconds(features), rel=0.1)
+    wrong = [
+        Fit(SHIPPED).seconds(features) / Fit(costs).seconds(features)
+        for features in (features_of(chance) for _ in range(20))
+    ]
     assert max(abs(ratio - 1) for ratio in wrong) > 0.3  # the shipped costs would not have done
 
 
@@ -113,18 +116,18 @@ def test_before_any_run_costs_are_those_that_were_stored(tmp_path: Path) -> None
     dearer = Fit({name: 3 * cost for name, cost in SHIPPED.items()})
     store(house.place / fit_module.FILE, dearer)
     assert fit_of(house) == dearer
-    found = Learned.of(house).predict(features, "plan")
-    assert found.cpu_seconds == pytest.approx(dearer.seconds(features), rel=1e-6)
-    assert (found.runs, found.is_measured) == (0, False)
+    prediction = Learned.of(house).predict(features, "plan")
+    assert prediction.cpu_seconds == pytest.approx(dearer.seconds(features), rel=1e-6)
+    assert (prediction.runs, prediction.is_measured) == (0, False)
 
 
 def test_runs_beside_other_load_are_not_believed() -> None:
     chance = random.Random(5)
     disturbed = [recorded(features_of(chance), SHIPPED, 6.0 if number in (14, 17, 19) else 1.0) for number in range(20)]
-    found = learned(disturbed).costs
+    costs = learned(disturbed).costs
     for _ in range(20):
         features = features_of(chance)
-        assert found.seconds(features) == pytest.approx(Fit(SHIPPED).seconds(features), rel=0.03)
+        assert costs.seconds(features) == pytest.approx(Fit(SHIPPED).seconds(features), rel=0.03)
 
 
 def test_another_machine_is_forgotten() -> None:
@@ -135,8 +138,10 @@ def test_another_machine_is_forgotten() -> None:
     alone = learned(old).predict(features, "plan")
     assert alone.cpu_seconds > 1.15 * Fit(SHIPPED).seconds(features)  # better than nothing
     assert (alone.runs, alone.is_measured) == (0, False)
-    found = learned([*old, *new]).predict(features, "plan")
-    assert found.cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(features), rel=0.15) and found.runs == ENOUGH
+    prediction = learned([*old, *new]).predict(features, "plan")
+    assert (
+        prediction.cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(features), rel=0.15) and prediction.runs == ENOUGH
+    )
 
 
 def test_a_machine_that_has_become_slower_is_followed() -> None:
@@ -152,36 +157,41 @@ def test_runs_of_a_plan_correct_those_after_them() -> None:
     """A plan of which the costs do not know everything takes half as much again; another plan's runs do not."""
     chance = random.Random(11)
     features = features_of(chance)
-    others = [recorded(features_of(chance), SHIPPED, kind="another") for _ in range(30)]
+    other_runs = [recorded(features_of(chance), SHIPPED, kind="another") for _ in range(30)]
     unknown = [recorded(features, SHIPPED, 1.5) for _ in range(6)]
-    found = learned([*others, *unknown])
-    plain = found.costs.seconds(features)
+    model = learned([*other_runs, *unknown])
+    plain = model.costs.seconds(features)
     own = 1.5 * Fit(SHIPPED).seconds(features)
-    assert found.predict(features, "plan").cpu_seconds == pytest.approx(own, rel=0.1)
-    assert abs(own / found.predict(features, "plan").cpu_seconds - 1) < abs(own / plain - 1) / 2
-    assert found.predict(features, "another").cpu_seconds < 1.15 * plain
+    assert model.predict(features, "plan").cpu_seconds == pytest.approx(own, rel=0.1)
+    assert abs(own / model.predict(features, "plan").cpu_seconds - 1) < abs(own / plain - 1) / 2
+    assert model.predict(features, "another").cpu_seconds < 1.15 * plain
     # ten times the work is not the same
     larger = {name: 10 * amount for name, amount in features.items()}
-    assert found.predict(larger, "plan").cpu_seconds == pytest.approx(found.costs.seconds(larger))
+    assert model.predict(larger, "plan").cpu_seconds == pytest.approx(model.costs.seconds(larger))
 
 
 # --------------------------------------------------------------------------------------------- intervals
 @pytest.mark.parametrize("noise", [0.05, 0.2, 0.5])
 def test_intervals_hold_in_nine_of_ten(noise: float) -> None:
-    told = [(said, taken) for seed in range(3) for said, taken in list(played(100, seed, noise))]
-    judged = [said.least <= taken <= said.most for said, taken in told if said.is_measured]
+    predictions = [(prediction, seconds) for seed in range(3) for prediction, seconds in list(played(100, seed, noise))]
+    judged = [
+        prediction.least <= seconds <= prediction.most for prediction, seconds in predictions if prediction.is_measured
+    ]
     assert len(judged) == 3 * (100 - ENOUGH - JUDGED)
     assert 0.85 <= sum(judged) / len(judged) <= 0.97
-    widths = sorted(said.most / said.least for said, _ in told if said.is_measured)
+    widths = sorted(prediction.most / prediction.least for prediction, _ in predictions if prediction.is_measured)
     # not by being wider than the noise: nine in ten lie within e^(2 * 1.645 * noise)
     assert widths[len(widths) // 2] < np.exp(2 * 1.645 * noise) * 1.6
 
 
 def test_before_enough_was_measured_the_interval_is_the_shipped_one() -> None:
-    for number, (said, _) in enumerate(played(ENOUGH + JUDGED + 1, 1, 0.1)):
-        assert said.is_measured == (number >= ENOUGH + JUDGED) and said.runs == number
-        if not said.is_measured:
-            assert (said.least, said.most) == (said.cpu_seconds / SHIPPED_FACTOR, said.cpu_seconds * SHIPPED_FACTOR)
+    for number, (prediction, _) in enumerate(played(ENOUGH + JUDGED + 1, 1, 0.1)):
+        assert prediction.is_measured == (number >= ENOUGH + JUDGED) and prediction.runs == number
+        if not prediction.is_measured:
+            assert (prediction.least, prediction.most) == (
+                prediction.cpu_seconds / SHIPPED_FACTOR,
+                prediction.cpu_seconds * SHIPPED_FACTOR,
+            )
 
 
 AMOUNTS = st.one_of(st.sampled_from([0.0, -0.02, -3.0, 1e-9, 1e9]), st.floats(-10, 100))
@@ -192,12 +202,14 @@ def test_whatever_was_recorded_a_price_can_be_told(
     runs: list[tuple[float, float, float | None]], events: float
 ) -> None:
     """A clock that went back, a run that took nothing: they are read as they were stored."""
-    told = [
-        Recorded({"runs": 1, "events": abs(counted)}, {"list": 0.01, "finals": took}, {"runs": 1}, "plan", HERE, said)
-        for counted, took, said in runs
+    recorded_runs = [
+        Recorded(
+            {"runs": 1, "events": abs(counted)}, {"list": 0.01, "finals": took}, {"runs": 1}, "plan", HERE, predicted
+        )
+        for counted, took, predicted in runs
     ]
-    found = learned(told).predict({"runs": 1, "events": abs(events)}, "plan")
-    assert 0 <= found.least <= found.cpu_seconds <= found.most < float("inf")
+    prediction = learned(recorded_runs).predict({"runs": 1, "events": abs(events)}, "plan")
+    assert 0 <= prediction.least <= prediction.cpu_seconds <= prediction.most < float("inf")
 
 
 # ------------------------------------------------------------------------------------------------ solver
@@ -206,23 +218,23 @@ def test_nonnegative_least_squares_is_that_of_scipy(rows: int, columns: int, see
     from scipy.optimize import nnls
 
     chance = np.random.default_rng(seed)
-    given_, wanted = chance.normal(size=(rows, columns)), chance.normal(size=rows)
+    given_, target = chance.normal(size=(rows, columns)), chance.normal(size=rows)
     if columns > 2:
         given_[:, 2] = given_[:, 0]  # two that cannot be told apart
-    found = nonnegative(given_.T @ given_, given_.T @ wanted)
-    _, least = nnls(given_, wanted)
-    assert (found >= 0).all()
-    assert np.linalg.norm(given_ @ found - wanted) == pytest.approx(least, abs=1e-6)
+    solution = nonnegative(given_.T @ given_, given_.T @ target)
+    _, least = nnls(given_, target)
+    assert (solution >= 0).all()
+    assert np.linalg.norm(given_ @ solution - target) == pytest.approx(least, abs=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------- warehouses
 def rows_of(runs: Sequence[Recorded], stream: str = "trades") -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for number, run in enumerate(runs):
         measured = Measured(stream, DAY, DAY + SECOND, 10)
         row = measured.row(f"run {number}", run.cpu_seconds, run.features, run.about)  # type: ignore[arg-type]
-        found.append(row | {"at": pa.scalar(DAY + number * SECOND, pa.timestamp("us", "UTC")).as_py()})
-    return found
+        rows.append(row | {"at": pa.scalar(DAY + number * SECOND, pa.timestamp("us", "UTC")).as_py()})
+    return rows
 
 
 def test_only_the_newest_runs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,16 +245,16 @@ def test_only_the_newest_runs_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     read: list[int] = []
     before = Warehouse.newest_first
 
-    def counted(self: Warehouse, *given: Any) -> Iterator[tuple[pa.Table, int | None]]:
-        for piece, bound in before(self, *given):
+    def counted(self: Warehouse, *arguments: Any) -> Iterator[tuple[pa.Table, int | None]]:
+        for piece, bound in before(self, *arguments):
             read.append(len(piece))
             yield piece, bound
 
     monkeypatch.setattr(Warehouse, "newest_first", counted)
-    found = newest_costs(house, REMEMBERED)
-    assert [run.predicted for run in found] == [float(number) for number in range(299, 299 - REMEMBERED, -1)]
+    newest = newest_costs(house, REMEMBERED)
+    assert [run.predicted for run in newest] == [float(number) for number in range(299, 299 - REMEMBERED, -1)]
     assert sum(read) <= REMEMBERED + 20
-    assert Learned.of(house).runs == found
+    assert Learned.of(house).runs == newest
 
 
 def test_records_of_older_versions_teach_nothing_and_are_read(tmp_path: Path) -> None:

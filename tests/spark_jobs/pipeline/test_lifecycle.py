@@ -83,7 +83,7 @@ class World:
         return {query.name: query.window.range // MINUTE for query in plan.workload.queries}
 
     def states(self, clock: int = FAR) -> dict[str, str]:
-        return {name: one.state(clock) for name, one in registered(events(self.warehouse)).items()}
+        return {name: query.state(clock) for name, query in registered(events(self.warehouse)).items()}
 
     def told(self, name: str) -> list[str]:
         return [event.event for event in events(self.warehouse) if event.query == name]
@@ -103,18 +103,18 @@ def heddle(*arguments: str) -> tuple[int, str, str]:
 # ----------------------------------------------------------------------------------------- without a JVM
 def test_a_paused_query_is_in_no_plan_until_it_is_resumed(world: World) -> None:
     before = load_plan(world.warehouse, 1)
-    found = world.pause("b")
-    assert (found["version"], found["changed"], found["queries"], found["already"]) == (2, True, ["b"], [])
+    report = world.pause("b")
+    assert (report["version"], report["changed"], report["queries"], report["already"]) == (2, True, ["b"], [])
     assert world.planned() == {"a": 60, "c": 45} and world.states()["b"] == "paused"
     assert world.refresh()["paused"] == ["b"] and current_version(world.warehouse) == 2
     world.files["d"] = "30 minutes"
     assert world.refresh()["version"] == 3 and world.planned() == {"a": 60, "c": 45, "d": 30}
     del world.files["d"]
     world.refresh()
-    found = world.resume("b")
-    assert found["queries"] == ["b"] and world.planned() == {"a": 60, "b": 90, "c": 45}
+    report = world.resume("b")
+    assert report["queries"] == ["b"] and world.planned() == {"a": 60, "b": 90, "c": 45}
     # in its old place: the plan that it had been, so the next refresh has nothing to change
-    assert load_plan(world.warehouse, found["version"]).fingerprint == before.fingerprint
+    assert load_plan(world.warehouse, report["version"]).fingerprint == before.fingerprint
     assert not world.refresh()["changed"]
     assert world.told("b") == ["registered", "paused", "resumed"]
     assert world.told("d") == ["registered", "removed"] and world.states()["d"] == "removed"
@@ -125,19 +125,19 @@ def test_a_resumed_query_takes_its_old_place(world: World) -> None:
     world.files = {"z": "75 minutes", **world.files}
     before = load_plan(world.warehouse, world.refresh(algorithm="shared")["version"])
     world.pause("a")
-    found = world.resume("a")
-    assert load_plan(world.warehouse, found["version"]).fingerprint == before.fingerprint
+    report = world.resume("a")
+    assert load_plan(world.warehouse, report["version"]).fingerprint == before.fingerprint
 
 
 def test_pausing_twice_is_pausing_once(world: World) -> None:
     world.pause("b")
     stored = world.warehouse.version("workload_queries"), world.warehouse.version("sharing_plans")
-    found = world.pause("b", "b")
-    assert (found["version"], found["changed"], found["queries"], found["already"]) == (2, False, [], ["b"])
+    report = world.pause("b", "b")
+    assert (report["version"], report["changed"], report["queries"], report["already"]) == (2, False, [], ["b"])
     assert (world.warehouse.version("workload_queries"), world.warehouse.version("sharing_plans")) == stored
     assert world.resume("a")["already"] == ["a"] and world.told("a") == ["registered"]
-    found = world.pause("a", "b")
-    assert (found["queries"], found["already"]) == (["a"], ["b"]) and world.planned() == {"c": 45}
+    report = world.pause("a", "b")
+    assert (report["queries"], report["already"]) == (["a"], ["b"]) and world.planned() == {"c": 45}
 
 
 def test_an_unknown_name_changes_nothing(world: World) -> None:
@@ -163,10 +163,10 @@ def test_a_paused_query_that_is_edited_stays_paused(world: World) -> None:
 
 def test_a_paused_query_whose_file_goes_is_removed(world: World) -> None:
     world.pause("b")
-    kept = world.files.pop("b")
+    window = world.files.pop("b")
     world.refresh()
     assert world.states()["b"] == "removed"
-    world.files["b"] = kept
+    world.files["b"] = window
     world.refresh()
     # what is registered anew runs
     assert world.states()["b"] == "running" and "b" in world.planned()
@@ -219,12 +219,12 @@ def test_a_query_of_a_stream_that_no_plan_knows_cannot_be_resumed_yet(world: Wor
 
 def test_a_plan_that_was_overtaken_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh, and another pause, that began before a pause and end after it."""
-    held = publication.publish_plan
+    original = publication.publish_plan
 
-    def overtaken(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(publication, "publish_plan", held)
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(publication, "publish_plan", original)
         world.pause("b")
-        return held(*given, **named)
+        return original(*arguments, **options)
 
     monkeypatch.setattr(publication, "publish_plan", overtaken)
     world.files["d"] = "30 minutes"
@@ -240,10 +240,10 @@ def test_a_plan_that_was_overtaken_is_not_stored(world: World, monkeypatch: pyte
         world.pause("a")
     assert world.states()["a"] == "running" and world.states()["b"] == "paused"
 
-    def overtaken_by_resume(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(publication, "publish_plan", held)
+    def overtaken_by_resume(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(publication, "publish_plan", original)
         world.resume("b")
-        return held(*given, **named)
+        return original(*arguments, **options)
 
     monkeypatch.setattr(publication, "publish_plan", overtaken_by_resume)
     world.files["e"] = "15 minutes"
@@ -259,10 +259,10 @@ def test_a_change_that_is_cut_off_is_completed(world: World, monkeypatch: pytest
         world.pause("b")
     append = Warehouse.append
 
-    def cut(self: Warehouse, table: str, *given: Any, **named: Any) -> None:
+    def cut(self: Warehouse, table: str, *arguments: Any, **options: Any) -> None:
         if table == "sharing_plans":
             raise OSError("gone")
-        append(self, table, *given, **named)
+        append(self, table, *arguments, **options)
 
     for go_on in (lambda: pause_or_resume(world.warehouse, event, ["b"]), lambda: world.pause("c"), world.refresh):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"):
@@ -306,18 +306,18 @@ def test_maintenance_keeps_what_a_paused_query_needs(world: World) -> None:
     world.files = {"a": "65 minutes", "b": "92 minutes", "c": "45 minutes"}  # of different fragments
     before = load_plan(world.warehouse, world.refresh(algorithm="no-share")["version"])
 
-    def kept(name: str) -> bool:
+    def is_kept(name: str) -> bool:
         stream = before.workload.stream("trades")
-        needed = {one.fingerprint for one in synopses_of(stream, before.tree_of(name).queries)}
+        needed = {synopsis.fingerprint for synopsis in synopses_of(stream, before.tree_of(name).queries)}
         return needed <= (maintenance._wanted(world.warehouse) or set())
 
-    assert kept("a") and kept("b")
+    assert is_kept("a") and is_kept("b")
     del world.files["a"]
     world.pause("b")
     for minutes in (30, 75, 120, 150):
         world.files["c"] = f"{minutes} minutes"
         world.refresh(algorithm="no-share")
-    assert kept("b") and not kept("a")
+    assert is_kept("b") and not is_kept("a")
 
 
 def test_layout_and_comments_change_nothing(world: World) -> None:
@@ -349,14 +349,14 @@ def test_the_commands(world: World) -> None:
     code, _, err = heddle("pause", "bb", *house)
     assert code == 1 and "HDL-521" in err and "did you mean b?" in err
     code, out, _ = heddle("queries", *house, "--json")
-    told = {one["query"]: one for one in json.loads(out)["queries"]}
-    assert {name: one["state"] for name, one in told.items()} == {"a": "running", "b": "paused", "c": "paused"}
-    assert (told["b"]["owner"], told["b"]["plan_version"], told["a"]["plan_version"]) == ("bs", 1, 2)
+    queries = {query["query"]: query for query in json.loads(out)["queries"]}
+    assert {name: query["state"] for name, query in queries.items()} == {"a": "running", "b": "paused", "c": "paused"}
+    assert (queries["b"]["owner"], queries["b"]["plan_version"], queries["a"]["plan_version"]) == ("bs", 1, 2)
     code, out, _ = heddle("queries", *house)
-    assert code == 0 and "1 running, 2 paused" in out and told["b"]["fingerprint"][:8] in out
+    assert code == 0 and "1 running, 2 paused" in out and queries["b"]["fingerprint"][:8] in out
     heddle("resume", "b", *house)
     code, out, _ = heddle("queries", *house, "--history", "b", "--json")
-    assert [one["event"] for one in json.loads(out)["events"]] == ["registered", "paused", "resumed"]
+    assert [event["event"] for event in json.loads(out)["events"]] == ["registered", "paused", "resumed"]
     assert json.loads(out)["events"][1]["reason"] == "costs too much"
     code, out, _ = heddle("queries", *house, "--history", "b")
     assert code == 0 and "costs too much" in out
@@ -386,9 +386,9 @@ def test_any_history_ends_as_it_should(world: World, seed: int) -> None:
                 paused &= set(world.files)
                 live = dict(world.files)
         states = {known: state for known, state in world.states().items() if state != "removed"}
-        assert states == {one: "paused" if one in paused else "running" for one in live}
-        wanted = {one: int(about.split()[0]) for one, about in live.items() if one not in paused}
-        assert world.planned() == wanted
+        assert states == {name: "paused" if name in paused else "running" for name in live}
+        expected_minutes = {name: int(about.split()[0]) for name, about in live.items() if name not in paused}
+        assert world.planned() == expected_minutes
 
 
 # --------------------------------------------------------------------------------------- what is published
@@ -397,13 +397,13 @@ OTHER = QUERIES.split(";")[1] + ";"
 
 @pytest.fixture
 def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    found = Laboratory(engine, tmp_path)
-    found.write(steady(180))
-    found.write([], "quotes")
+    lab = Laboratory(engine, tmp_path)
+    lab.write(steady(180))
+    lab.write([], "quotes")
     serve_commands(engine, monkeypatch)
     # what Great Expectations judges is tested elsewhere; here the judge is the oracle
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    return found
+    monkeypatch.setattr(suite, "expectations", lambda *arguments: [])
+    return lab
 
 
 def ends(laboratory: Laboratory, query: str) -> set[float]:
@@ -429,13 +429,13 @@ def test_the_answers_of_a_paused_query_stay_and_the_gap_is_filled(laboratory: La
     assert laboratory.rows("by_symbol") == before and laboratory.wrong(paused, 0, 180) == []
     assert max(ends(laboratory, "all")) == 175 and max(ends(laboratory, "by_symbol")) == 115
 
-    told = heddle("resume", "by_symbol", "--warehouse", house)[1]
+    output = heddle("resume", "by_symbol", "--warehouse", house)[1]
     resumed = current_version(laboratory.warehouse) or 0
     # a run that is pinned to the plan of before is none of the resumed query's business
     laboratory.run(paused, 60, 120, "pinned to the pause", recompute=True)
     assert laboratory.rows("by_symbol") == before
     missed = "--from 2013-07-01T00:00:00Z --to 2013-07-01T03:00:00Z"
-    assert told.count("heddle backfill") == 1 and f"heddle backfill --warehouse {house} {missed}\n" in told
+    assert output.count("heddle backfill") == 1 and f"heddle backfill --warehouse {house} {missed}\n" in output
     span = ("--warehouse", house, *missed.split(), "--every", "1 hour")
     assert heddle("backfill", *span)[0] == 0
     assert laboratory.wrong(resumed, 0, 180) == [] and max(ends(laboratory, "by_symbol")) == 175
@@ -463,10 +463,10 @@ def test_the_answers_of_a_removed_query_stay_until_they_are_deleted_by_name(labo
     before = laboratory.rows("by_symbol")
     other = laboratory.run(laboratory.plan(OTHER), 0, 120, "without")
     assert laboratory.rows("by_symbol") == before != [] and laboratory.rows("all") != []
-    told = other.readers
-    assert told is not None and first.readers is not None
-    assert told["before"] == first.answers and told["lost"] == [0, 0] and told["fewer"] == {}
-    assert told["after"] == len(before) + len(laboratory.rows("all")) == first.readers["after"]
+    readers = other.readers
+    assert readers is not None and first.readers is not None
+    assert readers["before"] == first.answers and readers["lost"] == [0, 0] and readers["fewer"] == {}
+    assert readers["after"] == len(before) + len(laboratory.rows("all")) == first.readers["after"]
     # a rerun, a late event, a plan that never knew it: still there
     laboratory.write([*steady(120), (20.25, "A", 7.0, 3)])
     laboratory.run(laboratory.plan(OTHER), 0, 120, "late", recompute=True)

@@ -73,13 +73,13 @@ def test_what_fails_is_tried_again_later_and_later(laboratory: Laboratory) -> No
     source = laboratory.source()
     content = source.read_bytes()
     source.unlink()
-    live, found, waited = session(laboratory, clock, 52), list[Any](), list[int]()
-    for one in live.refreshes():
+    live, outcomes, waited = session(laboratory, clock, 52), list[Any](), list[int]()
+    for outcome in live.refreshes():
         waited.append(clock.now)
-        found.append(one)
-        if len(found) == 3:
+        outcomes.append(outcome)
+        if len(outcomes) == 3:
             source.write_bytes(content)
-    assert [isinstance(one, HeddleError) for one in found[:4]] == [True, True, True, False]
+    assert [isinstance(outcome, HeddleError) for outcome in outcomes[:4]] == [True, True, True, False]
     assert waited[2] - waited[1] == 2 * (waited[1] - waited[0])
     end = list(published(laboratory))[-1][1]
     assert end >= 50 and laboratory.log("failed")
@@ -125,24 +125,24 @@ def played(laboratory: Laboratory, data: st.DataObject) -> None:
 
 def test_a_refresh_that_takes_too_long_is_told(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     laboratory.plan(BOUND)
-    clock, told = Clock(41), list[tuple[int, int]]()
+    clock, overloads = Clock(41), list[tuple[int, int]]()
     live = session(laboratory, clock, 52)
-    live.overloaded = lambda record, at: told.append(((record.end - DAY) // MINUTE, (at - DAY) // MINUTE))
+    live.overloaded = lambda record, at: overloads.append(((record.end - DAY) // MINUTE, (at - DAY) // MINUTE))
     ends = []
-    for number, found in enumerate(live.refreshes()):
-        assert isinstance(found, RunRecord)
-        ends.append((found.end - DAY) // MINUTE)
+    for number, refresh in enumerate(live.refreshes()):
+        assert isinstance(refresh, RunRecord)
+        ends.append((refresh.end - DAY) // MINUTE)
         # the third takes so long that the next is due meanwhile
         slow = 125 if number == 1 else 0
         monkeypatch.setattr("spark_jobs.pipeline.run.live.run", taking(slow, clock))
-    assert told == [(ends[2], ends[2] + 2)] and len(ends) > 4
+    assert overloads == [(ends[2], ends[2] + 2)] and len(ends) > 4
 
 
 def taking(seconds: float, clock: Clock) -> Any:
     """A run that takes so long."""
 
-    def slow(*given: Any, **named: Any) -> RunRecord:
-        record = run(*given, **named)
+    def slow(*arguments: Any, **options: Any) -> RunRecord:
+        record = run(*arguments, **options)
         clock.wait(seconds)
         return record
 
@@ -151,8 +151,8 @@ def taking(seconds: float, clock: Clock) -> Any:
 
 def test_a_session_ends_when_nobody_waits_for_it(laboratory: Laboratory) -> None:
     laboratory.plan(BOUND)
-    live, left = session(laboratory, Clock(41), 240), [True, True, False]
-    live.abandoned = lambda: not left.pop(0)
+    live, waiting = session(laboratory, Clock(41), 240), [True, True, False]
+    live.abandoned = lambda: not waiting.pop(0)
     assert len(list(live.refreshes())) <= 2 and not live.was_stopped
 
 
@@ -175,8 +175,8 @@ def test_logs_stay_few_files(laboratory: Laboratory, until: int, least: int) -> 
 
 def test_a_session_waits_for_the_first_plan(laboratory: Laboratory, tmp_path: Path) -> None:
     assert wait_for(str(laboratory.warehouse.root), 0) is not None
-    said: list[str] = []
-    assert wait_for(str(tmp_path / "none"), 0, said.append) is None
+    messages: list[str] = []
+    assert wait_for(str(tmp_path / "none"), 0, messages.append) is None
 
 
 def test_what_cannot_be_read_is_tried_again(laboratory: Laboratory) -> None:
@@ -184,27 +184,27 @@ def test_what_cannot_be_read_is_tried_again(laboratory: Laboratory) -> None:
     laboratory.plan(BOUND)
     log = laboratory.warehouse.root / "publish_log"
     log.rename(log.with_name("away"))
-    found = []
-    for one in session(laboratory, Clock(41), 46).refreshes():
-        found.append(one)
-        if len(found) == 2:
+    outcomes = []
+    for outcome in session(laboratory, Clock(41), 46).refreshes():
+        outcomes.append(outcome)
+        if len(outcomes) == 2:
             log.with_name("away").rename(log)
-    assert [isinstance(one, HeddleError) for one in found[:3]] == [True, True, False]
+    assert [isinstance(outcome, HeddleError) for outcome in outcomes[:3]] == [True, True, False]
 
 
 def held(kinds: Counter[str]) -> Counter[str]:
     """How many objects of Heddle's there are of each kind, and how many entries its caches without a bound have."""
     gc.collect()
-    for one in gc.get_objects():
-        kind = type(one)
+    for instance in gc.get_objects():
+        kind = type(instance)
         if str(kind.__module__).partition(".")[0] in ("spark_jobs", "optimizer", "heddle"):
             kinds[f"{kind.__module__}.{kind.__qualname__}"] += 1
-        elif kind is _lru_cache_wrapper and one.cache_info().maxsize is None:
-            kinds[f"cache {one.__module__}.{one.__qualname__}"] += one.cache_info().currsize
-        elif kind is dict and len(one) > 30:
-            kinds["entries of large dicts"] += len(one)
-        elif kind is list and len(one) > 30:
-            kinds["items of large lists"] += len(one)
+        elif kind is _lru_cache_wrapper and instance.cache_info().maxsize is None:
+            kinds[f"cache {instance.__module__}.{instance.__qualname__}"] += instance.cache_info().currsize
+        elif kind is dict and len(instance) > 30:
+            kinds["entries of large dicts"] += len(instance)
+        elif kind is list and len(instance) > 30:
+            kinds["items of large lists"] += len(instance)
     return kinds
 
 
@@ -227,15 +227,15 @@ def test_the_command_line_follows(laboratory: Laboratory, monkeypatch: pytest.Mo
     laboratory.plan(BOUND)
     clock, house = Clock(41), str(laboratory.warehouse.root)
 
-    def live(*given: Any, **named: Any) -> LiveSession:
-        return LiveSession(*given, clock=clock, wait=clock.wait, **named)
+    def live(*arguments: Any, **options: Any) -> LiveSession:
+        return LiveSession(*arguments, clock=clock, wait=clock.wait, **options)
 
     monkeypatch.setattr("spark_jobs.pipeline.run.live.LiveSession", live)
     following = ["tick", "--warehouse", house, "--follow", "--from", "2013-07-01T00:40"]
     done = CliRunner().invoke(app, [*following, "--until", "2013-07-01T00:46", "--json"])
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.exit_code == 0 and len(records) >= 2
-    assert [one["end"] for one in records[:-1]] == [one["begin"] for one in records[1:]]
+    assert [record["end"] for record in records[:-1]] == [record["begin"] for record in records[1:]]
     done = CliRunner().invoke(app, [*following, "--until", "2013-07-01T00:46"])
     assert done.exit_code == 0 and done.stdout == ""
     for wrong in (["--follow", "--at", "2013-07-01"], ["--until", "2013-07-01"]):

@@ -81,20 +81,26 @@ def test_how_much_memory_there_is_changes_no_byte(
                 except HeddleError as error:
                     assert error.diagnostic.code == "HDL-517"
                     return
-        failed = {told["query"] for told in record.diagnostics if told["severity"] == "error"}
-        assert {told["code"] for told in record.diagnostics if told["severity"] == "error"} <= {"HDL-610"}
-        found, left = published(case, warehouse), published(case, other)
+        failed = {diagnostic["query"] for diagnostic in record.diagnostics if diagnostic["severity"] == "error"}
+        assert {diagnostic["code"] for diagnostic in record.diagnostics if diagnostic["severity"] == "error"} <= {
+            "HDL-610"
+        }
+        plenty_answers, little_answers = published(case, warehouse), published(case, other)
         for query in case.workload.queries:
             name = query.name
             if name in failed:
-                assert len(left[name]) == 0
+                assert len(little_answers[name]) == 0
             elif depends_on_cuts(query) and query.window.is_rows:
-                assert left[name].drop_columns(computed(query)).equals(found[name].drop_columns(computed(query)))
+                assert (
+                    little_answers[name]
+                    .drop_columns(computed(query))
+                    .equals(plenty_answers[name].drop_columns(computed(query)))
+                )
             elif depends_on_cuts(query):
                 expected = answers(query, case.events, case.stream.time, case.begin, case.end)
-                assert compare(query, left[name], expected) == []
+                assert compare(query, little_answers[name], expected) == []
             else:
-                assert same_bytes({name: found[name]}, {name: left[name]}), name
+                assert same_bytes({name: plenty_answers[name]}, {name: little_answers[name]}), name
 
     check()
 
@@ -158,10 +164,10 @@ def test_rows_of_other_synopses_in_the_same_buckets_change_no_answer(
     work = benchmark.work_of(shape, stream)
     benchmark.partials(work, stream, tmp_path / "mine", TASK_MEMORY)
     benchmark.partials(benchmark.work_of(other, stream), stream, tmp_path / "others", TASK_MEMORY)
-    mine, others = (sorted(map(str, (tmp_path / name).rglob("*.parquet"))) for name in ("mine", "others"))
-    expected, *_ = results(tmp_path / "plenty", work, mine, TASK_MEMORY.bytes)
+    own_paths, other_paths = (sorted(map(str, (tmp_path / name).rglob("*.parquet"))) for name in ("mine", "others"))
+    expected, *_ = results(tmp_path / "plenty", work, own_paths, TASK_MEMORY.bytes)
     for memory in (TASK_MEMORY.bytes, 1 << 20):
-        answered, too_large, _ = results(tmp_path / f"with {memory}", work, [*mine, *others], memory)
+        answered, too_large, _ = results(tmp_path / f"with {memory}", work, [*own_paths, *other_paths], memory)
         assert too_large == set() and answered == expected and len(expected[0]) > 0
 
 
@@ -179,13 +185,13 @@ def test_each_pass_fits_and_no_row_is_lost(folder: Path, tmp_path: Path) -> None
     benchmark.partials(work, stream, tmp_path, TASK_MEMORY)
     paths = sorted(map(str, (tmp_path / "partials").rglob("*.parquet")))
     memory = TaskMemory(1 << 20)
-    found = list(passes(paths, frozenset(range(BUCKETS)), [work], work.begin, memory))
-    made = [one for one in found if isinstance(one, Pass)]
-    assert len(made) == len(found) > 3
-    assert max(one.rows.nbytes for one in made) <= memory.partial_rows
-    grouped = [one for one in made if one.parts[0].queries[0].group_by]
-    assert sum(len(one.rows) for one in grouped) == EVENTS // 2 + 1
-    keys = [set(one.rows["key"].to_pylist()) for one in grouped]
+    outcomes = list(passes(paths, frozenset(range(BUCKETS)), [work], work.begin, memory))
+    fitting = [task_pass for task_pass in outcomes if isinstance(task_pass, Pass)]
+    assert len(fitting) == len(outcomes) > 3
+    assert max(task_pass.rows.nbytes for task_pass in fitting) <= memory.partial_rows
+    grouped = [task_pass for task_pass in fitting if task_pass.parts[0].queries[0].group_by]
+    assert sum(len(task_pass.rows) for task_pass in grouped) == EVENTS // 2 + 1
+    keys = [set(task_pass.rows["key"].to_pylist()) for task_pass in grouped]
     assert len(set().union(*keys)) == sum(map(len, keys))
 
 
@@ -193,10 +199,10 @@ def test_a_window_that_does_not_fit_is_told_of(folder: Path, tmp_path: Path) -> 
     work = benchmark.work_of("ungrouped", stream := benchmark.stream_of(folder / "events"))
     benchmark.partials(work, stream, tmp_path, TASK_MEMORY)
     paths = sorted(map(str, (tmp_path / "partials").rglob("*.parquet")))
-    (told,) = passes(paths, frozenset(range(BUCKETS)), [work], work.begin, TaskMemory(1 << 20))
-    assert isinstance(told, TooLarge)
-    assert (told.query, told.code) == ("ungrouped_0", "HDL-610")
-    assert "a window of one group takes some" in told.message
+    (too_large,) = passes(paths, frozenset(range(BUCKETS)), [work], work.begin, TaskMemory(1 << 20))
+    assert isinstance(too_large, TooLarge)
+    assert (too_large.query, too_large.code) == ("ungrouped_0", "HDL-610")
+    assert "a window of one group takes some" in too_large.message
 
 
 def test_a_query_that_is_too_large_fails_alone(tmp_path: Path) -> None:
@@ -209,8 +215,8 @@ def test_a_query_that_is_too_large_fails_alone(tmp_path: Path) -> None:
     both, alone = lab.plan(large + small), lab.plan(large)
     with without_audit(), little("32k"):
         record = lab.run(both, 0, 60)
-        (told,) = [found for found in record.diagnostics if found["severity"] == "error"]
-        assert (told["code"], told["query"]) == ("HDL-610", "large")
+        (error,) = [diagnostic for diagnostic in record.diagnostics if diagnostic["severity"] == "error"]
+        assert (error["code"], error["query"]) == ("HDL-610", "large")
         assert [row["n"] for row in lab.rows("small")] == [3000]
         assert lab.rows("large") == []
         with pytest.raises(HeddleError, match="HDL-517"):

@@ -16,9 +16,9 @@ def base(monkeypatch: pytest.MonkeyPatch, is_deleted: bool = False, as_declared:
     facts = {"table_version": 5, "begin": 0, "end": 10, "status": "published", "basis": "b", "has_failed": False}
     facts |= {"listed": {"trades": 7}, "answered_until": {"trades": 9}} | changes
     row = SimpleNamespace(**facts, record=SimpleNamespace(**facts))
-    monkeypatch.setattr(narrowing.publish_log, "newest_publication", lambda *given: row)
-    monkeypatch.setattr(narrowing.publish_log, "deleted_since", lambda *given: is_deleted)
-    monkeypatch.setattr(narrowing, "stands_as_declared", lambda *given: as_declared)
+    monkeypatch.setattr(narrowing.publish_log, "newest_publication", lambda *arguments: row)
+    monkeypatch.setattr(narrowing.publish_log, "deleted_since", lambda *arguments: is_deleted)
+    monkeypatch.setattr(narrowing, "stands_as_declared", lambda *arguments: as_declared)
     prepared: Any = SimpleNamespace(
         request=SimpleNamespace(begin=0, end=10),
         basis="b",

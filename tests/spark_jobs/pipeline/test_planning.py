@@ -50,12 +50,14 @@ def test_a_plan_within_the_tolerance_is_kept(place: Path) -> None:
     """At another rate another plan is cheapest; the one in force stays as long as the tolerance allows."""
     first = refresh(place, WINDOWS, 1.0)
     assert (first["version"], first["changed"]) == (1, True)
-    kept = refresh(place, WINDOWS, 0.001, tolerance=1000.0)
-    assert (kept["version"], kept["changed"]) == (1, False) and groups(kept) == groups(first)
-    assert kept["plan"]["baselines"]["from_scratch"] < kept["plan"]["cost"] and not kept["plan"]["optimal"]
+    unchanged = refresh(place, WINDOWS, 0.001, tolerance=1000.0)
+    assert (unchanged["version"], unchanged["changed"]) == (1, False) and groups(unchanged) == groups(first)
+    assert (
+        unchanged["plan"]["baselines"]["from_scratch"] < unchanged["plan"]["cost"] and not unchanged["plan"]["optimal"]
+    )
     replaced = refresh(place, WINDOWS, 0.001, tolerance=0.0)
     assert (replaced["version"], replaced["changed"]) == (2, True) and replaced["plan"]["optimal"]
-    assert replaced["plan"]["cost"] == kept["plan"]["baselines"]["from_scratch"]
+    assert replaced["plan"]["cost"] == unchanged["plan"]["baselines"]["from_scratch"]
 
 
 def test_a_new_query_moves_no_other_within_the_tolerance(place: Path) -> None:

@@ -25,9 +25,9 @@ from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
-    made = Laboratory(in_process(), tmp_path)
-    made.write(steady())
-    return made
+    laboratory = Laboratory(in_process(), tmp_path)
+    laboratory.write(steady())
+    return laboratory
 
 
 def took(lab: Laboratory, count: int, seconds: float, predicted: float) -> None:
@@ -107,8 +107,8 @@ def test_events_of_csv_files_are_in_the_price(tmp_path: Path) -> None:
     folder = Path(__file__).parents[3] / "examples" / "web-requests"
     house = str(tmp_path / "house")
     refresh_plan(house, [folder / "queries.sql"], folder / "streams.yaml")
-    asked = ("backfill", "--warehouse", house, "--from", "2025-03-03", "--to", "2025-03-04", "--every", "1 hour")
-    events = [run["events"] for run in json.loads(heddle(*asked, "--dry-run", "--json")[1])["runs"]]
+    command = ("backfill", "--warehouse", house, "--from", "2025-03-03", "--to", "2025-03-04", "--every", "1 hour")
+    events = [run["events"] for run in json.loads(heddle(*command, "--dry-run", "--json")[1])["runs"]]
     written = len((folder / "data" / "requests.csv").read_text().splitlines()) - 1
     # of four hours, a quarter each
     assert sum(events) == pytest.approx(written, rel=0.02) and max(events) < 0.3 * written
@@ -120,6 +120,9 @@ def test_the_events_in_a_price_are_those_that_are_read(lab: Laboratory, every: i
     version = lab.plan()
     priced = prices(lab.warehouse, version, DAY, DAY + 240 * MINUTE, DAY + 500 * MINUTE, every * MINUTE)
     with without_audit():
-        ran = [lab.run(version, (one.begin - DAY) / MINUTE, (one.end - DAY) / MINUTE, str(one.begin)) for one in priced]
-    assert [one.events for one in priced] == pytest.approx([record.rows_scanned for record in ran], abs=6)
-    assert sum(one.events for one in priced) > 100
+        ran = [
+            lab.run(version, (price.begin - DAY) / MINUTE, (price.end - DAY) / MINUTE, str(price.begin))
+            for price in priced
+        ]
+    assert [price.events for price in priced] == pytest.approx([record.rows_scanned for record in ran], abs=6)
+    assert sum(price.events for price in priced) > 100

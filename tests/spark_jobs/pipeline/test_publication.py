@@ -25,10 +25,10 @@ def text_of(names: Any) -> str:
 
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
-    made = Laboratory(in_process(), tmp_path)
-    made.write(steady(120))
-    made.write(steady(120), "quotes")
-    return made
+    lab = Laboratory(in_process(), tmp_path)
+    lab.write(steady(120))
+    lab.write(steady(120), "quotes")
+    return lab
 
 
 def counts(laboratory: Laboratory, begin: float, end: float) -> Counter[str]:
@@ -113,12 +113,12 @@ def test_a_stream_without_events_in_the_interval_is_told(
         record = laboratory.run(version, *span, "first")
         if again:
             record = laboratory.run(version, *span, "again", recompute=True)
-    told = [found["message"] for found in record.diagnostics if found["code"] == "HDL-413"]
+    messages = [diagnostic["message"] for diagnostic in record.diagnostics if diagnostic["code"] == "HDL-413"]
     silent = not any(span[0] <= minute < span[1] for minute in minutes)
     assert not record.has_failed
-    assert [("trades" in message) for message in told] == [True] * silent
+    assert [("trades" in message) for message in messages] == [True] * silent
     if silent and minutes:
-        assert "it has them from 2013-07-01T" in told[0] or len(minutes) == 0
+        assert "it has them from 2013-07-01T" in messages[0] or len(minutes) == 0
 
 
 def test_what_is_deleted_while_single_windows_are_published_again_does_not_come_back_by_half(
@@ -130,9 +130,9 @@ def test_what_is_deleted_while_single_windows_are_published_again_does_not_come_
         laboratory.write([*steady(120), (20.5, "A", 7.0, 3)])
         finals = finals_stage.write_finals
 
-        def deleting(*given: Any) -> Any:
+        def deleting(*arguments: Any) -> Any:
             delete_answers(laboratory.warehouse, ["by_symbol"], dry_run=False)
-            return finals(*given)
+            return finals(*arguments)
 
         monkeypatch.setattr(finals_stage, "write_finals", deleting)
         with pytest.raises(publication.HeddleError, match="HDL-541"):
@@ -157,7 +157,7 @@ def test_an_interval_that_is_still_to_come_is_told(laboratory: Laboratory) -> No
     with without_audit():
         version = laboratory.plan(text_of(["by_symbol"]))
         record = laboratory.run(version, 600, 660, "to come", as_of=DAY + 120 * MINUTE)
-        here = laboratory.run(version, 60, 120, "withheld", as_of=DAY + 30 * MINUTE)
-    (told,) = [found["message"] for found in record.diagnostics]
-    assert "trades has no events in [2013-07-01T10:00:00Z, 2013-07-01T11:00:00Z); it has them from" in told
-    assert not record.has_failed and here.diagnostics == []
+        withheld = laboratory.run(version, 60, 120, "withheld", as_of=DAY + 30 * MINUTE)
+    (message,) = [diagnostic["message"] for diagnostic in record.diagnostics]
+    assert "trades has no events in [2013-07-01T10:00:00Z, 2013-07-01T11:00:00Z); it has them from" in message
+    assert not record.has_failed and withheld.diagnostics == []

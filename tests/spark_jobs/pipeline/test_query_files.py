@@ -63,11 +63,11 @@ class Project:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             if name in files:
-                path.write_text("".join(query(one, span) for one, span in files[name].items()))
+                path.write_text("".join(query(query_name, span) for query_name, span in files[name].items()))
 
     def asked(self, given: tuple[str, ...], prune: bool) -> RegistrationRequest:
         """What registering the given files asks for; stored."""
-        places = [self.root / one for one in given]
+        places = [self.root / path for path in given]
         house = Warehouse.open(self.root / "warehouse")
         inputs = load_inputs(places, self.root / "streams.yaml", house)
         request = registering(inputs, house, prune=prune)
@@ -78,11 +78,11 @@ class Project:
     def expected(self, files: FileOf, given: tuple[str, ...]) -> dict[str, str]:
         """The registered queries that are in no given file any more, each with what it looks renamed to."""
         scope = [file for file in FILES if is_given(file, given)]
-        there = {name: span for file in scope for name, span in files.get(file, {}).items()}
+        spans = {name: span for file in scope for name, span in files.get(file, {}).items()}
         return {
-            name: next((other for other, span in there.items() if span == meaning), "")
+            name: next((other for other, span in spans.items() if span == meaning), "")
             for name, (file, meaning) in self.registered.items()
-            if file in scope and name not in there
+            if file in scope and name not in spans
         }
 
     def follow(self, files: FileOf, given: tuple[str, ...], removed: set[str]) -> None:
@@ -94,7 +94,7 @@ class Project:
 
 
 def is_given(file: str, given: tuple[str, ...]) -> bool:
-    return any(file == one or file.startswith(one.partition("/*")[0] + "/") for one in given)
+    return any(file == place or file.startswith(place.partition("/*")[0] + "/") for place in given)
 
 
 def query(name: str, span: str) -> str:
@@ -114,37 +114,40 @@ STEP = st.tuples(
 def test_queries_that_left_their_files_are_named_or_pruned(steps: list[tuple[FileOf, tuple[str, ...], bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         project = Project.made(Path(folder).resolve() / "project")
-        for files, given, prune in steps:
+        for files, places, prune in steps:
             files = {name: content for name, content in files.items() if unique(files, name, content)}
             project.write(files)
-            if not all(any(is_given(file, (place,)) for file in files) for place in given):
+            if not all(any(is_given(file, (place,)) for file in files) for place in places):
                 continue  # a place without a file is an error of its own (HDL-111)
-            expected = project.expected(files, given)
+            expected = project.expected(files, places)
             if prune and 2 * len(expected) > len(project.registered):
                 with pytest.raises(HeddleError, match="would remove"):
-                    project.asked(given, prune)
+                    project.asked(places, prune)
                 continue
-            request = project.asked(given, prune)
+            request = project.asked(places, prune)
             assert set(request.removed) == (set(expected) if prune else set())
             renamed = {name: other for name, other in expected.items() if other}
-            named = renamed if prune else expected
-            told = [found.message for found in request.diagnostics]
-            assert [found.code for found in request.diagnostics] == (["HDL-148"] if named else [])
-            for name, other in named.items():
-                assert f"{name} (" in told[0] and (not other or f"looks renamed to {other}" in told[0])
-            project.follow(files, given, set(expected) if prune else set())
+            reported = renamed if prune else expected
+            messages = [diagnostic.message for diagnostic in request.diagnostics]
+            assert [diagnostic.code for diagnostic in request.diagnostics] == (["HDL-148"] if reported else [])
+            for name, other in reported.items():
+                assert f"{name} (" in messages[0] and (not other or f"looks renamed to {other}" in messages[0])
+            project.follow(files, places, set(expected) if prune else set())
             live = registry.live(Warehouse.open(project.root / "warehouse"))
-            known = {name: str(Path(one.file or "").relative_to(project.root)) for name, one in live.items()}
+            known = {
+                name: str(Path(registration.file or "").relative_to(project.root))
+                for name, registration in live.items()
+            }
             assert known == {name: file for name, (file, _) in project.registered.items()}
             # status looks at all files
             everywhere = project.expected(files, ("queries", "others"))
-            assert {one.name for one in missing_queries(live)} == set(everywhere)
+            assert {missing.name for missing in missing_queries(live)} == set(everywhere)
 
 
 def unique(files: FileOf, name: str, content: dict[str, str]) -> bool:
     """Whether no earlier file has a query of this one: two of a name are an error of their own (HDL-209)."""
     earlier = FILES[: FILES.index(name)]
-    return not any(set(content) & set(files.get(one, {})) for one in earlier)
+    return not any(set(content) & set(files.get(file, {})) for file in earlier)
 
 
 def test_copied_project_finds_its_files_where_they_are_now(tmp_path: Path) -> None:
@@ -156,7 +159,9 @@ def test_copied_project_finds_its_files_where_they_are_now(tmp_path: Path) -> No
     copy = Project(tmp_path / "production", {})
     assert copy.asked(("queries",), False).lines == ()
     (copy.root / FILES[0]).write_text(query("daily", MEANINGS[0]) + query("hourly", MEANINGS[1]))
-    assert [one.name for one in missing_queries(registry.live(Warehouse.open(copy.root / "warehouse")))] == ["totals"]
+    assert [missing.name for missing in missing_queries(registry.live(Warehouse.open(copy.root / "warehouse")))] == [
+        "totals"
+    ]
     shutil.rmtree(tmp_path / "staging")
     (request,) = (copy.asked(("queries",), True),)
     assert request.removed == ("totals",)

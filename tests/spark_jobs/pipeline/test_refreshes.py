@@ -58,14 +58,14 @@ def test_ticks_publish_what_one_backfill_does(laboratory: Laboratory) -> None:
     version = laboratory.plan(BOUND)
     at = 40
     for number in range(8):
-        found = due(laboratory.warehouse, DAY + (at + 1) * MINUTE, None if number else DAY + 30 * MINUTE)
-        assert found is not None and not found.late
-        begin, end = ((instant - DAY) // MINUTE for instant in (found.begin, found.end))
+        due_run = due(laboratory.warehouse, DAY + (at + 1) * MINUTE, None if number else DAY + 30 * MINUTE)
+        assert due_run is not None and not due_run.late
+        begin, end = ((instant - DAY) // MINUTE for instant in (due_run.begin, due_run.end))
         laboratory.run(version, begin, end, f"tick {number}", live=True, as_of=DAY + (at + 1) * MINUTE)
         # nothing is due again, and a retry changes nothing
         assert due(laboratory.warehouse, DAY + (at + 1) * MINUTE) is None
         assert laboratory.run(version, begin, end, f"tick {number}", live=True).status == "unchanged"
-        at = (instants_due.next_tick(load_plan(laboratory.warehouse, version).schedules, found.end) - DAY) // MINUTE
+        at = (instants_due.next_tick(load_plan(laboratory.warehouse, version).schedules, due_run.end) - DAY) // MINUTE
     reached = frontier(laboratory.warehouse)
     assert reached is not None
     live = {name: laboratory.rows(name) for name in [*BOUNDS, "exact"]}
@@ -76,9 +76,9 @@ def test_ticks_publish_what_one_backfill_does(laboratory: Laboratory) -> None:
     other.write([], "quotes")
     again = other.plan(BOUND)
     other.run(again, 30, end)
-    told = ("plan_version", "revision", "run_id")
+    run_columns = ("plan_version", "revision", "run_id")
     for name, rows in live.items():
-        assert [drop(row, told) for row in rows] == [drop(row, told) for row in other.rows(name)]
+        assert [drop(row, run_columns) for row in rows] == [drop(row, run_columns) for row in other.rows(name)]
 
 
 def drop(row: dict[str, object], names: Sequence[str]) -> dict[str, object]:
@@ -92,9 +92,9 @@ def test_a_late_run_stands_for_all_it_missed_and_recovers(laboratory: Laboratory
     before = {name: instants(laboratory, name) for name in BOUNDS}
     assert refreshed_at(laboratory.warehouse, DAY + 40 * MINUTE).keys() == BOUNDS.keys()
     # the next run could only start when a quarter of an hour had gone by
-    found = due(laboratory.warehouse, DAY + 55 * MINUTE)
+    due_run = due(laboratory.warehouse, DAY + 55 * MINUTE)
     end = (instants_due.newest(schedules, DAY + 55 * MINUTE) - DAY) // MINUTE
-    assert found == DueRun(version, DAY + 40 * MINUTE, DAY + end * MINUTE, True)
+    assert due_run == DueRun(version, DAY + 40 * MINUTE, DAY + end * MINUTE, True)
     record = laboratory.run(version, 40, end, "late", live=True, late=True)
     # one instant for all, exact slides whole; nothing is dropped
     for name, bound in BOUNDS.items():
@@ -106,8 +106,8 @@ def test_a_late_run_stands_for_all_it_missed_and_recovers(laboratory: Laboratory
     assert laboratory.wrong(version, 30, end, answered) == []
     # in time again: no query beyond its bound from there
     following = instants_due.next_tick(schedules, DAY + end * MINUTE)
-    found = due(laboratory.warehouse, following + MINUTE // 2)
-    assert found == DueRun(version, DAY + end * MINUTE, following, False)
+    due_run = due(laboratory.warehouse, following + MINUTE // 2)
+    assert due_run == DueRun(version, DAY + end * MINUTE, following, False)
     record = laboratory.run(version, end, end + 20, "recovered", live=True)
     assert record.lateness == {}
     for name, bound in BOUNDS.items():
@@ -172,12 +172,14 @@ def test_the_command_line_ticks_and_tells_how_late_queries_are(spark: SparkSessi
     laboratory.run(version, 30, 40, "first", live=True)
     laboratory.run(version, 40, 56, "late", live=True, late=True)
     code, out = heddle("status", "--warehouse", house, "--json")
-    told = {found["query"]: found for found in json.loads(out)["refreshes"]}
-    assert code == 0 and told["often"]["at_most_seconds"] == 120 and told["often"]["late_runs"] == 1
-    assert told["often"]["late_seconds"] == (56 - 40 - 2) * 60 and told["often"]["answered"] == "2013-07-01T00:56:00Z"
-    told = heddle("status", "--warehouse", house)[1]
-    assert "late in these runs: 4" in told and re.search(
-        r"recomputed unshared from raw events: [1-9]\d*, different 0", told
+    status = {refresh["query"]: refresh for refresh in json.loads(out)["refreshes"]}
+    assert code == 0 and status["often"]["at_most_seconds"] == 120 and status["often"]["late_runs"] == 1
+    assert (
+        status["often"]["late_seconds"] == (56 - 40 - 2) * 60 and status["often"]["answered"] == "2013-07-01T00:56:00Z"
+    )
+    status = heddle("status", "--warehouse", house)[1]
+    assert "late in these runs: 4" in status and re.search(
+        r"recomputed unshared from raw events: [1-9]\d*, different 0", status
     )
     code, out = heddle("tick", "--warehouse", house, "--at", "2013-07-01T00:56:30")
     assert code == 0 and "nothing is due at 2013-07-01T00:56:30Z" in out
@@ -185,8 +187,8 @@ def test_the_command_line_ticks_and_tells_how_late_queries_are(spark: SparkSessi
     # look-ups answer a query with a refresh bound at any step, scheduled or not
     code, out = heddle("lookup", "often", "--warehouse", house, "--at", "2013-07-01T00:47", "--format", "json")
     query = load_plan(laboratory.warehouse, version).workload.query("often")
-    asked = oracle.asked_at(query, [DAY + 47 * MINUTE])
-    expected = oracle.answers(asked, laboratory.events["trades"], "ts", DAY, DAY + 60 * MINUTE)
+    lookup_query = oracle.asked_at(query, [DAY + 47 * MINUTE])
+    expected = oracle.answers(lookup_query, laboratory.events["trades"], "ts", DAY, DAY + 60 * MINUTE)
     rows = json.loads(out)["rows"]
     assert code == 0 and len(rows) == len(expected) == 2
     assert {row["v"] for row in rows} == {row[0].value for row in expected.values()}

@@ -37,7 +37,7 @@ def test_refresh_keeps_a_query_registered_with_a_quoted_column(tmp_path: Path, m
     refresh = partial(refresh_plan, house, [str(tmp_path / "queries.sql")], str(tmp_path / "streams.yaml"))
 
     with monkeypatch.context() as before:
-        before.setattr(reader, "quoted_names", lambda *given: [])
+        before.setattr(reader, "quoted_names", lambda *arguments: [])
         assert refresh().diagnostics == ()
     assert [(problem.code, problem.severity) for problem in refresh().diagnostics] == [("HDL-243", "warning")]
     warehouse = Warehouse.open(house)

@@ -187,12 +187,12 @@ class Place:
         self.declare("fine")
 
     def declare(self, quotes: str) -> None:
-        found = "streams:\n"
+        text = "streams:\n"
         for stream, schema in (("trades", QUOTES["fine"]), ("quotes", QUOTES[quotes])):
             if schema:
-                found += f"  {stream}:\n    source: {{format: parquet, path: {stream}}}\n    time: ts\n"
-                found += f"    schema: {schema}\n"
-        (self.place / "streams.yaml").write_text(found)
+                text += f"  {stream}:\n    source: {{format: parquet, path: {stream}}}\n    time: ts\n"
+                text += f"    schema: {schema}\n"
+        (self.place / "streams.yaml").write_text(text)
 
     def write(self, name: str, queries: Mapping[str, Text]) -> Path:
         path = self.place / name
@@ -203,7 +203,7 @@ class Place:
         """`heddle run` of some files; its exit code."""
         files = [self.place / name for name in names]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "publish_interval", lambda *given, **named: {"diagnostics": []})
+            patch.setattr(run, "publish_interval", lambda *arguments, **keywords: {"diagnostics": []})
             patch.setattr(changes_module, "is_at_terminal", lambda: False)
             try:
                 run.run(
@@ -229,9 +229,9 @@ class Place:
         if not (self.house / MARKER).exists():
             return {}
         return {
-            name: Held.of(one.query, one.file, one.paused)
-            for name, one in registered(events(self.warehouse)).items()
-            if not one.removed
+            name: Held.of(registration.query, registration.file, registration.paused)
+            for name, registration in registered(events(self.warehouse)).items()
+            if not registration.removed
         }
 
     def told(self, name: str) -> list[str]:
@@ -279,7 +279,7 @@ class Registration(RuleBasedStateMachine):
 
     def edit(self, file: str, name: str, text: Text | None) -> None:
         """A query of a file is another, or new, or gone."""
-        queries = {one: held for one, held in self.files.get(file, {}).items() if one != name}
+        queries = {other: query_text for other, query_text in self.files.get(file, {}).items() if other != name}
         if text is not None or queries:
             self.write(file, {**queries, name: text} if text is not None else queries)
 
@@ -305,51 +305,51 @@ class Registration(RuleBasedStateMachine):
     # ---------------------------------------------------------------------------------------- the model
     def usable(self, files: Sequence[str]) -> tuple[dict[str, Held], set[str]]:
         """The queries that some files register, and the names of those that they have wrong."""
-        found: dict[str, Held] = {}
+        queries: dict[str, Held] = {}
         wrong = set()
         for file in files:
             for name, text in {} if file in self.spoilt else self.files[file].items():
                 fits = text.stream == "trades" or self.quotes in ("fine", "more", "another type")
                 if text.broken or not fits:
                     wrong.add(name)
-                elif name not in found:
+                elif name not in queries:
                     kind = "double" if text.stream == "quotes" and self.quotes == "another type" else "long"
-                    found[name] = Held(text.minutes, text.stream, text.owner, str(self.at.place / file), kind)
-        return found, wrong - set(found)
+                    queries[name] = Held(text.minutes, text.stream, text.owner, str(self.at.place / file), kind)
+        return queries, wrong - set(queries)
 
     def has_errors(self, files: Sequence[str]) -> bool:
         """Whether something is wrong with some files or their streams that is told, and changes no other query."""
-        named = [name for file in files if file not in self.spoilt for name in self.files[file]]
-        twice = len(set(named)) < len(named)
+        names = [name for file in files if file not in self.spoilt for name in self.files[file]]
+        twice = len(set(names)) < len(names)
         return self.quotes == "broken" or bool(self.spoilt & set(files)) or twice or bool(self.usable(files)[1])
 
     def outcome(self, files: Sequence[str], exactly: bool) -> tuple[dict[str, Held] | None, set[str]]:
         """What some files make of what is registered (None: they are refused), and what they remove."""
-        given, wrong = self.usable(files)
-        missing = set(self.held) - set(given)
-        kept = missing
+        usable, wrong = self.usable(files)
+        missing = set(self.held) - set(usable)
+        kept_names = missing
         if exactly and not self.spoilt & set(files):
             lost = {name for name in missing if self.held[name].stream == "quotes" and self.quotes == "broken"}
-            kept = missing & wrong | lost
-        after = {name: one for name, one in self.held.items() if name in kept}
+            kept_names = missing & wrong | lost
+        after = {name: query for name, query in self.held.items() if name in kept_names}
         # a stream may have more columns, but not have lost one, or have one of another type
         fitting = {"fine": "long", "more": "long", "another type": "double", "narrower": "none"}.get(self.quotes)
-        if fitting and any(one.stream == "quotes" and one.kind != fitting for one in after.values()):
+        if fitting and any(query.stream == "quotes" and query.kind != fitting for query in after.values()):
             return None, set()
-        for name, one in given.items():
-            after[name] = replace(one, paused=name in self.held and self.held[name].paused)
-        if not given or all(one.paused for one in after.values()):
+        for name, query in usable.items():
+            after[name] = replace(query, paused=name in self.held and self.held[name].paused)
+        if not usable or all(query.paused for query in after.values()):
             return None, set()
-        return after, missing - kept
+        return after, missing - kept_names
 
     def becomes(self, after: Mapping[str, Held]) -> None:
         self.held = dict(after)
-        self.last |= {name: one.file for name, one in after.items()}
+        self.last |= {name: query.file for name, query in after.items()}
 
     # -------------------------------------------------------------------------------------- the commands
     def edited(self, edits: Sequence[tuple[Any, ...]]) -> None:
-        for what, *given in edits:
-            getattr(self, what)(*given)
+        for what, *arguments in edits:
+            getattr(self, what)(*arguments)
 
     @rule(edits=EDITS, files=CHOSEN)
     def run(self, edits: Any, files: Sequence[str]) -> None:
@@ -383,16 +383,20 @@ class Registration(RuleBasedStateMachine):
             with refused("HDL-113", "HDL-528"):
                 self.at.refresh(*files, dry_run=dry, allow_removals=allow)
             return
-        left = {one.file for one in after.values()} | {self.held[name].file for name in self.held.keys() - removed}
-        whole = {self.held[name].file for name in removed} - left - {None}
-        many = bool(whole) or (len(removed) >= 3 and len(removed) > len(self.held) / 10)
+        remaining_files = {query.file for query in after.values()} | {
+            self.held[name].file for name in self.held.keys() - removed
+        }
+        emptied_files = {self.held[name].file for name in removed} - remaining_files - {None}
+        many = bool(emptied_files) or (len(removed) >= 3 and len(removed) > len(self.held) / 10)
         if many and not allow and not dry:
             with refused("HDL-526"):
                 self.at.refresh(*files)
             return
-        told = self.at.refresh(*files, dry_run=dry, allow_removals=allow)
-        assert ("HDL-526" in {found["code"] for found in told["diagnostics"]}) == (many and not allow)
-        assert {line for line in told["diff"] if line.startswith("- query")} == {f"- query {one}" for one in removed}
+        report = self.at.refresh(*files, dry_run=dry, allow_removals=allow)
+        assert ("HDL-526" in {diagnostic["code"] for diagnostic in report["diagnostics"]}) == (many and not allow)
+        assert {line for line in report["diff"] if line.startswith("- query")} == {
+            f"- query {name}" for name in removed
+        }
         if not dry:
             self.becomes(after)
 
@@ -401,7 +405,7 @@ class Registration(RuleBasedStateMachine):
         names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True),
     )
     def change(self, what: str, names: list[str]) -> None:
-        running = {name for name, one in self.held.items() if not one.paused}
+        running = {name for name, query in self.held.items() if not query.paused}
 
         def act() -> None:
             if what == "remove":
@@ -431,7 +435,7 @@ class Registration(RuleBasedStateMachine):
     @rule(back=st.integers(1, 4), yes=st.booleans())
     def rollback(self, back: int, yes: bool) -> None:
         version = max(1, (current_version(self.at.warehouse) or 1) - back)
-        paused = {name: one for name, one in self.held.items() if one.paused}
+        paused = {name: query for name, query in self.held.items() if query.paused}
         target = {
             query.name: Held.of(query, self.last[query.name])
             for query in load_plan(self.at.warehouse, version).workload.queries
@@ -444,8 +448,8 @@ class Registration(RuleBasedStateMachine):
                 code = 0
             except typer.Exit as done:
                 code = done.exit_code
-        gone = set(self.held) - set(target) - set(paused)
-        assert code == (1 if not target else 2 if gone and not yes else 0)
+        removed_names = set(self.held) - set(target) - set(paused)
+        assert code == (1 if not target else 2 if removed_names and not yes else 0)
         if code == 0:
             self.becomes(target | paused)
 
@@ -455,7 +459,9 @@ class Registration(RuleBasedStateMachine):
         if self.held:
             plan = load_plan(self.at.warehouse, current_version(self.at.warehouse) or 0)
             planned = {query.name: (query.window.range // MINUTE, query.stream) for query in plan.workload.queries}
-            assert planned == {name: (one.minutes, one.stream) for name, one in self.held.items() if not one.paused}
+            assert planned == {
+                name: (query.minutes, query.stream) for name, query in self.held.items() if not query.paused
+            }
 
 
 def test_what_is_registered_is_what_was_asked_for() -> None:
@@ -479,12 +485,12 @@ SIX = {name: Text() for name in NAMES}
 @pytest.fixture
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Six queries of one file are registered."""
-    monkeypatch.setattr(run, "publish_interval", lambda *given, **named: {"diagnostics": []})
-    found = Place(tmp_path)
-    found.write("one.sql", SIX)
-    found.write("two.sql", {"g": Text(60)})
-    found.run("one.sql")
-    return found
+    monkeypatch.setattr(run, "publish_interval", lambda *arguments, **keywords: {"diagnostics": []})
+    place = Place(tmp_path)
+    place.write("one.sql", SIX)
+    place.write("two.sql", {"g": Text(60)})
+    place.run("one.sql")
+    return place
 
 
 def heddle(at: Place, command: str, *given: str, answer: str = "") -> tuple[int, str, str]:
@@ -523,17 +529,17 @@ def test_a_query_that_becomes_an_asset_is_replaced_and_the_plan_stays(at: Place)
     at.write("two.sql", {"g": Text()})
     heddle(at, "run", "two.sql")
     version = current_version(at.warehouse)
-    for number, asked in enumerate((True, False, True), 1):
-        at.write("two.sql", {"g": Text(asset=asked)})
+    for number, is_asset in enumerate((True, False, True), 1):
+        at.write("two.sql", {"g": Text(asset=is_asset)})
         _, _, err = heddle(at, "run", "two.sql")
         assert changes(err) == ["~ query g (asset)"] and current_version(at.warehouse) == version
-        held = registered(events(at.warehouse))["g"]
-        assert held.last.asset is asked is held.query.asset
+        registration = registered(events(at.warehouse))["g"]
+        assert registration.last.asset is is_asset is registration.query.asset
         assert at.told("g") == ["registered"] + ["replaced"] * number
         _, _, err = heddle(at, "run", "two.sql")
         assert changes(err) == [] and at.told("g")[-1] == "replaced"
     _, out, _ = heddle(at, "queries", "--json")
-    assert [one["query"] for one in json.loads(out)["queries"] if one.get("asset")] == ["g"]
+    assert [query["query"] for query in json.loads(out)["queries"] if query.get("asset")] == ["g"]
 
 
 def test_a_query_that_is_wrong_stays_as_it_is_registered(at: Place) -> None:
@@ -613,28 +619,34 @@ def test_what_came_meanwhile_stays(at: Place, monkeypatch: pytest.MonkeyPatch) -
 
     overtaken_by(meanwhile, monkeypatch)
     heddle(at, "run", "two.sql")
-    found = at.registered()
-    assert set(found) == {"a", "c", "d", "e", "f", "g", "h"} and found["a"].minutes == 45 and found["c"].paused
+    registered_queries = at.registered()
+    assert (
+        set(registered_queries) == {"a", "c", "d", "e", "f", "g", "h"}
+        and registered_queries["a"].minutes == 45
+        and registered_queries["c"].paused
+    )
     assert at.told("b") == ["registered", "removed"] and at.told("a") == ["registered", "replaced"]
     # who said that two.sql is all is asked about what came meanwhile as well
     at.write("three.sql", {"i": Text()})
     remove_queries(at.warehouse, ["c"])
     overtaken_by(lambda: at.run("three.sql"), monkeypatch)
-    asked: list[list[str]] = []
-    monkeypatch.setattr(changes_module, "confirm_removal", lambda removed, yes: asked.append(list(removed)))
+    removals: list[list[str]] = []
+    monkeypatch.setattr(changes_module, "confirm_removal", lambda removed, yes: removals.append(list(removed)))
     heddle(at, "run", "two.sql", "--exactly")
-    assert [names for names in asked if names] == [["a", "d", "e", "f", "h"], ["i"]] and set(at.registered()) == {"g"}
+    assert [names for names in removals if names] == [["a", "d", "e", "f", "h"], ["i"]] and set(at.registered()) == {
+        "g"
+    }
 
 
 def overtaken_by(meanwhile: Callable[[], Any], patch: pytest.MonkeyPatch) -> None:
     """Something else happens, once, between the next plan and its publication."""
-    held, left = publication.publish_plan, [meanwhile]
+    original, pending = publication.publish_plan, [meanwhile]
 
-    def publish(*given: Any, **named: Any) -> Any:
-        patch.setattr(publication, "publish_plan", held)
-        if left:
-            left.pop()()
-        return held(*given, **named)
+    def publish(*arguments: Any, **keywords: Any) -> Any:
+        patch.setattr(publication, "publish_plan", original)
+        if pending:
+            pending.pop()()
+        return original(*arguments, **keywords)
 
     patch.setattr(publication, "publish_plan", publish)
 
@@ -668,18 +680,18 @@ def test_answers_go_when_somebody_agrees(at: Place, monkeypatch: pytest.MonkeyPa
     answers = {"a": 7, "b": 0, "z": 3}
 
     def delete_answers(house: Warehouse, names: Sequence[str], dry_run: bool) -> list[Deleted]:
-        found = [Deleted(name, answers.get(name, 0), 0, 60 * MINUTE) for name in names]
+        deleted = [Deleted(name, answers.get(name, 0), 0, 60 * MINUTE) for name in names]
         answers.update({} if dry_run else dict.fromkeys(names, 0))
-        return found
+        return deleted
 
     monkeypatch.setattr(removal, "delete_answers", delete_answers)
     before = stored(at)
     code, out, err = heddle(at, "remove", "a", "b", "--with-answers")
     assert code == 2 and "HDL-527" in err and "7" in out and "1970-01-01T01:00:00Z" in out
     code, out, _ = heddle(at, "remove", "a", "--with-answers", "--dry-run", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["dry_run"] and told["queries"] == ["a"]
-    assert told["answers"] == [
+    report = json.loads(out)
+    assert code == 0 and report["dry_run"] and report["queries"] == ["a"]
+    assert report["answers"] == [
         {"query": "a", "answers": 7, "first": "1970-01-01T00:00:00Z", "last": "1970-01-01T01:00:00Z"}
     ]
     monkeypatch.setattr(changes_module, "is_at_terminal", lambda: True)
@@ -701,8 +713,8 @@ def test_a_query_may_move_to_another_file(at: Place) -> None:
     at.write("one.sql", {name: SIX[name] for name in "bcdef"})
     at.write("two.sql", {"a": Text()})
     pause_or_resume(at.warehouse, "paused", ["a"])
-    told = at.refresh("one.sql", "two.sql")
-    assert told["diff"][0] == "~ query a (file)" and at.told("a") == ["registered", "paused", "moved"]
+    report = at.refresh("one.sql", "two.sql")
+    assert report["diff"][0] == "~ query a (file)" and at.told("a") == ["registered", "paused", "moved"]
     assert at.registered()["a"] == Held(30, "trades", "anna", str(at.place / "two.sql"), paused=True)
     pause_or_resume(at.warehouse, "resumed", ["a"])
     assert at.registered()["a"].file == str(at.place / "two.sql")
@@ -719,9 +731,9 @@ def test_a_folder_that_is_not_there_unregisters_nobody(at: Place) -> None:
     for files in (("one.sql",), ("two.sql",)):
         with refused("HDL-526"):
             at.refresh(*files)
-        told = at.refresh(*files, dry_run=True)
-        assert [found["code"] for found in told["diagnostics"]][-1] == "HDL-526" and told["changed"]
-        assert sum(line.startswith("- query") for line in told["diff"]) == (30 if files == ("one.sql",) else 6)
+        report = at.refresh(*files, dry_run=True)
+        assert [diagnostic["code"] for diagnostic in report["diagnostics"]][-1] == "HDL-526" and report["changed"]
+        assert sum(line.startswith("- query") for line in report["diff"]) == (30 if files == ("one.sql",) else 6)
     with refused("HDL-113"):
         at.refresh()
     assert stored(at) == before
@@ -775,8 +787,8 @@ def test_a_stream_that_cannot_be_read_keeps_its_queries(at: Place) -> None:
     at.write("two.sql", {"g": Text(stream="quotes")})
     at.run("two.sql")
     at.declare("broken")
-    told = at.refresh("one.sql", allow_removals=True)
-    assert "  query g stays as it is registered: its stream cannot be read" in told["diff"]
+    report = at.refresh("one.sql", allow_removals=True)
+    assert "  query g stays as it is registered: its stream cannot be read" in report["diff"]
     at.declare("undeclared")
     assert at.run("one.sql") < 2 and "g" in at.registered()
     at.refresh("one.sql", allow_removals=True)
@@ -787,10 +799,10 @@ def test_a_stream_that_no_longer_fits_is_refused(at: Place) -> None:
     at.write("two.sql", {"g": Text(stream="quotes")})
     at.run("two.sql")
     before = stored(at)
-    for quotes, told in (("narrower", "g: quotes has no column volume now"), ("another type", "is a double now")):
+    for quotes, message in (("narrower", "g: quotes has no column volume now"), ("another type", "is a double now")):
         at.declare(quotes)
         code, _, err = heddle(at, "run", "one.sql")
-        assert code == 1 and "HDL-528" in err and told in err and "heddle remove" in err and stored(at) == before
+        assert code == 1 and "HDL-528" in err and message in err and "heddle remove" in err and stored(at) == before
     assert at.run("two.sql") < 2 and at.registered()["g"].kind == "double"
     at.declare("narrower")
     remove_queries(at.warehouse, ["g"])
@@ -806,8 +818,10 @@ def test_an_owner_has_so_many_queries_however_they_came(at: Place, monkeypatch: 
 
 
 def tables(at: Place) -> dict[str, str]:
-    found = registered(events(at.warehouse))
-    return {name: one.table.name for name, one in found.items() if one.table is not None}
+    registrations = registered(events(at.warehouse))
+    return {
+        name: registration.table.name for name, registration in registrations.items() if registration.table is not None
+    }
 
 
 def test_a_table_belongs_to_one_registered_query(at: Place) -> None:
@@ -838,9 +852,9 @@ def test_a_warehouse_that_knows_no_files_goes_on(at: Place) -> None:
     old = [name for name in TABLES["workload_queries"][0].names if name != "file"]
     table = DeltaTable(path).to_pyarrow_table(columns=old)
     write_deltalake(path, table, mode="overwrite", schema_mode="overwrite")
-    assert {one.file for one in at.registered().values()} == {None}
+    assert {query.file for query in at.registered().values()} == {None}
     pause_or_resume(at.warehouse, "paused", ["b"])
-    told = at.refresh("one.sql")
+    report = at.refresh("one.sql")
     # it is no change to have come from a file
-    assert not changes("\n".join(told["diff"])) and at.told("a") == ["registered", "moved"]
-    assert {one.file for one in at.registered().values()} == {str(at.place / "one.sql")}
+    assert not changes("\n".join(report["diff"])) and at.told("a") == ["registered", "moved"]
+    assert {query.file for query in at.registered().values()} == {str(at.place / "one.sql")}

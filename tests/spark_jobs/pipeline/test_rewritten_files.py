@@ -44,13 +44,13 @@ class Files(Feed):
 
     def put(self, name: str, events: list[Event], came: float = 0) -> None:
         """Write a file of as many bytes for as many events."""
-        found = table_of(events).append_column("id", pa.array(range(len(events)), pa.int64()))
+        table = table_of(events).append_column("id", pa.array(range(len(events)), pa.int64()))
         if self.format == "csv":
-            pcsv.write_csv(found, self.path(name))
+            pcsv.write_csv(table, self.path(name))
         else:
-            pq.write_table(found, self.path(name), compression="none", use_dictionary=False)
+            pq.write_table(table, self.path(name), compression="none", use_dictionary=False)
         os.utime(self.path(name), (0, (DAY + came * MINUTE) / 1e6))
-        self.files[name] = found
+        self.files[name] = table
 
     def rewrite(self, name: str, events: list[Event]) -> None:
         """In place; the file system's clock may need a moment until it tells."""
@@ -65,10 +65,12 @@ class Files(Feed):
 
     def repaired(self, version: int, run_id: str) -> int:
         """How many intervals were published again."""
-        found = laboratory.outdated(self.warehouse, LATER)
-        for one in found:
-            self.run(version, (one.begin - DAY) / MINUTE, (one.end - DAY) / MINUTE, f"{run_id} {one.begin}")
-        return len(found)
+        intervals = laboratory.outdated(self.warehouse, LATER)
+        for interval in intervals:
+            self.run(
+                version, (interval.begin - DAY) / MINUTE, (interval.end - DAY) / MINUTE, f"{run_id} {interval.begin}"
+            )
+        return len(intervals)
 
 
 def variant(number: int, minute: int = 20) -> list[Event]:
@@ -87,12 +89,14 @@ def test_a_file_rewritten_with_its_size_and_time_is_published_again(
     version = feed.plan()
     assert feed.run(version, 0, 60, "one").status == "published"
     assert outdated(feed.warehouse, LATER) == []
-    (before,) = (one for one in ledger(feed.warehouse, "trades").values() if one.path == str(feed.path("b")))
+    (before,) = (
+        arrival for arrival in ledger(feed.warehouse, "trades").values() if arrival.path == str(feed.path("b"))
+    )
 
     feed.rewrite("b", variant(2))
     # what writes nothing notices as well
-    (found,) = outdated(feed.warehouse, LATER)
-    assert found.radius.files == 2 and set(found.radius.queries) == {"by_symbol", "all"}
+    (interval,) = outdated(feed.warehouse, LATER)
+    assert interval.radius.files == 2 and set(interval.radius.queries) == {"by_symbol", "all"}
     (price,) = prices(feed.warehouse, version, DAY, DAY + 60 * MINUTE, LATER)
     assert not price.published
     assert ledger(feed.warehouse, "trades")[before.identity] == before
@@ -171,15 +175,15 @@ def test_what_changes_the_inode_alone_is_no_other_content(
     again = feed.run(version, 0, 60, "three")
     assert again.status == "unchanged" and again.listed == record.listed and len(read) == 1
     after = ledger(feed.warehouse, "trades")
-    assert [(one.identity, one.noted, one.event) for one in after.values()] == [
-        (one.identity, one.noted, one.event) for one in before.values()
+    assert [(arrival.identity, arrival.noted, arrival.event) for arrival in after.values()] == [
+        (arrival.identity, arrival.noted, arrival.event) for arrival in before.values()
     ]
     # it is remembered as it is now, so that it is not read at every listing
     recognition._content.cache_clear()
     assert feed.run(version, 0, 60, "four").status == "unchanged" and len(read) == 1
     assert ledger(feed.warehouse, "trades") == after
     # and still known as it was before: hosts that see other inodes do not take turns in noting theirs
-    (stamps,) = (one.stamps for one in after.values())
+    (stamps,) = (arrival.stamps for arrival in after.values())
     assert len(stamps) == 2 and stamps > next(iter(before.values())).stamps
 
 

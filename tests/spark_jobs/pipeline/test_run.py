@@ -31,9 +31,9 @@ pytestmark = pytest.mark.spark
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Laboratory:
     """Runs through Spark, or, in tests without the suite, through whatever the fixture engine is."""
     has_suite = "without_suite" not in request.fixturenames
-    made = Laboratory(request.getfixturevalue("spark" if has_suite else "engine"), tmp_path)
-    made.write(steady())
-    return made
+    laboratory = Laboratory(request.getfixturevalue("spark" if has_suite else "engine"), tmp_path)
+    laboratory.write(steady())
+    return laboratory
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def without_suite(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave Great Expectations out where the audit is not what is tested."""
     from spark_jobs.audit.checks import suite
 
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *arguments: [])
 
 
 # ------------------------------------------------------------------------------------------ idempotence
@@ -51,10 +51,10 @@ def test_a_crash_before_the_log_publishes_nothing_twice_and_new_events_make_a_re
     version = lab.plan()
     log = publish_log.log_event
 
-    def crash(*given: Any) -> None:
-        if given[2] == "published":
+    def crash(*arguments: Any) -> None:
+        if arguments[2] == "published":
             raise RuntimeError("power cut")
-        log(*given)
+        log(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(publish_log, "log_event", crash)
@@ -87,7 +87,7 @@ def test_a_retry_goes_on_under_the_revision_it_was_given(
 ) -> None:
     version = lab.plan()
     with monkeypatch.context() as patch:
-        patch.setattr(finals_stage, "write_finals", lambda *given: 1 / 0)
+        patch.setattr(finals_stage, "write_finals", lambda *arguments: 1 / 0)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 lab.run(version, 60, 120, "run-1")
@@ -115,8 +115,8 @@ def test_intervals_of_any_shape_never_double_an_answer_nor_change_a_byte(lab: La
     third = lab.run(version, 60, 90, "c")
     assert third.rows_scanned == 0 and third.synopses_reused == third.synopses
     assert answers() == halves
-    whole = lab.run(version, 30, 120, "d")
-    assert whole.status == "published" and whole.rows_scanned == 0
+    fourth = lab.run(version, 30, 120, "d")
+    assert fourth.status == "published" and fourth.rows_scanned == 0
     assert answers() == halves
     assert lab.wrong(version, 30, 120) == []
 
@@ -149,8 +149,8 @@ def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, m
     before, good = lab.versions(), lab.rows("only")
     write = finals_stage.write_finals
 
-    def corrupted(*given: Any) -> Any:
-        staged = write(*given)
+    def corrupted(*arguments: Any) -> Any:
+        staged = write(*arguments)
         for written in staged:
             path = lab.warehouse.root / "results" / written.file.path
             rows = pq.ParquetFile(path).read()
@@ -182,7 +182,7 @@ def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, m
 def test_a_crashing_check_publishes_nothing(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     version = lab.plan(ONE)
 
-    def crash(*given: Any, **named: Any) -> None:
+    def crash(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("the check itself is broken")
 
     monkeypatch.setattr(checks_stage, "audit", crash)
@@ -210,7 +210,7 @@ def test_a_stream_that_cannot_be_read_fails_alone_and_keeps_its_answers(lab: Lab
     version = lab.plan(BOTH)
     # quotes are not there yet
     first = lab.run(version, 0, 60, "1")
-    assert first.status == "published" and [found["code"] for found in first.diagnostics] == ["HDL-401"]
+    assert first.status == "published" and [diagnostic["code"] for diagnostic in first.diagnostics] == ["HDL-401"]
     assert len(lab.rows("trades_only")) == 3 and lab.rows("quotes_only") == []
 
     lab.write(steady(), "quotes")
@@ -219,22 +219,22 @@ def test_a_stream_that_cannot_be_read_fails_alone_and_keeps_its_answers(lab: Lab
     assert lab.wrong(version, 0, 60) == []
 
     # then half of a file, while trades go on
-    kept = lab.rows("quotes_only")
+    published_rows = lab.rows("quotes_only")
     content = lab.source("quotes").read_bytes()
     lab.source("quotes").write_bytes(content[: len(content) // 2])
     lab.write([*steady(), (5, "A", 1.0, 1000)])
     third = lab.run(version, 0, 60, "3")
-    assert (third.revision, [found["code"] for found in third.diagnostics]) == (3, ["HDL-402"])
-    assert lab.rows("quotes_only") == kept and lab.wrong(version, 0, 60) == []
+    assert (third.revision, [diagnostic["code"] for diagnostic in third.diagnostics]) == (3, ["HDL-402"])
+    assert lab.rows("quotes_only") == published_rows and lab.wrong(version, 0, 60) == []
 
     # then a column of another type: trades have not changed, nothing is computed
     table = lab.events["quotes"]
     numbers = table.set_column(1, "symbol", pa.array(range(len(table))))
     pq.write_table(numbers, lab.source("quotes"))
     fourth = lab.run(version, 0, 60, "4")
-    assert fourth.status == "unchanged" and [found["code"] for found in fourth.diagnostics] == ["HDL-404"]
+    assert fourth.status == "unchanged" and [diagnostic["code"] for diagnostic in fourth.diagnostics] == ["HDL-404"]
     assert "symbol" in fourth.diagnostics[0]["message"]
-    assert lab.rows("quotes_only") == kept
+    assert lab.rows("quotes_only") == published_rows
 
     lab.source("trades").unlink()
     before = lab.versions()["results"]
@@ -294,8 +294,8 @@ def test_windows_beyond_the_watermark_come_later(lab: Laboratory) -> None:
     partly = lab.run(version, 0, 120, "2", as_of=clock)
     assert partly.withheld == {"trades": "2013-07-01T01:30:00Z"}
     assert lab.wrong(version, 0, 60) == []  # the window that ends at 02:00 is not there
-    whole = lab.run(version, 0, 120, "3", as_of=DAY + 120 * MINUTE)
-    assert whole.withheld == {} and lab.wrong(version, 0, 120) == []
+    complete = lab.run(version, 0, 120, "3", as_of=DAY + 120 * MINUTE)
+    assert complete.withheld == {} and lab.wrong(version, 0, 120) == []
 
 
 # ------------------------------------------------------------------------------------------ bad requests
@@ -358,9 +358,9 @@ def test_partial_rows_of_before_go_into_the_answers_of_now(
     rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
     assert "numbers" not in rows[0] and [row for row in rows if row["key"] and row["longs"]]
     marker = lab.warehouse.root / MARKER
-    told = json.loads(marker.read_text())
+    content = json.loads(marker.read_text())
     lab.warehouse = Warehouse.open(lab.warehouse.root)
-    assert json.loads(marker.read_text()) == told | {"columns": COLUMNS}
+    assert json.loads(marker.read_text()) == content | {"columns": COLUMNS}
     assert lab.run(version, 50, 120, "second").status == "published"
     rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
     assert {row["numbers"] is None for row in rows if row["key"]} == {True, False}
@@ -404,12 +404,15 @@ SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 min
     before = lab.rows("by_volume")
     lab.write([*steady(), *((65 + minute / 100, "A", 1.0, 100 + minute) for minute in range(50))])
     monkeypatch.setattr(
-        stage_tasks, "with_group_limits", lambda requests, _: [replace(one, most_groups=20) for one in requests]
+        stage_tasks, "with_group_limits", lambda requests, _: [replace(request, most_groups=20) for request in requests]
     )
     record = lab.run(version, 60, 90, "crowded")
     assert (record.status, record.revision) == ("published", 2)
-    (told,) = record.diagnostics
-    assert (told["code"], told["query"]) == ("HDL-602", "by_volume") and "20 groups of volume" in told["message"]
+    (diagnostic,) = record.diagnostics
+    assert (diagnostic["code"], diagnostic["query"]) == (
+        "HDL-602",
+        "by_volume",
+    ) and "20 groups of volume" in diagnostic["message"]
     assert lab.rows("by_volume") == before
     assert [line for line in lab.wrong(version, 60, 90) if line.startswith("by_symbol")] == []
     # nothing of the synopsis that is not whole is stored

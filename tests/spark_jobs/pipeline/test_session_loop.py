@@ -22,7 +22,7 @@ def played(
     """What a session yields, reports and waits whose refreshes end as some outcomes say; the last at its end."""
     remaining, reports, pauses = list(outcomes), list[str](), list[float]()
 
-    def run(*given: Any, **named: Any) -> Any:
+    def run(*arguments: Any, **options: Any) -> Any:
         outcome = remaining.pop(0)
         if isinstance(outcome, HeddleError):
             raise outcome
@@ -30,7 +30,7 @@ def played(
 
     refresh = SimpleNamespace(begin=0, end=10, plan_version=1, late=())
     monkeypatch.setattr(live, "in_force", lambda warehouse, active: None)
-    monkeypatch.setattr(live, "due", lambda *given: refresh if remaining else None)
+    monkeypatch.setattr(live, "due", lambda *arguments: refresh if remaining else None)
     monkeypatch.setattr(live, "frontier", lambda warehouse: frontier)
     monkeypatch.setattr(live, "run", run)
     nothing: Any = None
@@ -52,7 +52,7 @@ def test_a_refresh_that_another_session_answered_is_no_failure(monkeypatch: pyte
 
 
 def test_what_fails_is_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = played([BROKEN, BROKEN, RECORD, BROKEN, RECORD], 5, monkeypatch)
-    assert found == ([BROKEN, BROKEN, RECORD, BROKEN, RECORD], [], [RETRY, 2 * RETRY, RETRY])
+    transcript = played([BROKEN, BROKEN, RECORD, BROKEN, RECORD], 5, monkeypatch)
+    assert transcript == ([BROKEN, BROKEN, RECORD, BROKEN, RECORD], [], [RETRY, 2 * RETRY, RETRY])
     # not after the end
     assert played([BROKEN, BROKEN], 5, monkeypatch) == ([BROKEN, BROKEN], [], [RETRY])

@@ -65,23 +65,28 @@ def test_the_plan_after_is_the_plan_of_the_workload_after(
 ) -> None:
     queries = [query(f"q{i}", *window) for i, window in enumerate(windows)]
     rate, factor = Fraction(data.draw(st.integers(0, 50)), 7), Fraction(data.draw(st.integers(0, 30)), 3)
-    gone = data.draw(st.sets(st.sampled_from([found.name for found in queries])))
+    removed = data.draw(st.sets(st.sampled_from([old_query.name for old_query in queries])))
     new = [query(f"n{i}", *window) for i, window in enumerate(data.draw(window_lists(2)))]
     base = planned(queries, rate, algorithm)
-    found = what_if(base, new, gone, [RateChange("trades", factor, True)])
-    stay = [found for found in queries if found.name not in gone]
-    assert found.after == planned([*stay, *new], rate * factor, algorithm)
-    assert (found.before, found.diff.removed) == (base, tuple(q.name for q in queries if q.name in gone))
+    comparison = what_if(base, new, removed, [RateChange("trades", factor, True)])
+    stay = [old_query for old_query in queries if old_query.name not in removed]
+    assert comparison.after == planned([*stay, *new], rate * factor, algorithm)
+    assert (comparison.before, comparison.diff.removed) == (base, tuple(q.name for q in queries if q.name in removed))
     # as it would be without planning: the same trees, each new query alone
-    trees = [[q for q in tree.queries if q.name not in gone] for tree in base.trees] + [[q] for q in new]
+    trees = [[q for q in tree.queries if q.name not in removed] for tree in base.trees] + [[q] for q in new]
     apart = (planned(tree, rate * factor, "shared").cost for tree in trees if tree)
-    assert found.kept == sum(apart, Fraction(0))
+    assert comparison.kept == sum(apart, Fraction(0))
 
 
 def test_nothing_changes_if_nothing_is_asked() -> None:
     base = planned([query("a", 16, 4), query("b", 10, 5)], Fraction(6, 5), "weave-share")
-    found = what_if(base)
-    assert found.after == base and found.kept == base.cost and found.diff.is_empty and not found.diff.rebuilt
+    comparison = what_if(base)
+    assert (
+        comparison.after == base
+        and comparison.kept == base.cost
+        and comparison.diff.is_empty
+        and not comparison.diff.rebuilt
+    )
 
 
 def test_newcomers_share_as_a_sample_of_the_stream_says(tmp_path: Path) -> None:
@@ -100,8 +105,8 @@ def test_newcomers_share_as_a_sample_of_the_stream_says(tmp_path: Path) -> None:
 
     rates, model = {"trades": Fraction(1, 2)}, measured()
     base = build_plan(Workload((by("a", "symbol"),), (stream,)), rates, "best", model)
-    found = what_if(base, [by("b", "side"), by("c", "symbol", "side")])
-    assert found.after.together == (("a", "c"),) and not found.after.blind
+    comparison = what_if(base, [by("b", "side"), by("c", "symbol", "side")])
+    assert comparison.after.together == (("a", "c"),) and not comparison.after.blind
     (tmp_path / "trades.parquet").unlink()
     assert what_if(base, [by("b", "side"), by("c", "symbol", "side")]).after.blind == ("trades",)
 

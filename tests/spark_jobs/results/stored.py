@@ -131,8 +131,8 @@ class Stored:
 
     def plan(self, queries: Sequence[ACQ]) -> int:
         """A version of the plan that has these queries."""
-        made = build_plan(Workload(tuple(queries), (STREAM,)), {STREAM.name: Fraction(1)}, "no-share")
-        version, _ = publish_plan(self.warehouse, made)
+        new_plan = build_plan(Workload(tuple(queries), (STREAM,)), {STREAM.name: Fraction(1)}, "no-share")
+        version, _ = publish_plan(self.warehouse, new_plan)
         for query in queries:
             self.meant.setdefault(query.name, []).append((version, query))
         return version
@@ -140,17 +140,17 @@ class Stored:
     def expected(self, name: str) -> pa.Table:
         """The rows of a relation, by the newest meaning of its query: the oracle."""
         query = self.meant[name][-1][1]
-        wanted = columns_of(query)
-        found = []
+        types = columns_of(query)
+        rows = []
         for answered, row in self.rows.get(name, []):
-            there = columns_of(answered)
-            found.append({
+            old_types = columns_of(answered)
+            rows.append({
                 column: row.get(column)
-                if column in OWN or (column in there and fits(type, there[column])) else None
-                for column, type in wanted.items()
+                if column in OWN or (column in old_types and fits(type, old_types[column])) else None
+                for column, type in types.items()
             })  # fmt: skip
-        schema = pa.schema([(column, arrow_type(type)) for column, type in wanted.items()])
-        return pa.Table.from_pylist(found, schema)
+        schema = pa.schema([(column, arrow_type(type)) for column, type in types.items()])
+        return pa.Table.from_pylist(rows, schema)
 
 
 OWN = ("window_start", "window_end", "instant", "position", "revision", "error")
@@ -204,17 +204,17 @@ def answers(draw: st.DrawFn, query: ACQ) -> dict[str, Any]:
 
 def store(folder: Path, steps: Iterable[tuple[list[ACQ], list[dict[str, Any]]]]) -> Stored:
     """A warehouse with plans and rows."""
-    made = Stored(Warehouse.open(folder))
+    stored = Stored(Warehouse.open(folder))
     for queries, rows in steps:
-        version = made.plan(queries)
+        version = stored.plan(queries)
         for row in rows:
-            made.rows.setdefault(row["query"].name, []).append((row["query"], row))
+            stored.rows.setdefault(row["query"].name, []).append((row["query"], row))
         table = pa.Table.from_pylist([_stored(row, version) for row in rows], RESULTS)
-        with made.warehouse.lease() as token:
-            current = made.warehouse.table("results")
-            files = [added(file) for file in write_files(made.warehouse.path("results"), table)] if rows else []
-            made.warehouse.commit("results", current, files, token)
-    return made
+        with stored.warehouse.lease() as token:
+            current = stored.warehouse.table("results")
+            files = [added(file) for file in write_files(stored.warehouse.path("results"), table)] if rows else []
+            stored.warehouse.commit("results", current, files, token)
+    return stored
 
 
 def _stored(row: dict[str, Any], version: int) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _stored(row: dict[str, Any], version: int) -> dict[str, Any]:
     day = date.fromtimestamp((row["instant"] - 1) // 1_000_000).isoformat()
     about = {"day": day, "stream": STREAM.name, "query": query.name, "plan_version": version, "run_id": "run"}
     marks = {"fingerprint": query.definition if row["marked"] else None, "key": json.dumps(key, ensure_ascii=False)}
-    return about | marks | stamp | {name: found or None for name, found in lists.items()}
+    return about | marks | stamp | {name: carried_values or None for name, carried_values in lists.items()}
 
 
 def _carried(value: Any, type: Type) -> Any:
@@ -252,8 +252,12 @@ def same(found: pa.Table, expected: pa.Table) -> None:
     """Both have the same columns, of the same types, and the same rows, in any order: bit for bit."""
     assert found.column_names == expected.column_names
     for name in expected.column_names:
-        type, wanted = found.schema.field(name).type, expected.schema.field(name).type
-        assert type == wanted or (pa.types.is_string(wanted) and pa.types.is_large_string(type)), (name, type, wanted)
+        type, expected_type = found.schema.field(name).type, expected.schema.field(name).type
+        assert type == expected_type or (pa.types.is_string(expected_type) and pa.types.is_large_string(type)), (
+            name,
+            type,
+            expected_type,
+        )
     assert rows_of(found.cast(expected.schema)) == rows_of(expected)
 
 

@@ -47,10 +47,10 @@ def test_sketches_are_bytes_wherever_answers_are_read(tmp_path: Path) -> None:
     pq.write_table(events, tmp_path / "events" / "part.parquet")
     types = (("ts", TIMESTAMP), ("kind", STRING), ("size", LONG))
     stream = Stream("events", Source("parquet", str(tmp_path / "events")), types, "ts")
-    made = Output("sizes", "hll_sketch", Column("size"), LONG, AGGREGATES["hll_sketch"].output_type(LONG))
-    made = replace(made, parameter=Decimal(12))
+    output = Output("sizes", "hll_sketch", Column("size"), LONG, AGGREGATES["hll_sketch"].output_type(LONG))
+    output = replace(output, parameter=Decimal(12))
     table = AnswerTable("sketches")
-    query = ACQ("sketches", "events", Window(4 * SECOND, 4 * SECOND), (made,), table=table)
+    query = ACQ("sketches", "events", Window(4 * SECOND, 4 * SECOND), (output,), table=table)
     case = Case(Workload((query,), (stream,)), events, 0, 12 * SECOND)
     warehouse, version = planned(case, tmp_path / "house", "weave-share")
     with without_audit():

@@ -75,8 +75,8 @@ def fed(current: DeltaTable, since: int) -> tuple[list[dict[str, Any]], list[dic
     """The rows that the feed deletes and inserts after a version."""
     rows = pa.table(DeltaTable(current.table_uri).load_cdf(starting_version=since + 1)).to_pylist()
     assert {row["_change_type"] for row in rows} <= {"delete", "insert"}
-    gone = [row for row in rows if row["_change_type"] == "delete"]
-    return gone, [row for row in rows if row["_change_type"] == "insert"]
+    deleted = [row for row in rows if row["_change_type"] == "delete"]
+    return deleted, [row for row in rows if row["_change_type"] == "insert"]
 
 
 NUMBERS = itertools.count()
@@ -130,9 +130,9 @@ def test_the_feed_has_the_rows_that_changed_and_no_others(
             same = counted(before, False) & counted(after, False)
             assert same.total() == (counted(before) & counted(after)).total()
             if has_changes:
-                gone, come = fed(current, since)
-                assert counted(before) - counted(gone) + counted(come) == counted(after)
-                assert not counted(gone) - counted(before) and not counted(gone, False) & counted(come, False)
+                deleted, come = fed(current, since)
+                assert counted(before) - counted(deleted) + counted(come) == counted(after)
+                assert not counted(deleted) - counted(before) and not counted(deleted, False) & counted(come, False)
     checked = check_files(warehouse, [request.name])
     assert not checked.damaged and not checked.without_checksum
     assert _found(current, "AA") == sum(carrier == "AA" for _, carrier in known)

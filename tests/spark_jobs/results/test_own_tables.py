@@ -51,8 +51,8 @@ OUTPUTS = ("count(*) AS n, min(price) AS low", "count(*) AS n", "avg(price) AS h
 
 
 def texts(outputs: int, table: str = "by_symbol, change data feed") -> str:
-    asked = f"-- table: {table}\n" if table else ""
-    return f"-- name: by_symbol\n{asked}{BY_SYMBOL.format(OUTPUTS[outputs])}{OTHERS}"
+    table_comment = f"-- table: {table}\n" if table else ""
+    return f"-- name: by_symbol\n{table_comment}{BY_SYMBOL.format(OUTPUTS[outputs])}{OTHERS}"
 
 
 POINTS: dict[str, tuple[Any, str, bool]] = {
@@ -72,15 +72,15 @@ def cut_off(point: str | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if point is not None:
             owner, name, after = POINTS[point]
-            held: Callable[..., Any] = getattr(owner, name)
-            left = [True]
+            original: Callable[..., Any] = getattr(owner, name)
+            pending = [True]
 
-            def dying(*given: Any, **named: Any) -> Any:
-                result = held(*given, **named) if after else None
-                if left:
-                    left.clear()
+            def dying(*arguments: Any, **options: Any) -> Any:
+                result = original(*arguments, **options) if after else None
+                if pending:
+                    pending.clear()
                     raise Died
-                return result if after else held(*given, **named)
+                return result if after else original(*arguments, **options)
 
             patch.setattr(owner, name, dying)
         yield
@@ -102,7 +102,7 @@ def unchanged(changes: pa.Table) -> list[str]:
 
 def unfed(house: Warehouse, name: str) -> list[str]:
     """What a reader of the change data feed of a table has wrong who has applied all of it."""
-    kept: Counter[str] = Counter()
+    applied: Counter[str] = Counter()
     delta = table(house, name)
     names = [field.name for field in delta.schema().fields]
     changes = pa.table(delta.load_cdf(starting_version=0))
@@ -110,9 +110,9 @@ def unfed(house: Warehouse, name: str) -> list[str]:
         return [f"{name}: {twice[0]} is fed though nothing in it changed"]
     for row in changes.to_pylist():
         text = str([row.get(column) for column in names])
-        kept[text] += {"insert": 1, "delete": -1}[row["_change_type"]]
+        applied[text] += {"insert": 1, "delete": -1}[row["_change_type"]]
     rows = Counter(str(list(row.values())) for row in delta.to_pyarrow_table().select(names).to_pylist())
-    return [] if +kept == rows and not -kept else [f"{name}: {len(rows)} rows, {len(+kept)} by the feed"]
+    return [] if +applied == rows and not -applied else [f"{name}: {len(rows)} rows, {len(+applied)} by the feed"]
 
 
 # ------------------------------------------------------------------------------------------------ histories
@@ -173,7 +173,7 @@ class Played:
         before = table(self.house, "by_symbol").version() if (self.house.root / "tables/by_symbol").is_dir() else None
         record = self.world.run(version, 0, 60, f"run {self.number}", recompute=True)
         if before is not None:
-            assert [found["code"] for found in record.diagnostics] == ["HDL-561"]
+            assert [diagnostic["code"] for diagnostic in record.diagnostics] == ["HDL-561"]
             assert table(self.house, "by_symbol").version() == before
             assert self._states()["by_symbol"] == "blocked"
         table_upkeep.rebuild(self.house, "by_symbol")
@@ -191,7 +191,7 @@ class Played:
 
     def remove(self, name: str, with_answers: bool) -> None:
         if self._state(name) != "removed":
-            assert remove(self.house, [name], "", with_answers, False, lambda gone: True).diagnostics == ()
+            assert remove(self.house, [name], "", with_answers, False, lambda deleted: True).diagnostics == ()
 
     def maintain(self, _: None) -> None:
         maintain(self.house, retention=0)
@@ -207,7 +207,10 @@ class Played:
         return registry.registered(registry.events(self.house))[name].state(0)
 
     def _states(self) -> dict[str, str]:
-        return {one.table: one.state for one in table_upkeep.table_listings(self.house, tables.follow(self.house))}
+        return {
+            listing.table: listing.state
+            for listing in table_upkeep.table_listings(self.house, tables.follow(self.house))
+        }
 
 
 @given(steps=st.lists(STEPS, max_size=7))
@@ -244,9 +247,9 @@ def test_tables_are_what_is_published_whatever_happens(
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Played]:
     with without_audit():
-        made = Played(tmp_path)
-        made.run((0, 60), False, None)
-        yield made
+        history = Played(tmp_path)
+        history.run((0, 60), False, None)
+        yield history
 
 
 def test_a_reader_with_deltalake_and_duckdb_needs_nothing_else(played: Played) -> None:
@@ -262,19 +265,19 @@ def test_a_reader_with_deltalake_and_duckdb_needs_nothing_else(played: Played) -
         (name, max(row["window_end"] for row in rows), sum(row["n"] for row in rows), len(rows))
         for name, rows in expected.items()
     ]
-    assert [sum(row[2] for row in one) for one in seen[:2]][0] < sum(row[2] for row in seen[1])
+    assert [sum(row[2] for row in snapshot) for snapshot in seen[:2]][0] < sum(row[2] for row in seen[1])
 
 
 def test_a_table_says_what_it_is(played: Played) -> None:
-    found = table(played.house, "All")
-    about, types = found.metadata(), {field.name: str(field.type.type) for field in found.schema().fields}
+    delta_table = table(played.house, "All")
+    about, types = delta_table.metadata(), {field.name: str(field.type.type) for field in delta_table.schema().fields}
     assert about.name == "All" and about.partition_columns == ["day"]
     assert about.description.startswith("answers of the query all of ops:\nSELECT sum(price) AS money")
     assert types == {
         **dict.fromkeys(["window_start", "window_end", "instant"], "timestamp"),
         **{"money": "double", "revised": "long", "error": "string", "revision": "long", "day": "string"},
     }
-    comments = {field.name: field.metadata["comment"] for field in found.schema().fields}
+    comments = {field.name: field.metadata["comment"] for field in delta_table.schema().fields}
     assert comments["money"] == "sum of price" and all(comments.values())
     assert about.configuration[own_table.FEED] == "false"
     assert table(played.house, "by_symbol").metadata().configuration[own_table.FEED] == "true"
@@ -285,13 +288,15 @@ def test_what_is_asked_for_may_change(played: Played) -> None:
     before = table(played.house, "by_symbol").to_pyarrow_table()
     played.world.plan(texts(0, "by_symbol"))
     assert tables.follow(played.house) == []
-    found = table(played.house, "by_symbol")
-    assert found.metadata().configuration[own_table.FEED] == "false" and found.to_pyarrow_table() == before
+    delta_table = table(played.house, "by_symbol")
+    assert delta_table.metadata().configuration[own_table.FEED] == "false" and delta_table.to_pyarrow_table() == before
     played.world.plan(texts(0, ""))
     played.run((0, 60), True, None)
-    listings = {one.table: one for one in table_upkeep.table_listings(played.house, tables.follow(played.house))}
+    listings = {
+        listing.table: listing for listing in table_upkeep.table_listings(played.house, tables.follow(played.house))
+    }
     assert listings["by_symbol"].state == "not asked for" and listings["by_symbol"].query == "by_symbol"
-    assert table(played.house, "by_symbol").version() == found.version()
+    assert table(played.house, "by_symbol").version() == delta_table.version()
 
 
 def test_a_table_changes_hands_when_somebody_says_so(played: Played) -> None:
@@ -308,8 +313,11 @@ def test_what_is_no_table_of_a_query_is_left_alone(played: Played) -> None:
     (house.root / "tables/notes").mkdir()
     write_deltalake(house.path("tables/foreign"), pa.table({"n": [1]}))
     played.world.plan(texts(0, "notes") + f"-- name: other\n-- table: foreign\n{BY_SYMBOL.format(OUTPUTS[0])}")
-    found = tables.follow(house)
-    assert sorted((one.code, one.query) for one in found) == [("HDL-562", "by_symbol"), ("HDL-562", "other")]
+    diagnostics = tables.follow(house)
+    assert sorted((diagnostic.code, diagnostic.query) for diagnostic in diagnostics) == [
+        ("HDL-562", "by_symbol"),
+        ("HDL-562", "other"),
+    ]
     for name in ("notes", "foreign"):
         for change in (table_upkeep.rebuild, table_upkeep.drop):
             with pytest.raises(HeddleError, match="HDL-562"):
@@ -326,21 +334,21 @@ def test_what_is_no_table_of_a_query_is_left_alone(played: Played) -> None:
 def test_a_table_that_cannot_be_written_takes_nothing_from_others(
     played: Played, monkeypatch: pytest.MonkeyPatch, owner: Any, deed: str, code: str
 ) -> None:
-    held, left = getattr(owner, deed), [True]
+    original, pending = getattr(owner, deed), [True]
 
-    def full(*given: Any, **named: Any) -> Any:
+    def full(*arguments: Any, **options: Any) -> Any:
         # the tables come by their names: the first one is All
-        if left:
-            left.clear()
+        if pending:
+            pending.clear()
             raise OSError("No space left on device")
-        return held(*given, **named)
+        return original(*arguments, **options)
 
     played.late(20)
     with monkeypatch.context() as patch:
         patch.setattr(owner, deed, full)
         record = played.world.run(current_version(played.house) or 0, 0, 120, "more")
     assert record.status == "published"
-    assert [(one["code"], one["query"]) for one in record.diagnostics] == [(code, "all")]
+    assert [(diagnostic["code"], diagnostic["query"]) for diagnostic in record.diagnostics] == [(code, "all")]
     (logged,) = [row for row in played.world.log("published") if row["run_id"] == "more"]
     assert code in logged["record"]
     assert wrong(played.house) == ["tables/All: 2 rows, 5 answers"]
@@ -352,12 +360,12 @@ def test_a_table_that_cannot_be_written_takes_nothing_from_others(
 @pytest.mark.parametrize("meanwhile", ["follows", "publishes and follows", "drops the table"])
 def test_somebody_else_follows_meanwhile(played: Played, monkeypatch: pytest.MonkeyPatch, meanwhile: str) -> None:
     """Between what one has read and what it writes: a table never goes back."""
-    reads, left = tables.published_rows, [meanwhile]
+    reads, pending = tables.published_rows, [meanwhile]
 
-    def interrupted(*given: Any) -> Any:
-        rows = reads(*given)
-        while left:
-            what = left.pop()
+    def interrupted(*arguments: Any) -> Any:
+        rows = reads(*arguments)
+        while pending:
+            what = pending.pop()
             if what == "drops the table":
                 table_upkeep.drop(played.house, "by_symbol")
                 continue
@@ -367,12 +375,12 @@ def test_somebody_else_follows_meanwhile(played: Played, monkeypatch: pytest.Mon
         return rows
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "follow", lambda *given: [])
+        patch.setattr(tables, "follow", lambda *arguments: [])
         played.late(20)
         played.run((0, 60), False, None)
     monkeypatch.setattr(tables, "published_rows", interrupted)
-    found = tables.follow(played.house)
-    assert [one.code for one in found] == ["HDL-510"] * (meanwhile == "drops the table")
+    diagnostics = tables.follow(played.house)
+    assert [diagnostic.code for diagnostic in diagnostics] == ["HDL-510"] * (meanwhile == "drops the table")
     assert tables.follow(played.house) == [] and wrong(played.house) == [] and torn(played.house) == []
 
 
@@ -390,8 +398,8 @@ def test_a_folder_that_delta_cannot_write_to_is_told(tmp_path: Path) -> None:
     with without_audit():
         played = Played(tmp_path / "a[1]")
         record = played.world.run(1, 0, 60, "first")
-    assert record.status == "published" and {one["code"] for one in record.diagnostics} == {"HDL-546"}
-    assert sorted(one["query"] for one in record.diagnostics) == ["all", "by_symbol", "none", "rows"]
+    assert record.status == "published" and {diagnostic["code"] for diagnostic in record.diagnostics} == {"HDL-546"}
+    assert sorted(diagnostic["query"] for diagnostic in record.diagnostics) == ["all", "by_symbol", "none", "rows"]
 
 
 INSTANTS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 2)), max_size=12)
@@ -410,18 +418,18 @@ def test_a_commit_replaces_what_differs_within_its_spans_alone(
     request = own_table.TableRequest("q", AnswerTable("t", True), "", "", False)
     schema = pa.schema([("instant", INSTANT), ("n", pa.int64()), ("day", pa.string())])
 
-    def rows(found: list[tuple[int, int]]) -> pa.Table:
-        columns = [[at for at, _ in found], [n for _, n in found], ["1970-01-01"] * len(found)]
+    def rows(answers: list[tuple[int, int]]) -> pa.Table:
+        columns = [[at for at, _ in answers], [n for _, n in answers], ["1970-01-01"] * len(answers)]
         return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
 
     with house.lease() as token:
         own_table.made(house, request, schema, token)
         current = house.table("tables/t")
         own_table.replace(house, request, current, rows(old), None, [("results", 1)], token)
-        inside = [one for one in new if any(begin < one[0] <= end for begin, end in pairs)]
+        inside = [answer for answer in new if any(begin < answer[0] <= end for begin, end in pairs)]
         if pairs:
             own_table.replace(house, request, house.table("tables/t"), rows(inside), pairs, [("results", 2)], token)
-    outside = [one for one in old if not any(begin < one[0] <= end for begin, end in pairs)]
+    outside = [answer for answer in old if not any(begin < answer[0] <= end for begin, end in pairs)]
     expected = rows([*outside, *inside])
     assert counted(table(house, "t").to_pyarrow_table(), schema.names) == counted(expected, schema.names)
     assert unfed(house, "t") == []
@@ -430,9 +438,9 @@ def test_a_commit_replaces_what_differs_within_its_spans_alone(
 # ------------------------------------------------------------------------------------------ the command line
 def test_heddle_tables(played: Played) -> None:
     house = str(played.house.root)
-    said = heddle("tables", "--warehouse", house, "--json")
-    rows = {row["table"]: row for row in json.loads(said.out)["tables"]}
-    assert said.code == 0 and {name: row["state"] for name, row in rows.items()} == dict.fromkeys(
+    invocation = heddle("tables", "--warehouse", house, "--json")
+    rows = {row["table"]: row for row in json.loads(invocation.out)["tables"]}
+    assert invocation.code == 0 and {name: row["state"] for name, row in rows.items()} == dict.fromkeys(
         ["All", "by_symbol", "none", "rows"], "up to date"
     )
     assert rows["by_symbol"] == {
@@ -441,16 +449,18 @@ def test_heddle_tables(played: Played) -> None:
     }
     played.world.plan(texts(3))
     played.world.run(current_version(played.house) or 0, 0, 60, "retyped", recompute=True)
-    said = heddle("tables", "--warehouse", house)
-    assert said.code == 1 and "HDL-561 [by_symbol]" in said.err and "blocked" in said.out
+    invocation = heddle("tables", "--warehouse", house)
+    assert invocation.code == 1 and "HDL-561 [by_symbol]" in invocation.err and "blocked" in invocation.out
     assert heddle("tables", "--warehouse", house, "--rebuild", "by_symbol").code == 0
     assert wrong(played.house) == []
-    said = heddle("tables", "--warehouse", house, "--drop", "by_symbol")
-    assert said.code == 2 and "HDL-527" in said.err and (played.house.root / "tables/by_symbol").exists()
-    said = heddle("tables", "--warehouse", house, "--drop", "by_symbol", "--yes")
-    assert said.code == 0 and "not made" in said.out and not (played.house.root / "tables/by_symbol").exists()
-    said = heddle("tables", "--warehouse", house, "--drop", "by_symbol", "--yes")
-    assert said.code == 1 and "HDL-564 there is no table by_symbol" in said.err
+    invocation = heddle("tables", "--warehouse", house, "--drop", "by_symbol")
+    assert invocation.code == 2 and "HDL-527" in invocation.err and (played.house.root / "tables/by_symbol").exists()
+    invocation = heddle("tables", "--warehouse", house, "--drop", "by_symbol", "--yes")
+    assert (
+        invocation.code == 0 and "not made" in invocation.out and not (played.house.root / "tables/by_symbol").exists()
+    )
+    invocation = heddle("tables", "--warehouse", house, "--drop", "by_symbol", "--yes")
+    assert invocation.code == 1 and "HDL-564 there is no table by_symbol" in invocation.err
     # whoever asks for it still has it made anew
     assert "up to date" in heddle("tables", "--warehouse", house).out and wrong(played.house) == []
 
@@ -458,7 +468,7 @@ def test_heddle_tables(played: Played) -> None:
 @pytest.mark.parametrize("command", [("repair",), ("tick", "--at", "2013-07-01T00:30"), ("tables",)])
 def test_commands_without_a_run_make_up_for_what_is_missing(played: Played, command: tuple[str, ...]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "follow", lambda *given: [])
+        patch.setattr(tables, "follow", lambda *arguments: [])
         played.world.run(current_version(played.house) or 0, 60, 120, "more", live=True)
     assert wrong(played.house) != []
     assert heddle(*command, "--warehouse", str(played.house.root)).code == 0
@@ -481,8 +491,8 @@ def test_maintenance_keeps_tables_small(played: Played) -> None:
     # merging is no change, and the feed is kept for as long as files are
     assert unfed(played.house, "by_symbol") == []
     maintain(played.house, retention=0)
-    found, folder = table(played.house, "by_symbol"), played.house.root / "tables/by_symbol"
-    assert len(found.file_uris()) == 1 < files and len(list(folder.glob("day=*/*"))) == 1
-    assert counted(found.to_pyarrow_table(), before.schema.names) == counted(before, before.schema.names)
+    delta_table, folder = table(played.house, "by_symbol"), played.house.root / "tables/by_symbol"
+    assert len(delta_table.file_uris()) == 1 < files and len(list(folder.glob("day=*/*"))) == 1
+    assert counted(delta_table.to_pyarrow_table(), before.schema.names) == counted(before, before.schema.names)
     played.run((0, 120), True, None)
     assert wrong(played.house) == []

@@ -69,10 +69,10 @@ def house(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ware
     schema = pa.schema([(name, types.get(name) or pa.infer_type([rows[0][name]])) for name in rows[0]])
     pq.write_table(pa.Table.from_pylist(rows, schema), place / "flights.parquet")
     stream = Stream("flights", Source("parquet", str(place / "flights.parquet")), SCHEMA, "ts")
-    found = parse(QUERIES, {"flights": stream})
-    assert not found.diagnostics
+    parsed = parse(QUERIES, {"flights": stream})
+    assert not parsed.diagnostics
     warehouse = Warehouse.open(place / "warehouse")
-    plan = build_plan(Workload(found.queries, (stream,)), {"flights": 1})  # type: ignore[dict-item]
+    plan = build_plan(Workload(parsed.queries, (stream,)), {"flights": 1})  # type: ignore[dict-item]
     version, _ = publish_plan(warehouse, plan)
     assert run(spark, warehouse, version, BEGIN, BEGIN + 2 * HOUR, "read").status == "published"
     return warehouse
@@ -127,8 +127,8 @@ def test_a_redefined_query_never_mixes_columns(house: Warehouse, before: str, af
     world, tables = Warehouse.open(tmp_path / "warehouse"), []
     for number, text in enumerate((before, after)):
         window = "WINDOW RANGE '1 hour' SLIDE '15 minutes' ON ts"
-        found = parse(f"-- name: q\n{text} FROM flights {window};", {"flights": stream})
-        plan = build_plan(Workload(found.queries, (stream,)), {"flights": 1})  # type: ignore[dict-item]
+        parsed = parse(f"-- name: q\n{text} FROM flights {window};", {"flights": stream})
+        plan = build_plan(Workload(parsed.queries, (stream,)), {"flights": 1})  # type: ignore[dict-item]
         version, _ = publish_plan(world, plan)
         begin = BEGIN + number * HOUR // 2
         with without_audit():
@@ -176,7 +176,7 @@ def test_the_documented_snippets_give_the_same_rows(house: Warehouse, spark: Spa
         name: sorted(map(str, ((r["window_start"].timestamp(), r["carrier"], r["mean_delay"]) for r in t.to_pylist())))
         for name, t in answers.items()
     }
-    assert len(rows["heddle"]) == 7 * 3 and all(found == rows["heddle"] for found in rows.values())
+    assert len(rows["heddle"]) == 7 * 3 and all(other_rows == rows["heddle"] for other_rows in rows.values())
 
 
 def test_the_documents_show_these_snippets() -> None:

@@ -37,14 +37,14 @@ VIEWS = {"q": "q", "Other.query-1": '"Other.query-1"'}
 @settings(max_examples=examples(25))
 def test_every_reader_without_a_jvm_finds_the_same_typed_rows(steps: Any) -> None:
     with TemporaryDirectory() as folder:
-        made = store(Path(folder), steps)
-        connection = connect(made.warehouse)
+        stored = store(Path(folder), steps)
+        connection = connect(stored.warehouse)
         for name, view in VIEWS.items():
-            expected = made.expected(name)
-            same(read(made.warehouse, name, full=True), expected)
+            expected = stored.expected(name)
+            same(read(stored.warehouse, name, full=True), expected)
             same(connection.sql(f"SELECT * FROM {view}").to_arrow_table(), expected)
-            same(scan(made.warehouse, name).collect().to_arrow(), expected)
-            assert relations(made.warehouse)[name].schema == expected.schema
+            same(scan(stored.warehouse, name).collect().to_arrow(), expected)
+            assert relations(stored.warehouse)[name].schema == expected.schema
 
 
 @pytest.mark.longer
@@ -52,10 +52,10 @@ def test_every_reader_without_a_jvm_finds_the_same_typed_rows(steps: Any) -> Non
 @settings(max_examples=examples(4), phases=(Phase.explicit, Phase.generate))
 def test_spark_finds_them_too(spark: SparkSession, steps: Any) -> None:
     with TemporaryDirectory() as folder:
-        made = store(Path(folder), steps)
-        for name, view in zip(VIEWS, register(spark, made.warehouse, VIEWS), strict=True):
+        stored = store(Path(folder), steps)
+        for name, view in zip(VIEWS, register(spark, stored.warehouse, VIEWS), strict=True):
             assert view == name.replace(".", "_").replace("-", "_")
-            same(spark.table(view).toArrow(), made.expected(name))
+            same(spark.table(view).toArrow(), stored.expected(name))
 
 
 @pytest.mark.longer
@@ -65,24 +65,24 @@ def test_a_catalogue_keeps_views_of_all_that_was_ever_answered(
     """They go on with the table, are made anew over new definitions, and those of removed queries stay."""
     spark.sql("CREATE SCHEMA IF NOT EXISTS answers_of_tests")
     try:
-        made = store(tmp_path / "w\u00e9 `x", [([WHOLE, BY_TEXT], [row(WHOLE, 0, 1), row(BY_TEXT, 0, 5, "A")])])
-        assert create_views(spark, made.warehouse, "answers_of_tests") == ["by_text", "whole"]
+        stored = store(tmp_path / "w\u00e9 `x", [([WHOLE, BY_TEXT], [row(WHOLE, 0, 1), row(BY_TEXT, 0, 5, "A")])])
+        assert create_views(spark, stored.warehouse, "answers_of_tests") == ["by_text", "whole"]
         longer = replace(WHOLE, window=replace(WHOLE.window, range=2 * HOUR))
-        again = store(made.warehouse.root, [([WHOLE], [row(WHOLE, 1, 2)]), ([longer], [row(longer, 2, 3)])])
+        again = store(stored.warehouse.root, [([WHOLE], [row(WHOLE, 1, 2)]), ([longer], [row(longer, 2, 3)])])
         read_by = {name: f"SELECT max(n) FROM spark_catalog.answers_of_tests.{name}" for name in ("whole", "by_text")}
         assert spark.sql(read_by["whole"]).collect()[0][0] == 2
         create_views(spark, again.warehouse, "spark_catalog.answers_of_tests")
         assert [spark.sql(text).collect()[0][0] for text in read_by.values()] == [3, 5]
-        asked = ["--warehouse", str(made.warehouse.root), "--catalog-schema"]
-        kept = SimpleNamespace(sql=spark.sql, stop=lambda: None, conf=spark.conf)
-        monkeypatch.setattr(job, "start_session", lambda name: kept)
-        for gone in ("answers_of_tests", "spark_catalog.answers_of_tests"):
+        arguments = ["--warehouse", str(stored.warehouse.root), "--catalog-schema"]
+        session = SimpleNamespace(sql=spark.sql, stop=lambda: None, conf=spark.conf)
+        monkeypatch.setattr(job, "start_session", lambda name: session)
+        for schema in ("answers_of_tests", "spark_catalog.answers_of_tests"):
             with pytest.raises(HeddleError, match=r"HDL-624.*gone with this job"):
-                job.main([*asked, gone])
-        kept.conf = {"spark.sql.catalogImplementation": "hive"}
-        assert job.main([*asked, "answers_of_tests", "--plan-version", "3"]) == 0
+                job.main([*arguments, schema])
+        session.conf = {"spark.sql.catalogImplementation": "hive"}
+        assert job.main([*arguments, "answers_of_tests", "--plan-version", "3"]) == 0
         with pytest.raises(HeddleError, match=r"HDL-624.*no_such_schema"):
-            job.main([*asked, "no_such_schema"])
+            job.main([*arguments, "no_such_schema"])
     finally:
         spark.sql("DROP SCHEMA answers_of_tests CASCADE")
 
@@ -109,8 +109,8 @@ def test_the_text_for_each_engine_is_as_it_was_looked_at(typed: Stored, dialect:
 
 def test_views_have_names_that_engines_take(tmp_path: Path) -> None:
     long = "q" * 128
-    named = [replace(WHOLE, name=name) for name in ("a.b", "a-b", "A_B", long, long[:-1] + "x")]
-    known = relations(store(tmp_path / "w", [(named, [])]).warehouse)
+    queries = [replace(WHOLE, name=name) for name in ("a.b", "a-b", "A_B", long, long[:-1] + "x")]
+    known = relations(store(tmp_path / "w", [(queries, [])]).warehouse)
     for dialect, spoken in DIALECTS.items():
         names = view_names(known, dialect)
         assert len({name.lower() for name in names.values()}) == 5

@@ -44,11 +44,11 @@ def test_answers_of_an_older_heddle_are_kept_apart(window: str, tmp_path: Path) 
     with without_audit():
         assert lab.run(version, 0, 80).status == "published"
     table = read(lab.warehouse, "old_1")
-    beside = ["window_start", "window_end", "position" if window == ROWS else "instant"]
-    assert table.column_names == [*beside, *(f"{name}_" for name in names)] and len(table)
+    own_columns = ["window_start", "window_end", "position" if window == ROWS else "instant"]
+    assert table.column_names == [*own_columns, *(f"{name}_" for name in names)] and len(table)
     assert all(row["window_end"] > row["window_start"] for row in table.to_pylist())
     assert table["Error_"].to_pylist() == table["instant_"].to_pylist() and min(table["instant_"].to_pylist()) > 0
     if window == HISTORICAL:
-        found = Reader(lab.warehouse.root).query("old_1").at(DAY + 60 * MINUTE)
+        answers = Reader(lab.warehouse.root).query("old_1").at(DAY + 60 * MINUTE)
         published = {row["instant"]: row["instant_"] for row in table.to_pylist()}
-        assert [published[row["instant"]] for row in found.to_pylist()] == found["instant_"].to_pylist()
+        assert [published[row["instant"]] for row in answers.to_pylist()] == answers["instant_"].to_pylist()

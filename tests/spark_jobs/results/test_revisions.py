@@ -62,10 +62,10 @@ def seen(row: Row) -> str:
 
 
 def windows(rows: Sequence[Row]) -> dict[tuple[Any, ...], Counter[str]]:
-    found: dict[tuple[Any, ...], Counter[str]] = {}
+    counts: dict[tuple[Any, ...], Counter[str]] = {}
     for row in rows:
-        found.setdefault((row["query"], row["instant"], row["position"]), Counter())[seen(row)] += 1
-    return found
+        counts.setdefault((row["query"], row["instant"], row["position"]), Counter())[seen(row)] += 1
+    return counts
 
 
 def table(rows: Sequence[Row]) -> pa.Table:
@@ -85,10 +85,10 @@ def replaced(
     paths = []
     for number, part in enumerate((new[::2], new[1::2])):
         # as tasks write them: without columns that no row has
-        kept = table(part).drop_columns(["day"])
-        kept = kept.drop_columns([name for name in ("position", *_LISTS) if kept[name].null_count == len(kept)])
+        staged = table(part).drop_columns(["day"])
+        staged = staged.drop_columns([name for name in ("position", *_LISTS) if staged[name].null_count == len(staged)])
         paths.append(folder / f"{number}.parquet")
-        pq.write_table(kept, paths[-1])
+        pq.write_table(staged, paths[-1])
     answered = Answered() if by_tasks else None
     for path in paths if answered is not None else ():
         of_file = Answered()
@@ -121,7 +121,7 @@ def test_changes_are_those_of_comparing_every_row(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(revisions, "MOST_PLACES", places)
         patch.setattr(revisions, "BITS_A_WINDOW", bits)
-        told = replaced(old, new, gone, tmp_path_factory.mktemp("staged"), by)
+        changes = replaced(old, new, gone, tmp_path_factory.mktemp("staged"), by)
     was, now = windows([row for row in old if row["query"] in gone]), windows(new)
     expected = {
         "gained": [key for key in now if key not in was],
@@ -129,21 +129,21 @@ def test_changes_are_those_of_comparing_every_row(
         "changed": [key for key in was if key in now and was[key] != now[key]],
     }
     for kind, keys in expected.items():
-        assert told[kind] == [len({query for query, *_ in keys}), len(keys)], kind
+        assert changes[kind] == [len({query for query, *_ in keys}), len(keys)], kind
     after = [row for row in old if row["query"] not in gone] + new
-    assert (told["before"], told["after"]) == (len(old), len(after))
+    assert (changes["before"], changes["after"]) == (len(old), len(after))
     counts = Counter(row["query"] for row in old), Counter(row["query"] for row in after)
-    assert told["fewer"] == {
+    assert changes["fewer"] == {
         name: [count, counts[1][name]] for name, count in counts[0].items() if counts[1][name] < count
     }
-    assert told["queries"] == sorted({query for kind in ("lost", "changed") for query, *_ in expected[kind]})
-    assert told["none"] == [name for name in "pqr" if not counts[1][name]]
+    assert changes["queries"] == sorted({query for kind in ("lost", "changed") for query, *_ in expected[kind]})
+    assert changes["none"] == [name for name in "pqr" if not counts[1][name]]
 
 
 def test_a_record_names_a_hundred_queries_at_most(tmp_path: Path) -> None:
     rows = [row | {"query": f"q{number:03}"} for number in range(150) for row in _some()]
-    told = replaced(rows, [], {row["query"] for row in rows}, tmp_path)
-    assert told["lost"] == [150, 150] and len(told["queries"]) == 100 and len(told["fewer"]) == 150
+    changes = replaced(rows, [], {row["query"] for row in rows}, tmp_path)
+    assert changes["lost"] == [150, 150] and len(changes["queries"]) == 100 and len(changes["fewer"]) == 150
 
 
 def _some() -> list[Row]:

@@ -38,19 +38,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 
 
 def test_relations_are_joined(made: Stored) -> None:
-    found = ask(made.warehouse, 'SELECT * FROM "by.text" t JOIN Whole w USING (window_end) WHERE t.n = 121')
-    assert found.column_names == [
+    table = ask(made.warehouse, 'SELECT * FROM "by.text" t JOIN Whole w USING (window_end) WHERE t.n = 121')
+    assert table.column_names == [
         *("window_start", "window_end", "who", "n", "last", "revision", "error"),
         *("window_start_1", "n_1", "last_1", "revision_1", "error_1"),
     ]
-    (joined,) = found.to_pylist()
+    (joined,) = table.to_pylist()
     assert (joined["n"], joined["n_1"], joined["who"], joined["last"]) == (121, 12, None, "it's")
     assert joined["window_end"] == datetime(2013, 7, 2, tzinfo=UTC)
 
 
 def test_all_relations_are_there_for_who_asks_which(made: Stored) -> None:
-    found = ask(made.warehouse, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'")
-    assert {"by.text", "whole"} <= set(found["view_name"].to_pylist())
+    views = ask(made.warehouse, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'")
+    assert {"by.text", "whole"} <= set(views["view_name"].to_pylist())
     assert ask(made.warehouse, "WITH whole AS (SELECT 1 AS x) SELECT x FROM whole").to_pylist() == [{"x": 1}]
 
 
@@ -85,9 +85,9 @@ def test_a_mistake_has_a_code_and_a_place(
     (tmp_path / "secret.csv").write_text("password\nhush\n")
     with pytest.raises(HeddleError) as caught:
         ask(made.warehouse, text)
-    found = caught.value.diagnostic
-    assert found.code == code and hint in found.hint, found
-    assert place is None or (found.line, found.column) == place, found
+    diagnostic = caught.value.diagnostic
+    assert diagnostic.code == code and hint in diagnostic.hint, diagnostic
+    assert place is None or (diagnostic.line, diagnostic.column) == place, diagnostic
     assert (tmp_path / "secret.csv").read_text() == "password\nhush\n" and len(secret_table) == 1
 
 
@@ -133,7 +133,9 @@ def test_all_relations_take_one_look_at_the_plans(tmp_path: Path, monkeypatch: p
     steps = [([replace(WHOLE, window=Window(n * HOUR, HOUR)), BY_TEXT], []) for n in range(1, 7)]
     world, looks = store(tmp_path / "w", steps), list[str]()
     plain = Warehouse.dataset
-    monkeypatch.setattr(Warehouse, "dataset", lambda *given, **named: looks.append(given[1]) or plain(*given, **named))
+    monkeypatch.setattr(
+        Warehouse, "dataset", lambda *arguments, **options: looks.append(arguments[1]) or plain(*arguments, **options)
+    )
     monkeypatch.setattr(plans, "from_rows", lambda rows: pytest.fail("a plan was built"))
     known = relations(world.warehouse)
     assert {name: len(known[name].definitions) for name in known} == {"by.text": 1, "whole": 6}
@@ -180,23 +182,25 @@ def test_the_command_prints_every_format(house: list[str], tmp_path: Path) -> No
         "SELECT window_end, n, [n, n + 1] AS l, 1.50::DECIMAL(38, 10) AS d, 'nan'::DOUBLE AS x FROM whole WHERE n = 12"
     )
     assert "SQL: 1 row" in heddle("sql", text, *house).out
-    said = heddle("sql", text, *house, "--json")
+    invocation = heddle("sql", text, *house, "--json")
     value = {"window_end": "2013-07-02T00:00:00Z", "n": 12, "l": [12, 13], "d": "1.5000000000", "x": "NaN"}
-    assert json.loads(said.out)["rows"] == [value]
-    said = heddle("sql", text, *house, "--format", "csv")
-    assert said.out.splitlines()[1] == '"2013-07-02T00:00:00Z",12,"[12, 13]",1.5000000000,nan'
+    assert json.loads(invocation.out)["rows"] == [value]
+    invocation = heddle("sql", text, *house, "--format", "csv")
+    assert invocation.out.splitlines()[1] == '"2013-07-02T00:00:00Z",12,"[12, 13]",1.5000000000,nan'
     assert heddle("sql", text, *house, "--format", "parquet", "--output", "out.parquet").code == 0
     assert pq.read_table(tmp_path / "out.parquet")["l"].to_pylist() == [[12, 13]]
-    said = heddle("sql", "SELECT * FROM whol", *house)
-    assert said.code == 2 and "SQL:1:15: error HDL-621" in said.err and "did you mean whole?" in said.err
+    invocation = heddle("sql", "SELECT * FROM whol", *house)
+    assert (
+        invocation.code == 2 and "SQL:1:15: error HDL-621" in invocation.err and "did you mean whole?" in invocation.err
+    )
 
 
 def test_the_command_prints_views_that_duckdb_takes(house: list[str], made: Stored) -> None:
     """Another engine's own: here DuckDB over Arrow, by the name that --from says."""
-    said = heddle("views", *house, "--from", "lake.answers", "--catalog-schema", "mart")
+    invocation = heddle("views", *house, "--from", "lake.answers", "--catalog-schema", "mart")
     connection = connect(made.warehouse, ())
     connection.execute('CREATE SCHEMA lake; CREATE SCHEMA mart; CREATE VIEW lake.answers AS FROM "heddle results"')
-    connection.execute(said.out)
+    connection.execute(invocation.out)
     assert connection.sql('SELECT max(n) FROM mart."by.text"').fetchall() == [(661,)]
     assert heddle("views", "nope", *house).code != 0 and heddle("views", *house, "--dbt", "--json").code == 2
     (view,) = json.loads(heddle("views", "whole", *house, "--json").out)["views"]

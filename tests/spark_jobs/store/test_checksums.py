@@ -61,15 +61,15 @@ def put(table: pa.Table, folder: Path, **options: Any) -> Path:
 
 def places_of(path: Path, chance: random.Random) -> list[int]:
     """A byte of every page, and the edges of each column: pages are at most some 300 bytes long."""
-    found = {0, 3, path.stat().st_size - 1}
+    offsets = {0, 3, path.stat().st_size - 1}
     metadata = pq.read_metadata(path)
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(number)
             first = chunk.dictionary_page_offset or chunk.data_page_offset
             last = first + chunk.total_compressed_size - 1
-            found |= {first, last, *(min(last, at + chance.randrange(128)) for at in range(first, last + 1, 128))}
-    return sorted(found)
+            offsets |= {first, last, *(min(last, at + chance.randrange(128)) for at in range(first, last + 1, 128))}
+    return sorted(offsets)
 
 
 @settings(max_examples=examples(8))
@@ -217,9 +217,9 @@ def test_a_file_that_no_reader_asks_for_is_not_looked_at(house: Warehouse, monke
     """The cost of looking is that of the files that are read, once a process."""
     commit(house, answers(20).set_column(RESULTS.names.index("query"), "query", pa.array(["other"] * 20)))
     looked: list[Place] = []
-    held = checksums.footer_of
+    real_footer_of = checksums.footer_of
     monkeypatch.setattr(checksums, "_seen", {})
-    monkeypatch.setattr(checksums, "footer_of", lambda file: looked.append(file) or held(file))
+    monkeypatch.setattr(checksums, "footer_of", lambda file: looked.append(file) or real_footer_of(file))
     chosen = ds.field("query") == "other"
     for _ in range(3):
         assert house.dataset("results", where=chosen).to_table(filter=chosen).num_rows == 20

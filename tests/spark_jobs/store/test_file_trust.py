@@ -141,9 +141,9 @@ def test_a_file_is_trusted_unless_another_user_can_attack_it(chains: list[list[E
         project, on_the_way = built(base, chains, is_relative)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "geteuid", lambda: ME)
-            found = distrust(project)
-        assert (found is not None) == attacked(project, on_the_way), found
-        assert found is None or found.entry in on_the_way
+            refusal = distrust(project)
+        assert (refusal is not None) == attacked(project, on_the_way), refusal
+        assert refusal is None or refusal.entry in on_the_way
     finally:
         shutil.rmtree(base)
 
@@ -198,8 +198,8 @@ def test_a_read_only_mount_of_another_user_is_refused_and_of_root_trusted(
     link = tmp_path / "config" / "heddle.toml"
     assert distrust(link) is None
     os.chown(tmp_path / "config" / "..data", ATTACKER, ATTACKER, follow_symlinks=False)
-    found = distrust(link)
-    assert found is not None and found.entry.name == "..data"
+    refusal = distrust(link)
+    assert refusal is not None and refusal.entry.name == "..data"
 
 
 def test_links_that_lead_round_in_a_circle_are_an_error(tmp_path: Path) -> None:
@@ -235,14 +235,14 @@ def test_a_group_is_private_if_it_is_the_users_own_and_nobody_else_is_in_it(
     known = [SimpleNamespace(pw_name=who, pw_uid=user, pw_gid=group) for who, user, group in accounts]
 
     def account(by: Callable[[SimpleNamespace], bool]) -> SimpleNamespace:
-        for one in known:
-            if by(one):
-                return one
+        for entry in known:
+            if by(entry):
+                return entry
         raise KeyError
 
     monkeypatch.setattr(os, "geteuid", lambda: 7)
     monkeypatch.setattr(grp, "getgrgid", lambda group: SimpleNamespace(gr_name=name, gr_mem=members))
-    monkeypatch.setattr(file_trust.pwd, "getpwuid", lambda user: account(lambda one: one.pw_uid == user))
-    monkeypatch.setattr(file_trust.pwd, "getpwnam", lambda who: account(lambda one: one.pw_name == who))
+    monkeypatch.setattr(file_trust.pwd, "getpwuid", lambda user: account(lambda entry: entry.pw_uid == user))
+    monkeypatch.setattr(file_trust.pwd, "getpwnam", lambda who: account(lambda entry: entry.pw_name == who))
     monkeypatch.setattr(file_trust.pwd, "getpwall", lambda: known)
     assert file_trust._is_private(70) is is_private

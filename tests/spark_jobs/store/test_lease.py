@@ -33,11 +33,11 @@ def started(place: Place) -> Server:
 
 @pytest.fixture
 def server(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    found = started(place)
+    postgres = started(place)
     secret = place.secret("postgres")
-    monkeypatch.setenv("HEDDLE_LEASE_DSN", f"postgresql://heddle:{secret}@127.0.0.1:{found.ports['sql']}/postgres")
-    yield found
-    found.stop(signal.SIGINT, 30)
+    monkeypatch.setenv("HEDDLE_LEASE_DSN", f"postgresql://heddle:{secret}@127.0.0.1:{postgres.ports['sql']}/postgres")
+    yield postgres
+    postgres.stop(signal.SIGINT, 30)
 
 
 HOLDS = """
@@ -84,43 +84,43 @@ def test_hosts_that_mount_a_warehouse_elsewhere_wait_for_each_other(
     server: Server, place: Place, tmp_path: Path
 ) -> None:
     first, second = linked(tmp_path)
-    with holder(first) as one:
-        assert one.stdout is not None and one.stdout.readline() == "held\n"
-        got = threading.Event()
+    with holder(first) as lock_holder:
+        assert lock_holder.stdout is not None and lock_holder.stdout.readline() == "held\n"
+        acquired = threading.Event()
 
         def wait() -> None:
             with Warehouse.open(second, create=False).lease():
-                got.set()
+                acquired.set()
 
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         someone_waits(place, server)
-        assert not got.is_set()
+        assert not acquired.is_set()
         # whoever is killed holds nothing any more
-        one.kill()
-        assert got.wait(30)
+        lock_holder.kill()
+        assert acquired.wait(30)
         waiting.join()
 
 
 def test_a_server_that_goes_is_coded(server: Server, place: Place, tmp_path: Path) -> None:
     first, second = linked(tmp_path)
-    found: list[HeddleError] = []
-    with holder(first) as one:
-        assert one.stdout is not None and one.stdout.readline() == "held\n"
+    errors: list[HeddleError] = []
+    with holder(first) as lock_holder:
+        assert lock_holder.stdout is not None and lock_holder.stdout.readline() == "held\n"
 
         def wait() -> None:
             with pytest.raises(HeddleError) as raised, Warehouse.open(second, create=False).lease():
                 pass
-            found.append(raised.value)
+            errors.append(raised.value)
 
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         someone_waits(place, server)
         server.stop(signal.SIGINT, 30)
         waiting.join(30)
-        one.communicate("\n")
+        lock_holder.communicate("\n")
     with pytest.raises(HeddleError) as raised, Warehouse.open(first, create=False).lease():
         pass
-    found.append(raised.value)
-    assert [error.diagnostic.code for error in found] == ["HDL-513", "HDL-513"]
-    assert all(place.secret("postgres") not in str(error) for error in found)
+    errors.append(raised.value)
+    assert [error.diagnostic.code for error in errors] == ["HDL-513", "HDL-513"]
+    assert all(place.secret("postgres") not in str(error) for error in errors)

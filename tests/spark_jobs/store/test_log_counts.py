@@ -52,10 +52,10 @@ def test_counts_are_what_all_rows_say(tmp_path_factory: pytest.TempPathFactory, 
             for file in (warehouse.root / log_counts.COUNTS).glob("*"):
                 file.write_text("{")
         assert publish_log.intervals_published(warehouse) == len(published)
-        found = checks_log.counts(warehouse)
+        check_counts = checks_log.counts(warehouse)
         failed = [is_recomputed for is_recomputed, success in checks if not success]
-        assert (found.passed, found.failed) == (len(checks) - len(failed), len(failed))
-        assert (found.recomputed, found.different) == (sum(first for first, _ in checks), sum(failed))
+        assert (check_counts.passed, check_counts.failed) == (len(checks) - len(failed), len(failed))
+        assert (check_counts.recomputed, check_counts.different) == (sum(first for first, _ in checks), sum(failed))
 
 
 def test_what_was_merged_is_not_counted_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -66,9 +66,9 @@ def test_what_was_merged_is_not_counted_again(monkeypatch: pytest.MonkeyPatch, t
     counted: list[int] = []
     real = checks_log.count_checks
 
-    def watched(*given: Any) -> Any:
-        counted.append(len(list(given[1].get_fragments())))
-        return real(*given)
+    def watched(*arguments: Any) -> Any:
+        counted.append(len(list(arguments[1].get_fragments())))
+        return real(*arguments)
 
     monkeypatch.setattr(checks_log, "count_checks", watched)
     assert checks_log.counts(warehouse).passed == 4 and counted == []

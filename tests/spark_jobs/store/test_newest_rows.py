@@ -54,12 +54,12 @@ def test_the_newest_are_those_of_the_whole_logs(
                         *span, revisions[interval], "a", event, 1, None, 0, moment, moment, text_of(interval, moment)
                     )
                 )
-            found = [CheckRow("a", 0, 1, "gx:x", row.event == "published", row.at, f"{row.at}") for row in rows]
-            checks_log.log(warehouse, found)
+            new_checks = [CheckRow("a", 0, 1, "gx:x", row.event == "published", row.at, f"{row.at}") for row in rows]
+            checks_log.log(warehouse, new_checks)
             with warehouse.lease() as token:
                 warehouse.append("publish_log", [row.to_row() for row in rows], token)
             logged += rows
-            checks += found
+            checks += new_checks
     failures = sorted((check for check in checks if not check.success), key=lambda check: -check.at)
     assert checks_log.newest_failed(warehouse, most) == failures[:most]
     published = [row for row in logged if row.event == "published"]
@@ -89,12 +89,15 @@ def check_what_was_read(known: publish_log.Publications, published: list[LogRow]
     of: dict[int, list[tuple[Any, ...]]] = {}
     for owner, read in zip(known.owner.tolist(), known.reads.to_pylist(), strict=True):
         of.setdefault(owner, []).append(tuple(read.values()))
-    begins, ends, made = known.results
+    begins, ends, table_versions = known.results
     stand = {row.at for row in publish_log.standing(published)}
     assert sorted(known.at.tolist()) == sorted(rows)
     for number, at in enumerate(known.at.tolist()):
         row, interval = rows[at], rows[at].begin // 10
-        assert (begins[number], ends[number], made[number]) == (row.begin, row.end, row.table_version)
-        told = [(f"s{each}", interval - each, interval + 9, at, "declared") for each in range(interval)]
-        assert (known.is_told[number], of.get(number, [])) == (bool(interval % 2), told if interval % 2 else [])
+        assert (begins[number], ends[number], table_versions[number]) == (row.begin, row.end, row.table_version)
+        expected_reads = [(f"s{each}", interval - each, interval + 9, at, "declared") for each in range(interval)]
+        assert (known.is_told[number], of.get(number, [])) == (
+            bool(interval % 2),
+            expected_reads if interval % 2 else [],
+        )
         assert known.stands(number) == (at in stand)

@@ -105,22 +105,22 @@ def test_what_is_said_first_holds(data: st.DataObject, tmp_path_factory: pytest.
     written(place, "# a comment\n" + "\n".join(map(in_file, of_file)))
     environment = {KEYS[key].variable: in_environment(key) for key in of_variables}
     environment["HEDDLE_HOME"] = str(place)
-    found = Settings(environment, project_file(environment))
+    settings = Settings(environment, project_file(environment))
     default = Settings({"HEDDLE_HOME": str(place)})
     rows, path = describe(environment)
     assert path == place / "heddle.toml"
-    said = {row.name: row for row in rows}
+    row_by_name = {row.name: row for row in rows}
     for key, setting in KEYS.items():
         otherwise = getattr(default, setting.name)
         if key == "copies":  # beside the warehouse, wherever that is
-            otherwise = f"{found.warehouse}-copies"
-        elif found.in_process is not None and key in ("engine", "local_events"):
-            otherwise = {"engine": "auto", "local_events": found.in_process}[key]
+            otherwise = f"{settings.warehouse}-copies"
+        elif settings.in_process is not None and key in ("engine", "local_events"):
+            otherwise = {"engine": "auto", "local_events": settings.in_process}[key]
         value = expected(key, key in of_variables, key in of_file, place, otherwise)
-        assert getattr(found, setting.name) == value, key
+        assert getattr(settings, setting.name) == value, key
         source = "environment" if key in of_variables else "heddle.toml" if key in of_file else "default"
         line = of_file.index(key) + 2 if source == "heddle.toml" else 0
-        assert (said[key].source, said[key].line) == (source, line)
+        assert (row_by_name[key].source, row_by_name[key].line) == (source, line)
 
 
 COMMANDS = {
@@ -138,8 +138,8 @@ def test_a_command_takes_the_first_that_says_it(
 ) -> None:
     """Option, environment, file, none of them: all that are named are missing, and the error says which was looked
     for."""
-    made, command, option = COMMANDS[key]
-    for name in made:
+    file_names, command, option = COMMANDS[key]
+    for name in file_names:
         (folder / name).write_text("SELECT 1")
     options = ([option] if option else []) + [str(folder / "by_option")]
     if sources & 4:
@@ -176,11 +176,11 @@ def test_the_nearest_file_upward_is_read(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEDDLE_HOME", str(home))
         patch.chdir(folders[depth])
-        found = Path(settings().warehouse)
+        warehouse = Path(settings().warehouse)
     if above:
-        assert found == folders[max(above)] / f"house{max(above)}"
+        assert warehouse == folders[max(above)] / f"house{max(above)}"
     else:
-        assert found == (home / "house_at_home" if at_home else home / "var" / "warehouse")
+        assert warehouse == (home / "house_at_home" if at_home else home / "var" / "warehouse")
 
 
 def test_a_folder_of_its_name_is_no_project_file(folder: Path) -> None:
@@ -249,8 +249,8 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: text[:30])
 def test_a_bad_file_is_told_with_its_place(text: str, folder: Path) -> None:
-    said = code_of(text, folder)
-    assert said.startswith(str(folder)) and BAD[text] in said
+    message = code_of(text, folder)
+    assert message.startswith(str(folder)) and BAD[text] in message
 
 
 def test_a_file_that_is_not_utf_8(folder: Path) -> None:
@@ -311,9 +311,9 @@ def test_airflow_of_this_machine_leaves_what_the_file_says(tmp_path: Path, monke
     written(tmp_path / "home", 'warehouse = "house"\njars = "jars"')
     ports = {"api": 8090, "worker_logs": 1, "trigger_logs": 2}
     environment = airflow_environment(Place(tmp_path / "home"), 5433, ports)
-    found = Settings(environment, project_file(environment))
-    assert (Path(found.warehouse), found.jars) == (tmp_path / "home" / "house", tmp_path / "home" / "jars")
-    assert found.streams == tmp_path / "home" / "dags" / "workload" / "streams.yaml"
+    settings = Settings(environment, project_file(environment))
+    assert (Path(settings.warehouse), settings.jars) == (tmp_path / "home" / "house", tmp_path / "home" / "jars")
+    assert settings.streams == tmp_path / "home" / "dags" / "workload" / "streams.yaml"
 
 
 @pytest.fixture

@@ -49,14 +49,14 @@ conditions = st.lists(
 
 
 def condition(parts: list[tuple[str, str, Any]], is_all: bool) -> ds.Expression:
-    found = None
+    combined = None
     for name, kind, value in parts:
         field = ds.field(name)
         by = {"<": field < value, "<=": field <= value, "==": field == value, ">": field > value, ">=": field >= value}
-        one = field.is_null() if kind == "null" else by[kind]
-        found = one if found is None else (found & one if is_all else found | one)
-    assert found is not None
-    return found
+        comparison = field.is_null() if kind == "null" else by[kind]
+        combined = comparison if combined is None else (combined & comparison if is_all else combined | comparison)
+    assert combined is not None
+    return combined
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -76,25 +76,25 @@ def test_what_is_passed_over_has_no_such_row(
     merged: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("pruned")
-    where = condition(parts, is_all)
-    where = ~where if is_not else where
+    predicate = condition(parts, is_all)
+    predicate = ~predicate if is_not else predicate
     for number, content in enumerate(files):
         data = pa.Table.from_pylist(content, SCHEMA)
         write_deltalake(folder, data, mode="append", partition_by=["day"])
         # what is known of files before is used again
-        found = of(folder, where) if number % 2 else None
+        matching_rows = of(folder, predicate) if number % 2 else None
         if number + 1 == merged:
             DeltaTable(folder).optimize.compact(writer_properties=written_as("publish_log"))
     everything = DeltaTable(folder).to_pyarrow_table()
-    expected = everything.filter(where).select(SCHEMA.names).to_pylist()
-    found = of(folder, where)
-    assert sorted(map(str, found)) == sorted(map(str, expected))
+    expected = everything.filter(predicate).select(SCHEMA.names).to_pylist()
+    matching_rows = of(folder, predicate)
+    assert sorted(map(str, matching_rows)) == sorted(map(str, expected))
 
 
 def of(folder: Path, where: ds.Expression) -> list[dict[str, Any]]:
-    there = pa.fs.SubTreeFileSystem(str(folder), pa.fs.LocalFileSystem())
+    filesystem = pa.fs.SubTreeFileSystem(str(folder), pa.fs.LocalFileSystem())
     rows: list[dict[str, Any]] = (
-        pruned_dataset(DeltaTable(folder), there, where).to_table(SCHEMA.names, filter=where).to_pylist()
+        pruned_dataset(DeltaTable(folder), filesystem, where).to_table(SCHEMA.names, filter=where).to_pylist()
     )
     return rows
 
@@ -104,9 +104,9 @@ def test_files_are_passed_over(tmp_path: Path) -> None:
         rows = [{"day": f"2024-01-0{1 + number % 2}", "at": 10 * number, "number": number, "name": "ab"[number % 2]}]
         write_deltalake(tmp_path, pa.Table.from_pylist(rows, SCHEMA), mode="append", partition_by=["day"])
 
-    def chosen(where: ds.Expression) -> int:
-        there = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
-        return len(list(pruned_dataset(DeltaTable(tmp_path), there, where).get_fragments(filter=where)))
+    def chosen(predicate: ds.Expression) -> int:
+        filesystem = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
+        return len(list(pruned_dataset(DeltaTable(tmp_path), filesystem, predicate).get_fragments(filter=predicate)))
 
     assert chosen(ds.field("number") >= 3) == 1
     assert chosen(ds.field("day") == "2024-01-01") == 2

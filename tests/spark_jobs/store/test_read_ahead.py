@@ -22,13 +22,13 @@ def counted(items: list[int], fails: bool) -> Iterator[int]:
 
 def read_all(reads: Iterator[int]) -> tuple[list[int], str]:
     """What comes, and of what it ends."""
-    got = []
+    numbers = []
     try:
         for item in reads:
-            got.append(item)
+            numbers.append(item)
     except OSError as error:
-        return got, str(error)
-    return got, ""
+        return numbers, str(error)
+    return numbers, ""
 
 
 @given(

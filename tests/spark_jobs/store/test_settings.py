@@ -73,8 +73,8 @@ def is_environment(node: ast.AST) -> bool:
 
 
 def test_no_other_module_reads_a_setting() -> None:
-    named = {path for path, nodes in sources() if any(map(is_variable, nodes))}
-    assert named == NAMED_ELSEWHERE.keys(), "ask spark_jobs.store.settings.settings()"
+    paths = {path for path, nodes in sources() if any(map(is_variable, nodes))}
+    assert paths == NAMED_ELSEWHERE.keys(), "ask spark_jobs.store.settings.settings()"
 
 
 def test_no_other_module_reads_the_environment() -> None:
@@ -98,16 +98,21 @@ def test_every_setting_is_of_one_variable_that_is_read() -> None:
 
 
 def test_defaults() -> None:
-    found = Settings({})
-    assert found.home == PROJECT == ROOT
-    assert (found.warehouse, found.streams) == (str(ROOT / "var/warehouse"), ROOT / "dags/workload/streams.yaml")
-    assert found.workload == (str(ROOT / "dags/workload/*.sql"),) and found.jars == ROOT / ".cache/ivy/jars"
-    assert (found.source_roots, found.spark_master, found.lease_dsn, found.airflow_port) == (None, None, None, None)
-    assert (found.owner_quota, found.driver_memory, found.debug) == (10_000, "2g", False)
+    settings = Settings({})
+    assert settings.home == PROJECT == ROOT
+    assert (settings.warehouse, settings.streams) == (str(ROOT / "var/warehouse"), ROOT / "dags/workload/streams.yaml")
+    assert settings.workload == (str(ROOT / "dags/workload/*.sql"),) and settings.jars == ROOT / ".cache/ivy/jars"
+    assert (settings.source_roots, settings.spark_master, settings.lease_dsn, settings.airflow_port) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert (settings.owner_quota, settings.driver_memory, settings.debug) == (10_000, "2g", False)
 
 
 def test_what_is_said_is_taken() -> None:
-    found = Settings(
+    settings = Settings(
         {
             "HEDDLE_HOME": "/a",
             "HEDDLE_WAREHOUSE": "/b",
@@ -125,46 +130,46 @@ def test_what_is_said_is_taken() -> None:
             "HEDDLE_AIRFLOW_PORT": " 8090 ",
         }
     )
-    assert (found.home, found.warehouse, found.streams) == (Path("/a"), "/b", Path("/c.yaml"))
-    assert (found.workload, found.source_roots, found.owner_quota) == (("/d/*.sql",), ("/e", "/f"), 7)
-    assert found.tables_of_owners == ("ops", "desk one") and found.owner == "desk one"
-    assert (found.spark_master, found.driver_memory, found.jars) == ("spark://g:7077", "5g", Path("/h"))
-    assert (found.lease_dsn, found.debug, found.airflow_port) == ("postgresql://i", True, 8090)
+    assert (settings.home, settings.warehouse, settings.streams) == (Path("/a"), "/b", Path("/c.yaml"))
+    assert (settings.workload, settings.source_roots, settings.owner_quota) == (("/d/*.sql",), ("/e", "/f"), 7)
+    assert settings.tables_of_owners == ("ops", "desk one") and settings.owner == "desk one"
+    assert (settings.spark_master, settings.driver_memory, settings.jars) == ("spark://g:7077", "5g", Path("/h"))
+    assert (settings.lease_dsn, settings.debug, settings.airflow_port) == ("postgresql://i", True, 8090)
 
 
 def test_what_lies_in_the_project_follows_its_folder() -> None:
-    found = Settings({"HEDDLE_HOME": "/a"})
-    assert found.warehouse == "/a/var/warehouse" and found.streams == Path("/a/dags/workload/streams.yaml")
-    assert found.workload == ("/a/dags/workload/*.sql",)
+    settings = Settings({"HEDDLE_HOME": "/a"})
+    assert settings.warehouse == "/a/var/warehouse" and settings.streams == Path("/a/dags/workload/streams.yaml")
+    assert settings.workload == ("/a/dags/workload/*.sql",)
 
 
 def test_an_empty_variable_is_as_none_but_for_spark() -> None:
     names = [each.variable for each in DECLARED]
-    found = Settings(dict.fromkeys(names, ""))
-    differing = {each.name for each in DECLARED if getattr(found, each.name) != getattr(Settings({}), each.name)}
+    settings = Settings(dict.fromkeys(names, ""))
+    differing = {each.name for each in DECLARED if getattr(settings, each.name) != getattr(Settings({}), each.name)}
     assert differing == {"spark_master", "driver_memory"}
     assert not is_debugging({"HEDDLE_DEBUG": "0"}) and is_debugging({"HEDDLE_DEBUG": "no"})
 
 
 @pytest.mark.parametrize("text", ["a\tb", "x" * 129])
 def test_an_owner_that_cannot_be_one_fails_what_asks_for_it_alone(text: str) -> None:
-    found = Settings({"HEDDLE_OWNER": text})
+    settings = Settings({"HEDDLE_OWNER": text})
     with pytest.raises(HeddleError, match="HDL-120 HEDDLE_OWNER"):
-        found.owner  # noqa: B018
+        settings.owner  # noqa: B018
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1e9", "9" * 20, "٣"])
 def test_a_wrong_quota_fails_what_asks_for_it_alone(text: str) -> None:
-    found = Settings({"HEDDLE_OWNER_QUOTA": text})
+    settings = Settings({"HEDDLE_OWNER_QUOTA": text})
     with pytest.raises(HeddleError, match="HDL-120 HEDDLE_OWNER_QUOTA"):
-        found.owner_quota  # noqa: B018
+        settings.owner_quota  # noqa: B018
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "65536", "80.5", "٣"])
 def test_a_wrong_port_fails_what_asks_for_it_alone(text: str) -> None:
-    found = Settings({"HEDDLE_AIRFLOW_PORT": text})
+    settings = Settings({"HEDDLE_AIRFLOW_PORT": text})
     with pytest.raises(HeddleError, match="HDL-120 HEDDLE_AIRFLOW_PORT"):
-        found.airflow_port  # noqa: B018
+        settings.airflow_port  # noqa: B018
 
 
 def test_without_delta_no_session_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,15 +185,15 @@ def test_settings_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_password_of_the_lease_is_in_no_text_of_the_settings() -> None:
-    found = Settings({"HEDDLE_LEASE_DSN": "postgresql://heddle:hunter2@db"})
-    assert found.lease_dsn is not None and "hunter2" not in f"{found} {found!r}"
+    settings = Settings({"HEDDLE_LEASE_DSN": "postgresql://heddle:hunter2@db"})
+    assert settings.lease_dsn is not None and "hunter2" not in f"{settings} {settings!r}"
 
 
 def test_the_files_of_the_workload_are_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b.sql", "a.sql", "c.txt"):
         (tmp_path / name).touch()
-    found = Settings({"HEDDLE_WORKLOAD": f"{tmp_path}/*.sql"})
-    assert found.workload_files() == [f"{tmp_path}/a.sql", f"{tmp_path}/b.sql"]
+    settings = Settings({"HEDDLE_WORKLOAD": f"{tmp_path}/*.sql"})
+    assert settings.workload_files() == [f"{tmp_path}/a.sql", f"{tmp_path}/b.sql"]
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:

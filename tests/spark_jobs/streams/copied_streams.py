@@ -21,9 +21,9 @@ def stream_of(folder: Path, source: str, more: str = "", schema: str = f", schem
     """The stream trades of a source as streams.yaml has it."""
     file = folder / f"{uuid.uuid4().hex}.yaml"
     file.write_text(f"streams: {{trades: {{source: {source}, time: ts{more}{schema}}}}}")
-    found, problems = load_streams(file, None, str(folder / "copies"))
+    streams, problems = load_streams(file, None, str(folder / "copies"))
     assert not problems, problems
-    return found["trades"]
+    return streams["trades"]
 
 
 def rows_of(stream: Stream) -> Counter[str]:

@@ -47,23 +47,23 @@ class Feed:
         self.files: dict[str, pa.Table] = {}
 
     def write(self, name: str, events: Sequence[Event], came: float, ids: Sequence[int | None] = ()) -> Path:
-        found = table_of(events)
+        table = table_of(events)
         numbers = [*ids, *range(10_000 + 100 * len(self.files), 20_000)][: len(events)]
-        found = found.append_column("id", pa.array(numbers, pa.int64()))
+        table = table.append_column("id", pa.array(numbers, pa.int64()))
         path = self.folder / f"{name}.{self.format}"
         if self.format == "csv":
-            pcsv.write_csv(found, path)
+            pcsv.write_csv(table, path)
         else:
-            pq.write_table(found, path, row_group_size=3)
+            pq.write_table(table, path, row_group_size=3)
         os.utime(path, (0, (DAY + came * MINUTE) / 1e6))
-        self.files[name] = found
+        self.files[name] = table
         return path
 
     def plan(self, text: str = QUERIES) -> int:
-        found = parse(text, {"trades": self.stream})
-        assert not found.diagnostics
-        made = build_plan(Workload(found.queries, (self.stream,)), {"trades": Fraction(1)}, "weave-share")
-        return publish_plan(self.warehouse, made)[0]
+        parsed = parse(text, {"trades": self.stream})
+        assert not parsed.diagnostics
+        built_plan = build_plan(Workload(parsed.queries, (self.stream,)), {"trades": Fraction(1)}, "weave-share")
+        return publish_plan(self.warehouse, built_plan)[0]
 
     def run(self, version: int, begin: float, end: float, run_id: str, clock: int = LATER) -> RunRecord:
         first, last = round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
@@ -74,14 +74,14 @@ class Feed:
         """What differs from the oracle's answers over the events that are taken in."""
         from spark_jobs.results.read import read
 
-        found = []
+        differences = []
         for query in load_plan(self.warehouse, version).workload.queries:
             low, high = round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
             expected = oracle.answers(query, taken, "ts", low, high)
-            found += [
+            differences += [
                 f"{query.name}: {line}" for line in oracle.compare(query, read(self.warehouse, query.name), expected)
             ]
-        return found
+        return differences
 
     def revised(self, begin: float, end: float, revision: int) -> set[tuple[str, float]]:
         """The windows (query, end in minutes) of an interval that a revision answers."""

@@ -48,12 +48,12 @@ def minutes(table: pa.Table) -> Any:
 def once(table: pa.Table) -> pa.Table:
     """The first event of each id and day, in plain Python."""
     seen: set[tuple[int, int]] = set()
-    kept = []
+    first_flags = []
     for row in table.to_pylist():
         key = (row["id"], row["ts"].toordinal()) if row["ts"] is not None and row["id"] is not None else None
-        kept.append(key is None or key not in seen)
+        first_flags.append(key is None or key not in seen)
         seen |= {key} if key else set()
-    return table.filter(pa.array(kept, pa.bool_()))
+    return table.filter(pa.array(first_flags, pa.bool_()))
 
 
 # ------------------------------------------------------------------------------------------- late events
@@ -74,7 +74,7 @@ def test_late_events_are_told_to_the_window_and_published(engine: Any, tmp_path:
     assert second.radius.queries == ("all",) and second.radius.windows == 1
     # the operating view says the same
     shown = read_operations(feed.warehouse, look=True).stale
-    assert shown is not None and [(one.queries, one.windows) for one in shown] == [(2, 5), (1, 1)]
+    assert shown is not None and [(interval.queries, interval.windows) for interval in shown] == [(2, 5), (1, 1)]
     # a look is no run: nothing was noted, nothing changed
     assert len(ledger(feed.warehouse, "trades")) == 1
     assert feed.wrong(version, 0, 120, feed.all()) != []
@@ -87,8 +87,8 @@ def test_late_events_are_told_to_the_window_and_published(engine: Any, tmp_path:
     assert feed.revised(0, 60, 1) and not feed.revised(0, 60, 1) & feed.revised(0, 60, 2)
     # noted by that run, and still new to the other interval
     assert len(ledger(feed.warehouse, "trades")) == 2
-    (left,) = outdated(feed.warehouse, LATER)
-    assert left.radius == second.radius
+    (remaining_interval,) = outdated(feed.warehouse, LATER)
+    assert remaining_interval.radius == second.radius
     feed.run(version, 60, 120, "repair too")
     assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 120, feed.all()) == []
 
@@ -101,8 +101,8 @@ def test_late_events_that_no_window_takes_replace_nothing(spark: SparkSession, t
     feed.run(version, 0, 60, "one")
     # no volume: not in the windows of `all`
     feed.write("b", [(30.5, "A", 7.0, 0)], 120)
-    (found,) = outdated(feed.warehouse, LATER)
-    assert (found.radius.rows, found.radius.windows) == (1, 0)
+    (interval,) = outdated(feed.warehouse, LATER)
+    assert (interval.radius.rows, interval.radius.windows) == (1, 0)
     record = feed.run(version, 0, 60, "two")
     assert (record.status, record.revision, record.answers, record.narrow) == ("published", 2, 0, True)
     assert feed.revised(0, 60, 1) and not feed.revised(0, 60, 2)
@@ -132,9 +132,9 @@ def test_windows_that_were_withheld_are_in_the_radius(engine: Any, tmp_path: Pat
     feed.write("a", steady(120), 0)
     version = feed.plan()
     feed.run(version, 0, 60, "early", clock=DAY + 40 * MINUTE)
-    (found,) = outdated(feed.warehouse, LATER)
+    (interval,) = outdated(feed.warehouse, LATER)
     # by_symbol ends at 45, 55; all at 55
-    assert (found.radius.files, found.radius.rows, found.radius.windows) == (0, 0, 3)
+    assert (interval.radius.files, interval.radius.rows, interval.radius.windows) == (0, 0, 3)
 
 
 def test_a_file_that_went_counts_by_time(engine: Any, tmp_path: Path) -> None:
@@ -146,12 +146,12 @@ def test_a_file_that_went_counts_by_time(engine: Any, tmp_path: Path) -> None:
     feed.run(version, 60, 120, "two")
     path.unlink()
     del feed.files["b"]
-    (found,) = outdated(feed.warehouse, LATER)
+    (interval,) = outdated(feed.warehouse, LATER)
     # ends after 70 and begins before: 75, 85, 95 and 85, 100
-    assert (found.begin - DAY) // MINUTE == 60 and (found.radius.rows, found.radius.windows) == (0, 5)
+    assert (interval.begin - DAY) // MINUTE == 60 and (interval.radius.rows, interval.radius.windows) == (0, 5)
     feed.run(version, 60, 120, "again")
     assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 120, feed.all()) == []
-    assert [one.event for one in ledger(feed.warehouse, "trades").values()] == ["came", "gone"]
+    assert [arrival.event for arrival in ledger(feed.warehouse, "trades").values()] == ["came", "gone"]
 
 
 # --------------------------------------------------------------------------------------- refused events
@@ -170,8 +170,8 @@ def test_what_comes_later_than_is_allowed_is_counted_and_left_out(engine: Any, t
     (row,) = feed.warehouse.rows("quarantine")
     assert (row["code"], row["rows"], row["stream"], row["run_id"]) == ("HDL-411", 1, "trades", "two")
     assert outdated(feed.warehouse, LATER) == []
-    taken = feed.all()
-    accepted = taken.filter(pa.array(~((minutes(taken) == 20) & (taken["price"].to_numpy() == 7.0))))
+    all_events = feed.all()
+    accepted = all_events.filter(pa.array(~((minutes(all_events) == 20) & (all_events["price"].to_numpy() == 7.0))))
     assert feed.wrong(version, 0, 120, accepted) == []
     # a retry, a backfill over all of it, a plan of other windows: the same events
     feed.run(version, 0, 120, "backfill")
@@ -183,10 +183,10 @@ def test_what_comes_later_than_is_allowed_is_counted_and_left_out(engine: Any, t
     # released: taken in by a repair, and only then
     with pytest.raises(HeddleError, match="HDL-412"):
         release(feed.warehouse, ["c"])
-    (one,) = release(feed.warehouse, [f"b.{format}"])
-    assert one.late == 1 and refusals(feed.warehouse) == []
-    (found,) = outdated(feed.warehouse, LATER)
-    assert found.radius.rows >= 1 and "by_symbol" in found.radius.queries
+    (arrival,) = release(feed.warehouse, [f"b.{format}"])
+    assert arrival.late == 1 and refusals(feed.warehouse) == []
+    (interval,) = outdated(feed.warehouse, LATER)
+    assert interval.radius.rows >= 1 and "by_symbol" in interval.radius.queries
     feed.run(other, 0, 120, "repair")
     assert feed.wrong(other, 0, 120, feed.all()) == []
 
@@ -201,12 +201,12 @@ def test_corrections_are_never_refused(engine: Any, tmp_path: Path) -> None:
     feed.write("a", [(at, who, 1.5, volume) for at, who, _, volume in steady(60)], 500)
     feed.run(version, 0, 120, "two")
     assert refusals(feed.warehouse) == [] and feed.wrong(version, 0, 120, feed.all()) == []
-    whole = feed.all()
+    all_events = feed.all()
     for name in ("a", "b"):
         (feed.folder / f"{name}.parquet").unlink()
-    pq.write_table(whole, feed.folder / "c.parquet")
+    pq.write_table(all_events, feed.folder / "c.parquet")
     feed.run(version, 0, 120, "three")
-    assert refusals(feed.warehouse) == [] and feed.wrong(version, 0, 120, whole) == []
+    assert refusals(feed.warehouse) == [] and feed.wrong(version, 0, 120, all_events) == []
     assert len(feed.warehouse.rows("quarantine")) == 0
 
 
@@ -229,7 +229,7 @@ def test_a_look_at_a_new_file_says_what_a_run_will_refuse(tmp_path: Path) -> Non
     low, high = DAY, DAY + HOUR
     all_of_it = replace(split, refused=((low, high),))
     part = replace(split, refused=((low, low + 10 * MINUTE),))
-    tokens = [snapshot_token([one], low, high) for one in (split, all_of_it, part)]
+    tokens = [snapshot_token([variant], low, high) for variant in (split, all_of_it, part)]
     assert len(set(tokens)) == 3 and tokens[1] == snapshot_token([], low, high)
     assert snapshot_token([part], low + 10 * MINUTE, high) == snapshot_token([split], low + 10 * MINUTE, high)
     assert snapshot_token([part], low, low + 10 * MINUTE) == snapshot_token([], low, low + 10 * MINUTE)
@@ -261,19 +261,25 @@ def test_one_event_of_an_id_and_day_is_read(
         feed.write(f"f{number}", [event for event, _ in file], 0, [number for _, number in file])
     splits = splits_of(feed.stream)
     for _ in range(2):  # from the files, then from what was kept
-        found = distinct(feed.warehouse, feed.stream, splits, DAY + begin * MINUTE, DAY + 1500 * MINUTE)
+        distinct_splits = distinct(feed.warehouse, feed.stream, splits, DAY + begin * MINUTE, DAY + 1500 * MINUTE)
         batches = [
-            batch for split in found for batch in read_split(feed.stream, split, ["id", "symbol", "price", "volume"])
+            batch
+            for split in distinct_splits
+            for batch in read_split(feed.stream, split, ["id", "symbol", "price", "volume"])
         ]
         rows = [row for batch in batches for row in batch.to_pylist()]
         # whole days from the midnight before `begin` on
-        wanted = [row for row in once(feed.all()).to_pylist() if row["ts"] is None or _minute(row["ts"]) >= begin]
+        expected_rows = [
+            row for row in once(feed.all()).to_pylist() if row["ts"] is None or _minute(row["ts"]) >= begin
+        ]
         seen = [row for row in rows if row["ts"] is None or _minute(row["ts"]) >= begin]
         names = sorted(feed.files[next(iter(feed.files))].schema.names)
-        assert [[row[name] for name in names] for row in seen] == [[row[name] for name in names] for row in wanted]
-    kept = len(list((feed.warehouse.root / "repeated").glob("*")))
-    assert forget(feed.warehouse, 0, False) == 0 and forget(feed.warehouse, 1e12, True) == kept
-    assert forget(feed.warehouse, 1e12, False) == kept and forget(feed.warehouse, 1e12, False) == 0
+        assert [[row[name] for name in names] for row in seen] == [
+            [row[name] for name in names] for row in expected_rows
+        ]
+    file_count = len(list((feed.warehouse.root / "repeated").glob("*")))
+    assert forget(feed.warehouse, 0, False) == 0 and forget(feed.warehouse, 1e12, True) == file_count
+    assert forget(feed.warehouse, 1e12, False) == file_count and forget(feed.warehouse, 1e12, False) == 0
 
 
 def test_what_is_refused_is_no_events_first(tmp_path: Path) -> None:
@@ -282,8 +288,8 @@ def test_what_is_refused_is_no_events_first(tmp_path: Path) -> None:
     feed.write("b", [(50, "A", 2.0, 1)], 0, [7])
     first, second = splits_of(feed.stream)
     late = replace(first, refused=((DAY, DAY + 10 * MINUTE),))
-    found = distinct(feed.warehouse, feed.stream, [late, second], DAY, DAY + HOUR)
-    batches = [batch for split in found for batch in read_split(feed.stream, split, ["price"])]
+    distinct_splits = distinct(feed.warehouse, feed.stream, [late, second], DAY, DAY + HOUR)
+    batches = [batch for split in distinct_splits for batch in read_split(feed.stream, split, ["price"])]
     assert [price for batch in batches for price in batch.column("price").to_pylist()] == [2.0]
 
 
@@ -299,8 +305,8 @@ def test_repeated_events_count_once_whatever_comes_when(engine: Any, tmp_path: P
     assert record.repeated == {} and feed.wrong(version, 0, 90, feed.all()) == []
     # sent again: nothing changes but what is new
     feed.write("b", [*steady(90)[30:], (60.5, "A", 2.0, 2)], 0, [*range(30, 90), 1000])
-    (found,) = outdated(feed.warehouse, LATER)
-    assert found.radius.files == 1
+    (interval,) = outdated(feed.warehouse, LATER)
+    assert interval.radius.files == 1
     record = feed.run(version, 0, 90, "two")
     assert record.repeated == {"trades": 60}
     # the event that is new alone is late
@@ -335,7 +341,7 @@ def test_an_event_that_becomes_a_repetition_is_missed(engine: Any, tmp_path: Pat
     version = feed.plan()
     feed.run(version, 120, 180, "one")
     feed.write("a", [(5, "A", 7.0, 3)], 0, [45])
-    assert [one.begin for one in outdated(feed.warehouse, LATER)] == [DAY + 120 * MINUTE]
+    assert [interval.begin for interval in outdated(feed.warehouse, LATER)] == [DAY + 120 * MINUTE]
     record = feed.run(version, 120, 180, "again")
     assert record.revision == 2 and not record.narrow
     assert feed.wrong(version, 120, 180, once(feed.all())) == []
@@ -395,16 +401,16 @@ def test_any_order_of_files_runs_and_repairs_gives_the_oracles_answers(
             and at + 0.5 < came - allowed
         }
     feed.run(version, 0, 180, "first look at all")
-    for one in outdated(feed.warehouse, LATER):
-        feed.run(version, (one.begin - DAY) // MINUTE, (one.end - DAY) // MINUTE, f"repair {one.begin}")
+    for interval in outdated(feed.warehouse, LATER):
+        feed.run(version, (interval.begin - DAY) // MINUTE, (interval.end - DAY) // MINUTE, f"repair {interval.begin}")
     accepted = pa.concat_tables(
         table.filter(pa.array([place not in refused[name] for place in range(len(table))]))
         for name, table in sorted(feed.files.items())
     )
     assert feed.wrong(version, 0, 180, accepted if event_id is None else once(accepted)) == []
     assert outdated(feed.warehouse, LATER) == []
-    told = sum(row["rows"] for row in feed.warehouse.rows("quarantine"))
-    assert told == sum(len(places) for places in refused.values())
+    quarantined_rows = sum(row["rows"] for row in feed.warehouse.rows("quarantine"))
+    assert quarantined_rows == sum(len(places) for places in refused.values())
 
 
 # ------------------------------------------------------------------------------------------- the rest
@@ -445,8 +451,8 @@ def test_quarantine_on_the_command_line(engine: Any, tmp_path: Path) -> None:
     assert "no event came too late" in CliRunner().invoke(app, house).stdout
     feed.write("b", [(20, "A", 7.0, 5)], 500)
     feed.run(version, 0, 60, "two")
-    told = CliRunner().invoke(app, house)
-    assert told.exit_code == 0 and "b.parquet" in told.stdout and "trades" in told.stdout
+    invocation = CliRunner().invoke(app, house)
+    assert invocation.exit_code == 0 and "b.parquet" in invocation.stdout and "trades" in invocation.stdout
     assert CliRunner().invoke(app, [*house, "--release", "x"]).exit_code == 1
     done = CliRunner().invoke(app, [*house, "--release", "b.parquet", "--json"])
     assert done.exit_code == 0 and '"released": [' in done.stdout and '"refused": []' in done.stdout
@@ -458,7 +464,9 @@ def test_nothing_is_left_out_of_streams_without_these_settings(tmp_path: Path) -
     splits = splits_of(feed.stream)
     assert distinct(feed.warehouse, feed.stream, splits, DAY, DAY + HOUR) is splits
     assert (
-        np.concatenate([minutes(pa.table(batch)) for one in splits for batch in read_split(feed.stream, one, [])]).size
+        np.concatenate(
+            [minutes(pa.table(batch)) for split in splits for batch in read_split(feed.stream, split, [])]
+        ).size
         == 20
     )
 
@@ -483,19 +491,21 @@ def test_a_repair_rewrites_the_files_of_its_windows_alone(
     before = {file["path"]: file["min.query"] for file in feed.warehouse.files("results", "", "9")}
     assert sorted(before.values()) == ["a_quiet_one", "of_a", "of_a"]
     read: list[str] = []
-    whole = warehouse_module.read_file
-    monkeypatch.setattr(warehouse_module, "read_file", lambda path: read.append(Path(str(path)).name) or whole(path))
+    original_read = warehouse_module.read_file
+    monkeypatch.setattr(
+        warehouse_module, "read_file", lambda path: read.append(Path(str(path)).name) or original_read(path)
+    )
     feed.write("c", [(20.5, "A", 1.0, 1)], came=70)
     record = feed.run(version, 0, 60, "three")
     assert record.narrow and (record.status, record.answers) == ("published", 4)
     after = {file["path"] for file in feed.warehouse.files("results", "", "9")}
-    gone = [path for path in before if path not in after]
-    assert [before[path] for path in gone] == ["of_a"]
+    removed_paths = [path for path in before if path not in after]
+    assert [before[path] for path in removed_paths] == ["of_a"]
     # no other is even read whole
-    assert set(read) & {Path(path).name for path in before} == {Path(path).name for path in gone}
+    assert set(read) & {Path(path).name for path in before} == {Path(path).name for path in removed_paths}
     assert (record.rewritten["files"], record.rewritten["rows"]) == (1, 16) and record.rewritten["bytes"] > 0
-    told = _of_revision(record.to_json())
-    assert told[-1].startswith("written again with what was replaced: 16 other answers in 1 file, ")
+    report_lines = _of_revision(record.to_json())
+    assert report_lines[-1].startswith("written again with what was replaced: 16 other answers in 1 file, ")
     assert record.readers is not None and (record.readers["before"], record.readers["after"]) == (36, 36)
     assert feed.wrong(version, 0, 60, feed.all()) == []
 
@@ -511,13 +521,13 @@ def test_a_repair_looks_at_what_may_have_changed_alone(
     looked: list[int] = []
     look = history.changed_since
 
-    def watched(house: Any, plan: Any, listing: Any, row: Any, *rest: Any) -> Any:
+    def watched(house: Any, plan: Any, listing: Any, row: Any, *arguments: Any) -> Any:
         looked.append((row.begin - DAY) // MINUTE)
-        return look(house, plan, listing, row, *rest)
+        return look(house, plan, listing, row, *arguments)
 
     monkeypatch.setattr(history, "changed_since", watched)
     assert history.outdated(feed.warehouse, LATER) == [] and looked == []
     # windows that end until 160 hold it, and none of the first hour and the last
     feed.write("b", [(119.5, "A", 1.0, 1)], came=245)
-    found = [(one.begin - DAY) // MINUTE for one in history.outdated(feed.warehouse, LATER)]
-    assert found == looked == [60, 120]
+    begin_minutes = [(interval.begin - DAY) // MINUTE for interval in history.outdated(feed.warehouse, LATER)]
+    assert begin_minutes == looked == [60, 120]

@@ -73,11 +73,11 @@ class FedTable:
         return str(self.feed.folder)
 
     def append(self, hours: Sequence[float], **how: Any) -> None:
-        given = events(hours, self.next_id)
+        new_events = events(hours, self.next_id)
         self.next_id += len(hours)
         how = {"mode": "append"} | how
         configuration = ON if self.is_on and not DeltaTable.is_deltatable(self.path) else None
-        write_deltalake(self.path, given, partition_by=self.parts, configuration=configuration, **how)
+        write_deltalake(self.path, new_events, partition_by=self.parts, configuration=configuration, **how)
 
     def rows(self) -> pa.Table:
         return DeltaTable(self.path).to_pyarrow_table().select(TABLE.names).cast(TABLE).sort_by("id")
@@ -100,21 +100,24 @@ class FedTable:
     def repaired(self, version: int, run_id: str) -> list[RunRecord]:
         """What the repairs of all that is outdated recorded."""
         stale = outdated(self.feed.warehouse, LATER)
-        return [self.run(version, (one.begin - DAY) // (24 * HOUR * MINUTE), f"{run_id} {one.begin}") for one in stale]
+        return [
+            self.run(version, (interval.begin - DAY) // (24 * HOUR * MINUTE), f"{run_id} {interval.begin}")
+            for interval in stale
+        ]
 
     def wrong(self, version: int) -> list[str]:
         return self.feed.wrong(version, 0, END, self.rows())
 
     def touched(self, version: int) -> dict[str, set[float]]:
         """The windows (by their ends in minutes) of each query of times that hold a row which changed."""
-        times, found = np.array(sorted(self.changed)), {}
+        times, touched_ends = np.array(sorted(self.changed)), {}
         for query in load_plan(self.feed.warehouse, version).workload.queries:
             if query.window.is_rows:
                 continue
             at = instants(query.window, DAY, DAY + END * MINUTE)
             hit = np.searchsorted(times, starts_of(query.window, at)) < np.searchsorted(times, at)
-            found[query.name] = set(((at[hit] - DAY) / MINUTE).tolist())
-        return found
+            touched_ends[query.name] = set(((at[hit] - DAY) / MINUTE).tolist())
+        return touched_ends
 
 
 def fed(engine: Any, folder: Path, files: Sequence[Sequence[float]], **options: Any) -> FedTable:
@@ -146,7 +149,7 @@ EVERY_TWO_HOURS = [range(first, 72, 2) for first in (0, 1)]
 # ------------------------------------------------------------------------------------------- one change
 def test_one_row_of_three_days(engine: Any, tmp_path: Path) -> None:
     """Of files of three days one row is updated: its windows, and the partial aggregates of its day."""
-    found = {}
+    windows_and_hours = {}
     for is_on in (True, False):
         (folder := tmp_path / str(is_on)).mkdir()
         table = fed(engine, folder, EVERY_TWO_HOURS, is_on=is_on)
@@ -160,11 +163,11 @@ def test_one_row_of_three_days(engine: Any, tmp_path: Path) -> None:
         }
         windows = [record.radius["windows"] for record in records if record.radius is not None]
         scanned = [record.scanned.get("trades", (0, 0, 0)) for record in records]
-        found[is_on] = windows, sum((last - first) // (HOUR * MINUTE) for first, last, _ in scanned)
+        windows_and_hours[is_on] = windows, sum((last - first) // (HOUR * MINUTE) for first, last, _ in scanned)
         assert all(record.narrow for record in records)
     # the second day's and the third's windows; the feed's partial aggregates of the second day, else of all
-    assert found[True] == ([5, 2], 24)
-    assert found[False] == ([10, 10, 10], 72)
+    assert windows_and_hours[True] == ([5, 2], 24)
+    assert windows_and_hours[False] == ([10, 10, 10], 72)
 
 
 def test_other_days_stand_whatever_is_rewritten(engine: Any, tmp_path: Path) -> None:
@@ -190,7 +193,7 @@ def test_other_days_stand_whatever_is_rewritten(engine: Any, tmp_path: Path) -> 
     assert [a == b for a, b in zip(second, third, strict=True)] == [True, False, False] and third[0] == before[0]
     # a look is no run
     update(table, 3)
-    assert [one.radius.by_feed for one in outdated(store, LATER)] == [4, 4, 4]
+    assert [interval.radius.by_feed for interval in outdated(store, LATER)] == [4, 4, 4]
     assert len(ledger(store, "trades").replacements(table.feed.stream).newest_first) == 2
 
 
@@ -264,7 +267,7 @@ def test_where_the_feed_says_nothing_files_do(engine: Any, tmp_path: Path, how: 
     records = table.repaired(version, "after")
     assert table.wrong(version) == [] and outdated(table.feed.warehouse, LATER) == []
     assert [record.radius["by_feed"] for record in records if record.radius is not None] == [0] * DAYS
-    codes = {found["code"] for record in records for found in record.diagnostics}
+    codes = {diagnostic["code"] for record in records for diagnostic in record.diagnostics}
     # of a table that has no feed now nothing was expected
     assert codes == (set() if how == "switched off" else {"HDL-435"})
     # from here on it does
@@ -288,7 +291,7 @@ def test_another_history_of_the_same_table(engine: Any, tmp_path: Path) -> None:
     update(table, 3)
     update(table, 60)
     (first, *_) = table.repaired(version, "after")
-    assert [found["code"] for found in first.diagnostics] == ["HDL-435"]
+    assert [diagnostic["code"] for diagnostic in first.diagnostics] == ["HDL-435"]
     assert table.wrong(version) == [] and outdated(table.feed.warehouse, LATER) == []
 
 
@@ -298,7 +301,7 @@ def test_many_changed_rows_are_told_by_files(engine: Any, tmp_path: Path, monkey
     monkeypatch.setattr(change_feed, "MOST_ROWS", 3)
     update(table, 15, 16)
     (first, *_) = table.repaired(version, "after")
-    assert [found["code"] for found in first.diagnostics] == ["HDL-435"] and table.wrong(version) == []
+    assert [diagnostic["code"] for diagnostic in first.diagnostics] == ["HDL-435"] and table.wrong(version) == []
     monkeypatch.setattr(change_feed, "MOST_ROWS", 4)
     update(table, 15, 16)
     assert not table.repaired(version, "again")[0].diagnostics and table.wrong(version) == []
@@ -425,14 +428,16 @@ def test_any_history_gives_the_oracles_answers_and_no_more_windows(
             table.watched(lambda change=change: play(table, change, data))
         if feed == "files gone":
             shutil.rmtree(Path(table.path) / "_change_data", ignore_errors=True)
-        revisions = {one.begin: one.revision for one in outdated(table.feed.warehouse, LATER)}
+        revisions = {interval.begin: interval.revision for interval in outdated(table.feed.warehouse, LATER)}
         records = table.repaired(version, f"repair {number}")
         assert len(records) == len(revisions)
         assert table.wrong(version) == [] and outdated(table.feed.warehouse, LATER) == []
         # what was restored or vacuumed is known by files
         if feed == "on" and not {"restore", "vacuum"} & set(changes):
             touched = table.touched(version)
-            assert not [found for record in records for found in record.diagnostics if found["code"] == "HDL-435"]
+            assert not [
+                diagnostic for record in records for diagnostic in record.diagnostics if diagnostic["code"] == "HDL-435"
+            ]
             for record in records:
                 low, high = ((at - DAY) / MINUTE for at in (record.begin, record.end))
                 again = table.feed.revised(low, high, record.revision)
@@ -449,8 +454,10 @@ def test_tables_of_spark_with_and_without_deletion_vectors(spark: Any, tmp_path:
     table = fed(spark, tmp_path, [])
     stored = f"delta.`{table.path}`"
     columns = "ts timestamp, symbol string, price double, volume bigint, id bigint"
-    given = f"'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = '{str(vectors).lower()}'"
-    spark.sql(f"CREATE TABLE {stored} ({columns}) USING delta TBLPROPERTIES ({given})")
+    table_properties = (
+        f"'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = '{str(vectors).lower()}'"
+    )
+    spark.sql(f"CREATE TABLE {stored} ({columns}) USING delta TBLPROPERTIES ({table_properties})")
     rows = "timestamp_micros({} + id * 3600000000), if(id % 2 = 0, 'A', 'B'), 1.5 * id, id % 5 + 1, id"
     spark.sql(f"INSERT INTO {stored} SELECT {rows.format(DAY)} FROM range(0, 72, 1, 1)")
 

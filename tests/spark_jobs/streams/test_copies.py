@@ -53,8 +53,8 @@ def rows_in(*tables: pa.Table) -> Counter[str]:
 
 
 def to_json(table: pa.Table, path: Path) -> None:
-    told = table.set_column(0, "ts", pc.strftime(table["ts"], "%Y-%m-%dT%H:%M:%SZ"))
-    path.write_text("".join(json.dumps(row) + "\n" for row in told.to_pylist()))
+    json_table = table.set_column(0, "ts", pc.strftime(table["ts"], "%Y-%m-%dT%H:%M:%SZ"))
+    path.write_text("".join(json.dumps(row) + "\n" for row in json_table.to_pylist()))
 
 
 WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
@@ -85,18 +85,18 @@ def test_a_copy_of_files_is_what_they_hold(
     folder = tmp_path / uuid.uuid4().hex
     (folder / "data").mkdir(parents=True)
     stream = stream_of(folder, f"{{format: {format}, path: data{', reader: spark' if format == 'parquet' else ''}}}")
-    held: dict[str, pa.Table] = {}
+    files: dict[str, pa.Table] = {}
     for changes in history:
         for name, content in changes:
             path = folder / "data" / name
             if content is None:
-                held.pop(name, None)
+                files.pop(name, None)
                 path.unlink(missing_ok=True)
             else:
                 path.parent.mkdir(exist_ok=True)
-                held[name] = table_of(content)
-                WRITERS[format](held[name], path)
-        seen = [table for name, table in held.items() if not name.startswith(("_", "."))]
+                files[name] = table_of(content)
+                WRITERS[format](files[name], path)
+        seen = [table for name, table in files.items() if not name.startswith(("_", "."))]
         if not seen:
             with pytest.raises(HeddleError, match="HDL-401"):
                 bring_up_to_date(spark, stream, LATER)
@@ -185,20 +185,22 @@ def test_tables_of_a_catalogue_are_read_by_whoever_can(spark: SparkSession, tmp_
     spark.sql(f"CREATE DATABASE IF NOT EXISTS shop LOCATION '{tmp_path / 'shop'}'")
     try:
         write_all(spark, "few", steady(30))
-        made = {
+        table_kinds = {
             "as_delta": ("delta", "direct"),
             "as_parquet": ("parquet", "direct"),
             "as_orc": ("orc", "spark"),
             "by_day": ("parquet PARTITIONED BY (symbol)", "spark"),
         }
-        for name, (provider, _) in made.items():
+        for name, (provider, _) in table_kinds.items():
             spark.sql(f"CREATE TABLE shop.{name} USING {provider} AS SELECT ts, price, volume, symbol FROM few")
         file = tmp_path / "streams.yaml"
-        text = "".join(f"  {name}: {{source: {{table: shop.{name}}}, time: ts}}\n" for name in (*made, "no_such"))
+        text = "".join(
+            f"  {name}: {{source: {{table: shop.{name}}}, time: ts}}\n" for name in (*table_kinds, "no_such")
+        )
         file.write_text("streams:\n" + text)
         _, known, problems = known_streams(file)
         assert [problem.code for problem in problems] == ["HDL-401"] and "no_such" in problems[0].message
-        for name, (_, reader) in made.items():
+        for name, (_, reader) in table_kinds.items():
             stream = known[name]
             assert (stream.source.origin is None) == (reader == "direct"), name
             assert reason(stream).startswith("Heddle" if reader == "direct" else "Spark")
@@ -223,12 +225,12 @@ def test_a_delta_table_that_heddle_does_not_understand_is_copied(spark: SparkSes
     file.write_text("streams: {trades: {source: {format: delta, path: table}, time: ts}}")
     _, known, problems = known_streams(file)
     assert not problems and "features that only Spark reads" in reason(known["trades"])
-    left = [event for event in steady(40) if event[3] != 3]
-    for gone in (3, 5):
-        left = [event for event in left if event[3] != gone]
-        spark.sql(f"DELETE FROM delta.`{place}` WHERE volume = {gone}")
+    remaining = [event for event in steady(40) if event[3] != 3]
+    for volume in (3, 5):
+        remaining = [event for event in remaining if event[3] != volume]
+        spark.sql(f"DELETE FROM delta.`{place}` WHERE volume = {volume}")
         bring_up_to_date(spark, known["trades"], LATER)
-        assert rows_of(known["trades"]) == rows_in(table_of(left))
+        assert rows_of(known["trades"]) == rows_in(table_of(remaining))
     # back to an earlier version: the same file with another deletion vector
     spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF 1")
     bring_up_to_date(spark, known["trades"], LATER)
@@ -277,12 +279,12 @@ def test_two_at_once_copy_nothing_twice(spark: SparkSession, tmp_path: Path, mon
     (tmp_path / "data").mkdir()
     po.write_table(table_of(steady(10)), tmp_path / "data" / "a.orc")
     stream = stream_of(tmp_path, "{format: orc, path: data}")
-    commit, others = copying._commit, iter([1])
+    commit, pending = copying._commit, iter([1])
 
-    def meanwhile(*given: Any) -> None:
-        if next(others, None):
+    def meanwhile(*arguments: Any) -> None:
+        if next(pending, None):
             bring_up_to_date(spark, stream, LATER)
-        commit(*given)
+        commit(*arguments)
 
     monkeypatch.setattr(copying, "_commit", meanwhile)
     done = bring_up_to_date(spark, stream, LATER)
@@ -329,17 +331,17 @@ def test_commands_say_who_reads(spark: SparkSession, tmp_path: Path) -> None:
     po.write_table(table_of(steady(60)), tmp_path / "data" / "a.orc")
     (tmp_path / "streams.yaml").write_text("streams: {trades: {source: {format: orc, path: data}, time: ts}}")
     (tmp_path / "q.sql").write_text(QUERIES)
-    given = ["--streams", str(tmp_path / "streams.yaml")]
+    options = ["--streams", str(tmp_path / "streams.yaml")]
     runner = CliRunner()
-    told = runner.invoke(app, ["streams", *given])
-    assert told.exit_code == 0 and "warning HDL-432" in told.output
-    checked = runner.invoke(app, ["validate", str(tmp_path / "q.sql"), *given])
+    invocation = runner.invoke(app, ["streams", *options])
+    assert invocation.exit_code == 0 and "warning HDL-432" in invocation.output
+    checked = runner.invoke(app, ["validate", str(tmp_path / "q.sql"), *options])
     assert checked.exit_code == 0 and "2 queries usable, 0 errors" in checked.output, checked.output
-    done = runner.invoke(app, ["copy", *given])
+    done = runner.invoke(app, ["copy", *options])
     assert done.exit_code == 0 and "copied 60 rows of 1 new piece" in done.stdout
-    told = runner.invoke(app, ["streams", *given])
-    assert told.exit_code == 0 and "read by Spark, into a copy at" in told.stdout, told.output
-    assert runner.invoke(app, ["copy", "trade", *given]).exit_code != 0
+    invocation = runner.invoke(app, ["streams", *options])
+    assert invocation.exit_code == 0 and "read by Spark, into a copy at" in invocation.stdout, invocation.output
+    assert runner.invoke(app, ["copy", "trade", *options]).exit_code != 0
     po.write_table(table_of(steady(61)), tmp_path / "data" / "a.orc")
-    shown = runner.invoke(app, ["preview", str(tmp_path / "q.sql"), *given])
+    shown = runner.invoke(app, ["preview", str(tmp_path / "q.sql"), *options])
     assert shown.exit_code == 0 and "by_symbol" in shown.stdout, shown.output

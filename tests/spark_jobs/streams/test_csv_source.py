@@ -74,10 +74,10 @@ def expected_value(source: Source, type: Type, text: str, quoted: bool) -> Any:
         if type.name == "timestamp":
             if source.time_unit is not None:
                 above, below = TIME_UNITS[source.time_unit]
-                found = expected_integer(text, 64) * above // below
-                if not -(2**63) <= found < 2**63:
+                number = expected_integer(text, 64) * above // below
+                if not -(2**63) <= number < 2**63:
                     raise Misfit(text)
-                return found
+                return number
             if source.timestamp_format is not None:
                 return micros(dt.datetime.strptime(text, source.timestamp_format))
             return micros(dt.datetime.fromisoformat(text))
@@ -88,9 +88,9 @@ def expected_value(source: Source, type: Type, text: str, quoted: bool) -> Any:
                 return float(text)
             return {"NaN": math.nan, "nan": math.nan}[text] if "n" in text[:1].lower() else INFINITE[text]
         if type.name == "decimal":
-            found = Decimal(text)
-            rounded = found.quantize(Decimal(1).scaleb(-type.scale))
-            if found != rounded or abs(rounded) >= Decimal(10) ** (type.precision - type.scale):
+            number = Decimal(text)
+            rounded = number.quantize(Decimal(1).scaleb(-type.scale))
+            if number != rounded or abs(rounded) >= Decimal(10) ** (type.precision - type.scale):
                 raise Misfit(text)
             return rounded
         if type == BOOLEAN:
@@ -157,7 +157,7 @@ def times(source: Source) -> st.SearchStrategy[str]:
         zone = dt.timezone(dt.timedelta(hours=-3, minutes=-30))
         return TIMES.map(lambda moment: moment.replace(tzinfo=zone).strftime(pattern))
     return st.tuples(TIMES, st.sampled_from([" ", "T"]), st.sampled_from(["", "Z", "+02:00", "-0530"])).map(
-        lambda found: found[0].isoformat(found[1]) + found[2]
+        lambda parts: parts[0].isoformat(parts[1]) + parts[2]
     ) | st.sampled_from(["2013-07-01", "2013-07-01 12:30"])
 
 
@@ -174,8 +174,8 @@ def dialects(draw: st.DrawFn) -> Dialect:
         **draw(
             st.one_of(
                 st.just({}),
-                st.sampled_from(FORMATS).map(lambda one: {"timestamp_format": one}),
-                st.sampled_from(sorted(TIME_UNITS)).map(lambda one: {"time_unit": one}),
+                st.sampled_from(FORMATS).map(lambda pattern: {"timestamp_format": pattern}),
+                st.sampled_from(sorted(TIME_UNITS)).map(lambda unit: {"time_unit": unit}),
             )
         ),
     )
@@ -190,8 +190,8 @@ def dialects(draw: st.DrawFn) -> Dialect:
         "fee": (decimal(9, 2), st.sampled_from(["1.25", "-3", "", "1e2"])),
         "last": (STRING, TEXTS),
     }
-    rest = draw(st.lists(st.sampled_from(sorted(set(kinds) - {"ts"})), unique=True, min_size=1, max_size=4))
-    names = draw(st.permutations(["ts", *rest]))
+    other_names = draw(st.lists(st.sampled_from(sorted(set(kinds) - {"ts"})), unique=True, min_size=1, max_size=4))
+    names = draw(st.permutations(["ts", *other_names]))
     rows = draw(st.lists(st.tuples(*(kinds[name][1] for name in names)), min_size=1, max_size=12))
     fault = draw(st.sampled_from(["", "", "value", "value", "line", "byte", "cut"]))
     if fault == "value":
@@ -249,21 +249,21 @@ def records(dialect: Dialect, content: bytes) -> Iterator[tuple[int, list[bytes]
 def expected(dialect: Dialect, wanted: list[str]) -> tuple[list[dict[str, Any]], dict[str, set[int]]]:
     """The events, or the codes that may be told and the lines that they may name (none: any)."""
     faults: dict[str, set[int]] = {}
-    found = list(records(dialect, dialect.content))
+    numbered_records = list(records(dialect, dialect.content))
     # an open quote swallows what is put behind it
     beyond = [fields for _, fields in records(dialect, dialect.content + b"\nZZ")]
     if beyond[-1] != [b"ZZ"]:
         faults["HDL-422"] = set()
     names = [name.encode() for name, _ in dialect.schema]
-    if dialect.source.header and found:
-        names = found.pop(0)[1]
+    if dialect.source.header and numbered_records:
+        names = numbered_records.pop(0)[1]
         for name in wanted:
             if names.count(name.encode()) != 1:
                 return [], faults | {"HDL-403": set(), "HDL-420": set(), "HDL-423": set()}
         if any(b"\xff" in name for name in names):
             return [], faults | {"HDL-420": set()}
     types, events = dict(dialect.schema), []
-    for line, fields in found:
+    for line, fields in numbered_records:
         if len(fields) != len(names):
             faults.setdefault("HDL-421", set()).add(line)
             continue
@@ -309,11 +309,11 @@ def read(dialect: Dialect, wanted: list[str], block: int) -> list[dict[str, Any]
 def test_files_of_any_dialect_are_read_as_python_reads_them_or_refused(dialect: Dialect, data: st.DataObject) -> None:
     names = [name for name, _ in dialect.schema]
     some = data.draw(st.just(names) | st.lists(st.sampled_from(names), unique=True))
-    wanted = ["ts", *(name for name in some if name != "ts")]
-    events, faults = expected(dialect, wanted)
+    column_names = ["ts", *(name for name in some if name != "ts")]
+    events, faults = expected(dialect, column_names)
     # long enough for any record, so that a block may end anywhere in the next one
-    found = [fields for _, fields in records(dialect, dialect.content)]
-    longest = max([50, *(len(b"".join(fields)) * 2 + 3 * len(fields) for fields in found)])
+    all_fields = [fields for _, fields in records(dialect, dialect.content)]
+    longest = max([50, *(len(b"".join(fields)) * 2 + 3 * len(fields) for fields in all_fields)])
     # behind a quote, a carriage return or a line feed, from where pyarrow begins to read
     first = re.match(
         rb"(\xef\xbb\xbf)?([\r\n]*[^\r\n]*(\r\n|\r|\n|$))?" if dialect.source.header else b"", dialect.content
@@ -324,20 +324,20 @@ def test_files_of_any_dialect_are_read_as_python_reads_them_or_refused(dialect: 
     ends = st.integers(longest, longest + 60) | st.sampled_from(awkward or [longest])
     for block in set(data.draw(st.lists(ends, min_size=4, max_size=4))):
         try:
-            rows = read(dialect, wanted, block)
+            rows = read(dialect, column_names, block)
         except HeddleError as error:
-            told = error.diagnostic
-            assert told.code in faults, (str(error), events, faults)
-            line = re.search(r", line (\d+)", told.message)
-            if line is not None and faults[told.code]:
-                assert int(line[1]) in faults[told.code], (str(error), faults)
-            event(told.code)
+            diagnostic = error.diagnostic
+            assert diagnostic.code in faults, (str(error), events, faults)
+            line = re.search(r", line (\d+)", diagnostic.message)
+            if line is not None and faults[diagnostic.code]:
+                assert int(line[1]) in faults[diagnostic.code], (str(error), faults)
+            event(diagnostic.code)
             continue
         assert not faults
         event("read")
         assert len(rows) == len(events)
-        for ours, theirs in zip(rows, events, strict=True):
-            assert all(same(ours[name], theirs[name]) for name in wanted), (ours, theirs)
+        for ours, expected_row in zip(rows, events, strict=True):
+            assert all(same(ours[name], expected_row[name]) for name in column_names), (ours, expected_row)
 
 
 # -------------------------------------------------------------------------------------- one by one
@@ -356,8 +356,8 @@ def rows_of(content: str | bytes, wanted: list[str], block: int = 1 << 20, **opt
 def refused(content: str | bytes, wanted: list[str], block: int = 1 << 20, **options: Any) -> str:
     with pytest.raises(HeddleError) as raised:
         rows_of(content, wanted, block, **options)
-    found = raised.value.diagnostic
-    return f"{found.code} {found.message} ({found.hint})"
+    diagnostic = raised.value.diagnostic
+    return f"{diagnostic.code} {diagnostic.message} ({diagnostic.hint})"
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
@@ -395,9 +395,11 @@ def test_a_record_longer_than_a_block_is_told_with_its_line() -> None:
     "value", ["0x10", "32768", "-32769", "9223372036854775808", "9" * 40, "1_0", "1.0", "1e3", "--1", "+-1", "+", "٣"]
 )
 def test_integers_are_digits_within_their_types_range(value: str) -> None:
-    told = refused(HEADER + ROW * 30 + f'2013-07-01,"a\nb",1\n2013-07-01,A,{value}\n', ["ts", "volume"], 100)
-    assert told.startswith("HDL-404 stream events: column volume of ") and ", line 34, " in told and value in told
-    assert "a whole number from -32768 to 32767" in told
+    message = refused(HEADER + ROW * 30 + f'2013-07-01,"a\nb",1\n2013-07-01,A,{value}\n', ["ts", "volume"], 100)
+    assert (
+        message.startswith("HDL-404 stream events: column volume of ") and ", line 34, " in message and value in message
+    )
+    assert "a whole number from -32768 to 32767" in message
 
 
 def test_integers_may_have_a_sign_spaces_and_zeros_before_them() -> None:
@@ -413,14 +415,14 @@ def test_an_integer_beyond_its_type_is_told_where_no_letter_is_in_the_column() -
 
 @pytest.mark.parametrize("value", ["NAN", "-nan", "INF", "nan(2)", "0x1p3", "1.5d", "1,5", "1.2.3", "infinity", "."])
 def test_doubles_are_decimals_or_what_spark_calls_the_others(value: str) -> None:
-    told = refused(f'ts,price\n2013-07-01,1.5\n2013-07-01,"{value}"\n', ["ts", "price"])
-    assert "HDL-404" in told and "line 3" in told and "NaN, Infinity" in told
+    message = refused(f'ts,price\n2013-07-01,1.5\n2013-07-01,"{value}"\n', ["ts", "price"])
+    assert "HDL-404" in message and "line 3" in message and "NaN, Infinity" in message
 
 
 def test_bytes_that_are_not_utf8_are_told_with_their_line_unless_nobody_reads_them() -> None:
     content = HEADER.encode() + ROW.encode() + b"2013-07-01,caf\xe9,1\n"
-    told = refused(content, ["ts", "text"])
-    assert "HDL-420" in told and "line 3" in told
+    message = refused(content, ["ts", "text"])
+    assert "HDL-420" in message and "line 3" in message
     assert len(rows_of(content, ["ts", "volume"])) == 2
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         assert "HDL-420" in refused((HEADER + ROW).encode(encoding), ["ts"])
@@ -452,17 +454,17 @@ def test_a_column_that_stands_twice_is_refused_if_it_is_read() -> None:
     ],
 )
 def test_a_header_without_the_time_column_says_the_likely_cause(content: str, said: str) -> None:
-    told = refused(content, ["ts"])
-    assert told.startswith("HDL-403 ") and said in told
+    message = refused(content, ["ts"])
+    assert message.startswith("HDL-403 ") and said in message
 
 
 @pytest.mark.parametrize(
     "line", ["# a comment\n", "2013-07-01,A\n", "2013-07-01,A,1,2\n", "  \n", '2013-07-01,"A,1"\n']
 )
 def test_a_line_of_other_fields_than_the_header_is_told_with_its_number(line: str) -> None:
-    told = refused(HEADER + ROW + '2013-07-01,"a\nb",1\n\n' + line + ROW, ["ts"])
-    assert "HDL-421" in told and "line 6: " in told and "the header has 3" in told
-    assert ("comments" in told) == line.startswith("#")
+    message = refused(HEADER + ROW + '2013-07-01,"a\nb",1\n\n' + line + ROW, ["ts"])
+    assert "HDL-421" in message and "line 6: " in message and "the header has 3" in message
+    assert ("comments" in message) == line.startswith("#")
 
 
 def test_files_without_a_header_have_the_schemas_columns() -> None:
@@ -485,8 +487,8 @@ def test_files_without_a_header_have_the_schemas_columns() -> None:
     ],
 )
 def test_times_out_of_their_format_are_refused(text: str, pattern: str) -> None:
-    told = refused(f"ts\n\n{text}\n", ["ts"], timestamp_format=pattern)
-    assert "HDL-404" in told and "line 3" in told and "timestamp_format" in told
+    message = refused(f"ts\n\n{text}\n", ["ts"], timestamp_format=pattern)
+    assert "HDL-404" in message and "line 3" in message and "timestamp_format" in message
 
 
 def test_times_beyond_what_can_be_told_are_those_that_no_event_has() -> None:

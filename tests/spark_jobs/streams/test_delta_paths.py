@@ -33,8 +33,13 @@ def stream_of(path: Path) -> Stream:
 def spellings(root: Path, name: str) -> list[str]:
     """All ways in which a log may name a file."""
     coded = quote(name)
-    found = [coded, f"./{coded}", f"{root}/{coded}", f"file:{root}/{coded}", f"file://{root}/{coded}"]
-    return [*found, *([name] if "%" not in name else []), quote(name, safe="/="), f"{coded.replace('/', '//')}"]
+    coded_spellings = [coded, f"./{coded}", f"{root}/{coded}", f"file:{root}/{coded}", f"file://{root}/{coded}"]
+    return [
+        *coded_spellings,
+        *([name] if "%" not in name else []),
+        quote(name, safe="/="),
+        f"{coded.replace('/', '//')}",
+    ]
 
 
 def table(root: Path) -> None:
@@ -77,7 +82,7 @@ def test_the_newest_action_of_a_file_decides_however_it_is_spelled(
     may lie between."""
     root = tmp_path / uuid.uuid4().hex
     table(root)
-    here, spelt = set[int](), dict[int, str]()
+    present, spelt = set[int](), dict[int, str]()
     is_unclear = False
     for version in range(1, data.draw(st.integers(1, 5)) + 1):
         actions = []
@@ -88,7 +93,7 @@ def test_the_newest_action_of_a_file_decides_however_it_is_spelled(
             is_unclear |= spelt.get(number, name) != name
             spelt[number] = name
             actions.append(add(name) if is_added else remove(name))
-            (here.add if is_added else here.discard)(number)
+            (present.add if is_added else present.discard)(number)
         commit(root, version, *actions)
         if data.draw(st.integers(0, 5)) == 0:
             DeltaTable(str(root)).create_checkpoint()
@@ -100,7 +105,7 @@ def test_the_newest_action_of_a_file_decides_however_it_is_spelled(
         read_from = tmp_path / uuid.uuid4().hex
         read_from.symlink_to(root)
     try:
-        found = Counter(
+        read_ids = Counter(
             number
             for split in splits_of(stream_of(read_from))
             for batch in read_split(stream_of(read_from), split, ["id"])
@@ -109,7 +114,7 @@ def test_the_newest_action_of_a_file_decides_however_it_is_spelled(
     except HeddleError as error:
         assert error.code == "HDL-405" and "in two ways" in str(error) and "unclear" in spelt
         return
-    assert found == Counter(here)
+    assert read_ids == Counter(present)
 
 
 def test_a_vector_in_another_spelling_takes_the_place_of_the_file(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def stream(path: Path, schema: tuple[tuple[str, Type], ...] = (), **options: Any
 def ours(source: Stream) -> pa.Table:
     """All rows of a table as a run reads them; the schema is discovered where none is declared."""
     if not source.schema:
-        source, told = discover_schema(source)
-        assert not told
+        source, diagnostics = discover_schema(source)
+        assert not diagnostics
     splits, names = splits_of(source), [name for name, _ in source.schema]
     check_columns(source, splits, names)
     batches = [batch for split in splits for batch in read_split(source, split, names)]
@@ -105,14 +105,16 @@ Make = Callable[..., Path]
 def make(spark: Any, tmp_path: Path) -> Make:
     """Creates a table and plays statements on it ({t}: the table, {p}: its path)."""
 
-    def made(*statements: str, columns: str = EVENTS, rows: str = ROWS, how: str = "", name: str = "table") -> Path:
+    def create_table(
+        *statements: str, columns: str = EVENTS, rows: str = ROWS, how: str = "", name: str = "table"
+    ) -> Path:
         path = tmp_path / name
         first = [f"CREATE TABLE {{t}} ({columns}) USING delta {how}", *([f"INSERT INTO {{t}} {rows}"] if rows else [])]
         for statement in (*first, *statements):
             spark.sql(statement.format(t=f"delta.`{path}`", p=path))
         return path
 
-    return made
+    return create_table
 
 
 def properties(**given: str) -> str:
@@ -120,9 +122,9 @@ def properties(**given: str) -> str:
 
 
 def check(spark: Any, path: Path) -> pa.Table:
-    found = ours(stream(path))
-    assert len(found) and rows_of(found) == spark_rows(spark, path, found.column_names)
-    return found
+    table = ours(stream(path))
+    assert len(table) and rows_of(table) == spark_rows(spark, path, table.column_names)
+    return table
 
 
 HARMLESS = {
@@ -279,21 +281,21 @@ def test_fields_of_structs_and_maps_that_changed_their_names(spark: Any, make: M
         "map('a', named_struct('k', id)), array(id) FROM range(0, 4, 1, 1)",
         how=properties(columnMapping_mode="name", enableDeletionVectors="true"),
     )
-    source, told = discover_schema(stream(path))
-    assert not told
+    source, diagnostics = discover_schema(stream(path))
+    assert not diagnostics
     names = ["ts", "m2.y.w2", "m2.y.w", "m['a'].q", "l[0]"]
     batches = [batch for split in splits_of(source) for batch in read_split(source, split, names)]
-    found = pa.Table.from_batches(batches).select(names)
+    table = pa.Table.from_batches(batches).select(names)
     expected = spark.read.format("delta").load(str(path))
     shown = expected.selectExpr("unix_micros(ts)", "m2.y.w2", "m2.y.w", "m['a'].q", "l[0]").collect()
-    assert rows_of(found) == counted([tuple(row) for row in shown]) and len(found) == 4
+    assert rows_of(table) == counted([tuple(row) for row in shown]) and len(table) == 4
 
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_rows_are_told_as_the_file_counts_them(gone: list[bool]) -> None:
     split = Split("a", "a", deleted=np.flatnonzero(gone))
-    left = [row for row in range(40) if row >= len(gone) or not gone[row]]
-    assert [_row_in_file(split, number) for number in range(len(left))] == left
+    remaining_rows = [row for row in range(40) if row >= len(gone) or not gone[row]]
+    assert [_row_in_file(split, number) for number in range(len(remaining_rows))] == remaining_rows
 
 
 CHANGES = [
@@ -326,9 +328,9 @@ def test_histories_of_tables(
     path = tmp_path_factory.mktemp("history") / "table"
     table, names = f"delta.`{path}`", {"v": "v", "s": "s"}
     feature = {"enableDeletionVectors" if vectors else "enableTypeWidening": "true"}
-    given = properties(columnMapping_mode=mode, checkpointInterval="3", **feature)
+    clause = properties(columnMapping_mode=mode, checkpointInterval="3", **feature)
     spark.sql(
-        f"CREATE TABLE {table} (ts timestamp, v int, s string) USING delta {'PARTITIONED BY (s)' * parts} {given}"
+        f"CREATE TABLE {table} (ts timestamp, v int, s string) USING delta {'PARTITIONED BY (s)' * parts} {clause}"
     )
     spark.sql(f"INSERT INTO {table} SELECT timestamp_micros(id), id, concat('s', id % 2) FROM range(0, 9, 1, 1)")
     added, before = 0, None
@@ -347,11 +349,11 @@ def test_histories_of_tables(
             added += change.startswith("ALTER TABLE {t} ADD")
         source = stream(path)
         splits = splits_of(source)
-        found = ours(source) if splits else None
-        rows = spark_rows(spark, path, found.column_names if found is not None else ["ts"])
-        assert (rows_of(found) if found is not None else Counter()) == rows
+        our_table = ours(source) if splits else None
+        rows = spark_rows(spark, path, our_table.column_names if our_table is not None else ["ts"])
+        assert (rows_of(our_table) if our_table is not None else Counter()) == rows
         assert sum(split.rows or 0 for split in splits) == rows.total()
-        content = sorted(map(str, rows.elements())), found.column_names if found is not None else None
+        content = sorted(map(str, rows.elements())), our_table.column_names if our_table is not None else None
         marks = {split.identity for split in splits_of(replace(source, schema=(("ts", TIMESTAMP), ("v", LONG))))}
         if before is not None and content != before[0] and content[1] == before[0][1]:
             assert marks != before[1]
@@ -378,12 +380,14 @@ def test_rows_that_are_deleted_later_are_taken_out_of_the_answers(spark: Any, tm
     (late,) = outdated(house, CLOCK)
     record = run(spark, house, version, late.begin, late.end, "after")
     assert record.status == "published" and record.narrow
-    left = case.events.filter(pc.fill_null(pc.not_equal(case.events["volume"], 3), True))
-    assert len(left) == len(case.events) - 1 and wrong(replace(case, events=left), published(case, house)) == []
+    remaining = case.events.filter(pc.fill_null(pc.not_equal(case.events["volume"], 3), True))
+    assert (
+        len(remaining) == len(case.events) - 1 and wrong(replace(case, events=remaining), published(case, house)) == []
+    )
     # a column that gets another's name is another column, though no file has changed
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN volume TO old")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN code TO volume")
-    swapped = left.set_column(left.schema.names.index("volume"), "volume", left["code"].cast(pa.int64()))
+    swapped = remaining.set_column(remaining.schema.names.index("volume"), "volume", remaining["code"].cast(pa.int64()))
     (late,) = outdated(house, CLOCK)
     run(spark, house, version, late.begin, late.end, "renamed")
     assert wrong(replace(case, events=swapped), published(case, house)) == []
@@ -433,22 +437,22 @@ def test_column_mapping_of_the_classical_protocol_is_noticed(tmp_path: Path) -> 
 
     def mapped(mode: str) -> None:
         actions = [json.loads(line) for line in log.read_text().splitlines()]
-        for one in actions:
-            if "protocol" in one:
-                one["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
-            if "metaData" in one:
-                schema = json.loads(one["metaData"]["schemaString"])
+        for action in actions:
+            if "protocol" in action:
+                action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+            if "metaData" in action:
+                schema = json.loads(action["metaData"]["schemaString"])
                 physical = dict(zip(("ts", "v", "w"), ("ts", "w", "v"), strict=True))
                 for number, field in enumerate(schema["fields"]):
-                    told = {"id": number, "physicalName": physical[field["name"]]}
-                    field["metadata"] = {f"delta.columnMapping.{name}": value for name, value in told.items()}
-                one["metaData"]["schemaString"] = json.dumps(schema)
-                one["metaData"]["configuration"] = {"delta.columnMapping.mode": mode}
+                    mapping = {"id": number, "physicalName": physical[field["name"]]}
+                    field["metadata"] = {f"delta.columnMapping.{name}": value for name, value in mapping.items()}
+                action["metaData"]["schemaString"] = json.dumps(schema)
+                action["metaData"]["configuration"] = {"delta.columnMapping.mode": mode}
         log.write_text("\n".join(map(json.dumps, actions)))
 
     mapped("name")
-    found = ours(stream(tmp_path, (("ts", TIMESTAMP), ("v", LONG), ("w", LONG))))
-    assert found.drop_columns("ts").to_pylist() == [{"v": 2, "w": 1}]
+    table = ours(stream(tmp_path, (("ts", TIMESTAMP), ("v", LONG), ("w", LONG))))
+    assert table.drop_columns("ts").to_pylist() == [{"v": 2, "w": 1}]
     mapped("charm")
     with pytest.raises(HeddleError, match="HDL-405 .*"):
         ours(stream(tmp_path, (("ts", TIMESTAMP), ("v", LONG))))
@@ -460,7 +464,7 @@ def test_a_feature_that_nobody_knows_is_refused_by_its_name(tmp_path: Path) -> N
     log = tmp_path / "_delta_log" / f"{0:020}.json"
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x-new"], "writerFeatures": ["x-new"]}
     actions = [json.loads(line) for line in log.read_text().splitlines()]
-    actions = [{"protocol": protocol} if "protocol" in one else one for one in actions]
+    actions = [{"protocol": protocol} if "protocol" in action else action for action in actions]
     log.write_text("\n".join(map(json.dumps, actions)))
     with pytest.raises(HeddleError, match="HDL-405 .*x-new"):
         splits_of(stream(tmp_path, (("ts", TIMESTAMP),)))
@@ -502,8 +506,8 @@ def test_awkward_partition_values(spark: Any, make: Make, checkpoint: bool) -> N
         rows=f"SELECT timestamp_micros(p), p, v FROM (SELECT posexplode(array({values}, null)) AS (p, v))",
         how="PARTITIONED BY (s) " + properties(checkpointInterval="1" if checkpoint else "100"),
     )
-    found = check(spark, path)
-    assert len(found) == len(AWKWARD) + 2
+    table = check(spark, path)
+    assert len(table) == len(AWKWARD) + 2
     declared = stream(path, (("ts", TIMESTAMP), ("S", STRING)))  # whatever the case
     assert rows_of(ours(declared)) == spark_rows(spark, path, ["ts", "s"])
 
@@ -531,9 +535,9 @@ def test_partitions_of_every_type(spark: Any, make: Make) -> None:
         rows="VALUES " + ", ".join(f"(timestamp_micros({at}), {row})" for at, row in enumerate(rows)),
         how="PARTITIONED BY (b, d, c, f, t, i, l, g)",
     )
-    found = check(spark, path)
+    table = check(spark, path)
     kinds = ["timestamp[us, tz=UTC]", "bool", "date32[day]", "decimal128(4, 2)", "double", "timestamp[us, tz=UTC]"]
-    assert [str(kind) for kind in found.schema.types] == [*kinds, "int64", "int64", "double"]
+    assert [str(kind) for kind in table.schema.types] == [*kinds, "int64", "int64", "double"]
     source, _ = discover_schema(stream(path))
     assert [str(type) for _, type in source.schema][6:8] == ["byte", "long"]
     declared = stream(path, (("ts", TIMESTAMP), ("d", STRING)))
@@ -548,8 +552,8 @@ def test_a_column_that_was_added_later_is_null_in_older_files(spark: Any, make: 
         "INSERT INTO {t} VALUES (timestamp_micros(9), 9, 'x', 1.5, date'2020-01-01')",
         "ALTER TABLE {t} ADD COLUMNS (never string)",
     )
-    found = check(spark, path)
-    assert [found[name].null_count for name in ("w", "day", "never")] == [6, 6, 7]
+    table = check(spark, path)
+    assert [table[name].null_count for name in ("w", "day", "never")] == [6, 6, 7]
     declared = stream(path, (("ts", TIMESTAMP), ("never", STRING), ("gone", LONG)))
     assert missing_columns(declared, splits_of(declared), ["never", "gone"]) == ["gone"]
     with pytest.raises(HeddleError, match="HDL-403 .*no column gone"):
@@ -583,9 +587,9 @@ def test_times_beyond_the_years_1_to_9999_are_set_apart(spark: Any, make: Make) 
     assert [split.begin for split in splits].count(None) == 2
     read = [times_of(batch, source) for split in splits for batch in read_split(source, split, ["v"])]
     assert sum(missing for _, _, missing in read) == 2
-    found = Counter(zip(*([x for one in read for x in values(one)] for values in (_times, _volumes)), strict=True))
+    counts = Counter(zip(*([x for timed in read for x in values(timed)] for values in (_times, _volumes)), strict=True))
     known = {at: number for (at, number), many in spark_rows(spark, path, ["ts", "v"]).items() if many}
-    assert found == Counter({(at, v): 1 for at, v in known.items() if FIRST <= at < LAST})
+    assert counts == Counter({(at, v): 1 for at, v in known.items() if FIRST <= at < LAST})
 
 
 def _times(read: Any) -> list[int]:

@@ -51,9 +51,9 @@ def counted(times: list[int], spans: list[tuple[int, int]], parts: int = 1, in_o
     values = np.array(sorted(times) if in_order else times[::-1], dtype=np.int64)
     total = EventCounts.of(spans)
     for number in range(parts):
-        one = EventCounts.of(spans)
-        one.add(values[number::parts])
-        total.join(one)
+        part_counts = EventCounts.of(spans)
+        part_counts.add(values[number::parts])
+        total.join(part_counts)
     return EventCounts.from_json(total.to_json())
 
 
@@ -86,21 +86,23 @@ def test_each_event_counts_once_as_it_was_read_last(
     pieces = combined(runs, EVERYTHING)
     assert all(begin < end for begin, end, _ in pieces)
     assert all(before[1] <= after[0] for before, after in zip(pieces, pieces[1:], strict=False))
-    found = Counter[int]()
+    combined_counts = Counter[int]()
     for begin, _, number in pieces:
-        found[begin // HOUR] += number
-    assert +found == +events
+        combined_counts[begin // HOUR] += number
+    assert +combined_counts == +events
 
 
 @given(TIMES, st.lists(span(HOUR // 7, 2000), min_size=1, max_size=5))
 def test_parts_of_buckets_count_at_most_what_was_read(times: list[int], spans: list[tuple[int, int]]) -> None:
     """Runs that end within an hour: what they read of it together is at most what there is, and the last is exact."""
-    runs = [counted(times, [one]) for one in spans]
+    runs = [counted(times, [interval]) for interval in spans]
     pieces = combined(runs, EVERYTHING)
     read = [at for at in times if any(begin <= at < end for begin, end in spans)]
     last = [at for at in times if spans[-1][0] <= at < spans[-1][1]]
     total = sum(events for *_, events in pieces)
-    assert len(last) - 1e-6 <= total <= sum(len(one.events) and sum(one.events.values()) for one in runs) + 1e-6
+    assert (
+        len(last) - 1e-6 <= total <= sum(len(counts.events) and sum(counts.events.values()) for counts in runs) + 1e-6
+    )
     assert abs(sum(end - begin for begin, end, _ in pieces) - sum(e - b for b, e in EventCounts.of(spans).spans)) == 0
     assert not read or total > 0 or len(spans) > 1
 
@@ -121,11 +123,11 @@ def test_streams_page_counts_events_on_their_own_day(minutes: list[int], interva
         (place / "events.csv").write_text("\n".join(["ts,amount", *lines, ""]))
         (place / "streams.yaml").write_text(STREAMS)
         (place / "queries.sql").write_text(QUERIES)
-        given = ["--streams", f"{place}/streams.yaml", "--warehouse", f"{place}/warehouse"]
+        options = ["--streams", f"{place}/streams.yaml", "--warehouse", f"{place}/warehouse"]
         read = set[int]()
         for first, last in intervals:
             span = [format_instant(START + day * DAY) for day in (first, last)]
-            done = heddle("run", f"{place}/queries.sql", *given, "--from", span[0], "--to", span[1])
+            done = heddle("run", f"{place}/queries.sql", *options, "--from", span[0], "--to", span[1])
             assert done.code == 0, done
             # windows of two days end on each day of the interval
             read |= set(range(first - 1, last))

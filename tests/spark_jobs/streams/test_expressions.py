@@ -108,7 +108,7 @@ def typed(expression: Expression) -> bool:
 
 
 def call(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Expression]:
-    return st.tuples(*arguments).map(lambda given: Call(name, given))
+    return st.tuples(*arguments).map(lambda operands: Call(name, operands))
 
 
 ARITHMETIC: st.SearchStrategy[Expression] = st.recursive(
@@ -219,8 +219,8 @@ def number_sql(expression: Expression, double: bool) -> str:
     type = type_of(expression, SCHEMA)
     if double:
         return sql_of(expression) if type == DOUBLE else f"({sql_of(expression)})::VARCHAR::DOUBLE"
-    whole, scale = as_decimal(type)
-    return f"({sql_of(expression)})::DECIMAL({whole + scale},{scale})"
+    integer_digits, scale = as_decimal(type)
+    return f"({sql_of(expression)})::DECIMAL({integer_digits + scale},{scale})"
 
 
 def compared(left: Expression, right: Expression) -> tuple[str, str]:
@@ -264,12 +264,12 @@ def same(ours: Any, theirs: Any) -> bool:
 def test_answers_as_duckdb_does(expressions: list[Expression], rows: list[dict[str, Any]]) -> None:
     table = table_of(rows)
     pieces = pa.concat_tables([table.slice(0, 1), table.slice(1)])
-    for expression, theirs in zip(expressions, duckdb_answers(expressions, table), strict=True):
+    for expression, duckdb_values in zip(expressions, duckdb_answers(expressions, table), strict=True):
         ours = evaluate(expression, table.to_batches()[0], SCHEMA)
         assert isinstance(ours, pa.Array) and ours.type == arrow_type(type_of(expression, SCHEMA))
         chunked = evaluate(expression, pieces, SCHEMA)
         assert isinstance(chunked, pa.ChunkedArray) and chunked.type == ours.type
-        for left, middle, right in zip(ours.to_pylist(), chunked.to_pylist(), theirs, strict=True):
+        for left, middle, right in zip(ours.to_pylist(), chunked.to_pylist(), duckdb_values, strict=True):
             assert same(left, right) and same(middle, right), (left, middle, right, sql_of(expression))
 
 
@@ -330,17 +330,17 @@ def test_exact_numbers_compare_exactly_where_doubles_would_not() -> None:
 
 def test_decimals_meet_doubles_at_the_nearest_double() -> None:
     hundredths = [Decimal(n) / 100 for n in range(-999, 1000)]
-    found = values_of(Call("*", (C, Literal(1.0, DOUBLE))), decimal(5, 2), *hundredths)
-    assert found == [float(value) for value in hundredths]
+    doubles = values_of(Call("*", (C, Literal(1.0, DOUBLE))), decimal(5, 2), *hundredths)
+    assert doubles == [float(value) for value in hundredths]
     wide = [Decimal("0.12345678901234567890123456789"), Decimal("-98765432.10987654321098765432109"), None]
-    found = values_of(Call("*", (C, Literal(1.0, DOUBLE))), decimal(38, 29), *wide)
-    assert found == [None if value is None else float(value) for value in wide]
+    doubles = values_of(Call("*", (C, Literal(1.0, DOUBLE))), decimal(38, 29), *wide)
+    assert doubles == [None if value is None else float(value) for value in wide]
 
 
 def test_a_sliced_batch_reads_its_own_rows() -> None:
     batch = pa.record_batch({"c": pa.array([Decimal(1), Decimal(2), None, Decimal(4)], pa.decimal128(5, 2))})
-    found = evaluate(Call("/", (C, exact_literal(2))), batch.slice(1, 3), {"c": decimal(5, 2)})
-    assert found.to_pylist() == [1.0, None, 2.0]
+    quotients = evaluate(Call("/", (C, exact_literal(2))), batch.slice(1, 3), {"c": decimal(5, 2)})
+    assert quotients.to_pylist() == [1.0, None, 2.0]
 
 
 def test_division_by_zero_is_null() -> None:

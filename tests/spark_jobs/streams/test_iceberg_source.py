@@ -40,9 +40,9 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
     # it is read once a process
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-    made = SqlCatalog("prod", **settings)
-    made.create_namespace("db")
-    return made
+    sql_catalog = SqlCatalog("prod", **settings)
+    sql_catalog.create_namespace("db")
+    return sql_catalog
 
 
 def stream_of(folder: Path, source: str, columns: str = "") -> Stream:
@@ -93,8 +93,8 @@ def test_a_stream_is_what_the_table_holds(steps: list[tuple[str, Any]], catalogu
         columns = {field.name for field in table.schema().fields}
         if step in ("append", "overwrite"):
             rows = table_of(steady(given_, first=10 * number))
-            kept = [column for column in rows.column_names if column in columns]
-            (table.append if step == "append" else table.overwrite)(rows.select(kept))
+            selected = [column for column in rows.column_names if column in columns]
+            (table.append if step == "append" else table.overwrite)(rows.select(selected))
         elif step == "delete" and "volume" in columns:
             table.delete(f"volume = {given_}")
         elif step == "add" and given_ not in columns:
@@ -122,8 +122,8 @@ def test_rows_that_delete_files_name_are_left_out(
     plan = DataScan.plan_files
     deletes = tmp_path / "deletes.parquet"
 
-    def planned(self: DataScan, *given: Any, **more: Any) -> Any:
-        for task in plan(self, *given, **more):
+    def planned(self: DataScan, *arguments: Any, **more: Any) -> Any:
+        for task in plan(self, *arguments, **more):
             paths = [task.file.file_path] * 3 + ["file:///another.parquet"]
             pq.write_table(pa.table({"file_path": paths, "pos": [4, 29, 0, 7]}), deletes)
             kinds = {"content": SimpleNamespace(name=kind), "file_format": SimpleNamespace(name="PARQUET")}
@@ -136,8 +136,8 @@ def test_rows_that_delete_files_name_are_left_out(
     monkeypatch.setitem(globals(), "SimpleNamespace", Hashed)
     monkeypatch.setattr(DataScan, "plan_files", planned)
     kind = "POSITION_DELETES"
-    left = [event for number, event in enumerate(steady(30)) if number not in (0, 4, 29)]
-    assert rows_of(stream) == rows_in(table_of(left))
+    remaining = [event for number, event in enumerate(steady(30)) if number not in (0, 4, 29)]
+    assert rows_of(stream) == rows_in(table_of(remaining))
     # windows are answered again
     assert before.isdisjoint(split.identity for split in splits_of(stream))
     kind = "EQUALITY_DELETES"
@@ -200,15 +200,15 @@ def test_what_is_not_read_is_told(catalogue: Catalog, tmp_path: Path, monkeypatc
         with pytest.raises(HeddleError) as caught:
             stream_of(tmp_path, source)
         assert caught.value.diagnostic.code == code, caught.value
-    found = load_streams(_file(tmp_path, "{format: iceberg, path: x, table: a.b}"))[1]
-    assert [each.code for each in found] == ["HDL-453"]
-    found = load_streams(_file(tmp_path, "{format: iceberg, table: t}"))[1]
-    assert [each.code for each in found] == ["HDL-457"]
+    diagnostics = load_streams(_file(tmp_path, "{format: iceberg, path: x, table: a.b}"))[1]
+    assert [each.code for each in diagnostics] == ["HDL-453"]
+    diagnostics = load_streams(_file(tmp_path, "{format: iceberg, table: t}"))[1]
+    assert [each.code for each in diagnostics] == ["HDL-457"]
     table: Table = catalogue.create_table("db.ruined", schema=ARROW)
     table.append(table_of(steady(3)))
     metadata = Path(table.metadata_location.removeprefix("file://"))
-    told = json.loads(metadata.read_text())
-    metadata.write_text(json.dumps(told)[:-40])
+    content = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps(content)[:-40])
     with pytest.raises(HeddleError, match="HDL-405.*cannot be opened"):
         stream_of(tmp_path, "{format: iceberg, table: prod.db.ruined}")
 

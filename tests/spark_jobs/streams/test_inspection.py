@@ -35,12 +35,12 @@ def validate(folder: Path, streams: str) -> tuple[int, dict[str, Any], str]:
     """The exit code, the JSON, and what is told to people."""
     (folder / "streams.yaml").write_text(streams)
     (folder / "q.sql").write_text(QUERY)
-    given = ["validate", str(folder / "q.sql"), "--streams", str(folder / "streams.yaml")]
-    told = CliRunner().invoke(app, given)
-    done = CliRunner().invoke(app, [*given, "--json"])
-    assert told.exception is None or isinstance(told.exception, SystemExit), told.exception
-    assert told.exit_code == done.exit_code
-    return done.exit_code, json.loads(done.stdout), told.stdout + told.stderr
+    arguments = ["validate", str(folder / "q.sql"), "--streams", str(folder / "streams.yaml")]
+    invocation = CliRunner().invoke(app, arguments)
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert invocation.exception is None or isinstance(invocation.exception, SystemExit), invocation.exception
+    assert invocation.exit_code == done.exit_code
+    return done.exit_code, json.loads(done.stdout), invocation.stdout + invocation.stderr
 
 
 def csv(folder: Path, text: str, name: str = "m.csv") -> str:
@@ -64,10 +64,10 @@ def csv(folder: Path, text: str, name: str = "m.csv") -> str:
     ],
 )
 def test_csv_files_that_are_not_as_declared(tmp_path: Path, text: str, code: str, hint: str) -> None:
-    exit_code, told, people = validate(tmp_path, declared(csv(tmp_path, text)))
-    (found,) = told["diagnostics"]
-    assert (exit_code, found["code"], found["severity"]) == (1, code, "error")
-    assert hint in found["hint"] and str(tmp_path / "m.csv") in found["message"] and code in people
+    exit_code, report, people = validate(tmp_path, declared(csv(tmp_path, text)))
+    (diagnostic,) = report["diagnostics"]
+    assert (exit_code, diagnostic["code"], diagnostic["severity"]) == (1, code, "error")
+    assert hint in diagnostic["hint"] and str(tmp_path / "m.csv") in diagnostic["message"] and code in people
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_parquet_and_delta_whose_times_are_none(
     else:
         (tmp_path / "data").mkdir()
         pq.write_table(events, tmp_path / "data" / "a.parquet")
-    exit_code, told, _ = validate(tmp_path, declared(f"format: {format}, path: data", schema))
-    found = told["diagnostics"][0]
-    assert (exit_code, found["code"]) == (1, code) and hint in found["hint"]
+    exit_code, report, _ = validate(tmp_path, declared(f"format: {format}, path: data", schema))
+    diagnostic = report["diagnostics"][0]
+    assert (exit_code, diagnostic["code"]) == (1, code) and hint in diagnostic["hint"]
 
 
 def test_types_that_differ_between_files_and_columns_that_lack(tmp_path: Path) -> None:
@@ -100,43 +100,43 @@ def test_types_that_differ_between_files_and_columns_that_lack(tmp_path: Path) -
     for values, code, exit_wanted in (({"value": ["x"]}, "HDL-404", 1), ({"valu": [1.0]}, "HDL-403", 0)):
         pq.write_table(pa.table({"ts": times, "series": ["a"]} | values), tmp_path / "b.parquet")
         os.utime(tmp_path / "a.parquet", ns=(1, 1))
-        exit_code, told, _ = validate(tmp_path, declared(f"format: parquet, path: {tmp_path}"))
+        exit_code, report, _ = validate(tmp_path, declared(f"format: parquet, path: {tmp_path}"))
         # a column that one file lacks is null there, and perhaps a slip; a run answers all the same
-        (found,) = {one["message"]: one for one in told["diagnostics"]}.values()
-        assert (exit_code, found["code"]) == (exit_wanted, code) and "b.parquet" in found["message"]
+        (diagnostic,) = {finding["message"]: finding for finding in report["diagnostics"]}.values()
+        assert (exit_code, diagnostic["code"]) == (exit_wanted, code) and "b.parquet" in diagnostic["message"]
 
 
 def test_what_no_query_reads_is_a_warning(tmp_path: Path) -> None:
     source = csv(tmp_path, "ts,series,value\n2015-03-05 20:17:53,a,1\n")
     more = SCHEMA.replace("}", ", unit: string}")
-    exit_code, told, _ = validate(tmp_path, declared(source, more))
-    (found,) = told["diagnostics"]
-    assert (exit_code, found["code"], found["severity"]) == (0, "HDL-403", "warning")
-    assert "no query reads it" in found["hint"]
+    exit_code, report, _ = validate(tmp_path, declared(source, more))
+    (diagnostic,) = report["diagnostics"]
+    assert (exit_code, diagnostic["code"], diagnostic["severity"]) == (0, "HDL-403", "warning")
+    assert "no query reads it" in diagnostic["hint"]
     other = "  other:\n    source: {format: csv, path: absent.csv}\n    schema: {ts: timestamp}\n    time: ts\n"
-    exit_code, told, _ = validate(tmp_path, declared(source) + other)
-    (found,) = told["diagnostics"]
-    assert (exit_code, found["code"], found["severity"]) == (0, "HDL-401", "warning")
+    exit_code, report, _ = validate(tmp_path, declared(source) + other)
+    (diagnostic,) = report["diagnostics"]
+    assert (exit_code, diagnostic["code"], diagnostic["severity"]) == (0, "HDL-401", "warning")
 
 
 def test_the_times_that_a_stream_holds_are_told(tmp_path: Path) -> None:
     csv(tmp_path, f"ts,series,value\n{TIMES[0]},a,1\n", "a.csv")
     source = csv(tmp_path, f"ts,series,value\n{TIMES[0]},a,1\n{TIMES[1]},a,1\n", "b.csv")
-    exit_code, told, people = validate(tmp_path, declared(source))
+    exit_code, report, people = validate(tmp_path, declared(source))
     first, last = "2015-03-05T20:17:53Z", "2015-03-06T08:00:00Z"
-    assert exit_code == 0 and told["diagnostics"] == []
-    assert told["streams"] == [{"name": "metrics", "files": 2, "first": first, "last": last, "about": True}]
+    assert exit_code == 0 and report["diagnostics"] == []
+    assert report["streams"] == [{"name": "metrics", "files": 2, "first": first, "last": last, "about": True}]
     assert f"stream metrics: 2 files, events about from {first} to {last}" in people
     times = pa.array([1425586673000000, 1425628800000000], pa.timestamp("us"))
     pq.write_table(pa.table({"ts": times, "series": ["a", "b"], "value": [1.0, 2.0]}), tmp_path / "p.parquet")
-    _, told, people = validate(tmp_path, declared("format: parquet, path: p.parquet", ""))
-    assert told["streams"] == [{"name": "metrics", "files": 1, "first": first, "last": last, "about": False}]
+    _, report, people = validate(tmp_path, declared("format: parquet, path: p.parquet", ""))
+    assert report["streams"] == [{"name": "metrics", "files": 1, "first": first, "last": last, "about": False}]
     assert f"stream metrics: 1 file, events from {first} to {last}" in people
 
 
 def test_a_stream_without_any_time_is_told(tmp_path: Path) -> None:
-    exit_code, told, people = validate(tmp_path, declared(csv(tmp_path, "ts,series,value\n,a,1\n")))
-    assert exit_code == 0 and [found["code"] for found in told["diagnostics"]] == ["HDL-424"]
+    exit_code, report, people = validate(tmp_path, declared(csv(tmp_path, "ts,series,value\n,a,1\n")))
+    assert exit_code == 0 and [diagnostic["code"] for diagnostic in report["diagnostics"]] == ["HDL-424"]
     assert "times not known" in people
 
 
@@ -147,16 +147,18 @@ def test_a_look_reads_only_the_ends_of_large_files(tmp_path: Path, monkeypatch: 
     path = tmp_path / "m.csv"
     path.write_text("ts,series,value\n" + "".join(rows))
     schema = (("ts", TIMESTAMP), ("series", STRING), ("value", DOUBLE))
-    found = inspect(Stream("metrics", Source("csv", str(path)), schema, "ts"), ["value"])
-    assert found.diagnostics == () and found.about
-    assert str(found).endswith("events about from 2015-03-05T00:00:00Z to 2015-03-05T05:33:19Z")
+    inspection = inspect(Stream("metrics", Source("csv", str(path)), schema, "ts"), ["value"])
+    assert inspection.diagnostics == () and inspection.about
+    assert str(inspection).endswith("events about from 2015-03-05T00:00:00Z to 2015-03-05T05:33:19Z")
 
 
 def test_event_ids_are_looked_at_too(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     path.write_text("ts\n2015-03-05\n")
     stream = Stream("m", Source("csv", str(path)), (("ts", TIMESTAMP), ("id", LONG)), "ts", event_id="id")
-    assert [(found.code, found.severity) for found in inspect(stream, []).diagnostics] == [("HDL-403", "error")]
+    assert [(diagnostic.code, diagnostic.severity) for diagnostic in inspect(stream, []).diagnostics] == [
+        ("HDL-403", "error")
+    ]
 
 
 def test_events_of_csv_files_are_counted_about(tmp_path: Path) -> None:
@@ -173,9 +175,9 @@ def test_events_of_csv_files_are_counted_about(tmp_path: Path) -> None:
     counted = estimated(stream, splits)
     assert [(split.path, split.identity) for split in counted] == [(split.path, split.identity) for split in splits]
     micros = 1_000_000
-    whole = events_between(counted, 0, len(splits) * day * micros)
+    total = events_between(counted, 0, len(splits) * day * micros)
     written = sum(day // every if number % 5 else 2 * day // every for number in range(len(splits)))
-    assert whole == pytest.approx(written, rel=0.05)
+    assert total == pytest.approx(written, rel=0.05)
     assert events_between(counted, 10 * day * micros, 20 * day * micros) == pytest.approx(12 * day // every, rel=0.2)
     assert events_between(counted, -day * micros, 0) == events_between(splits, 0, day * micros) == 0
 

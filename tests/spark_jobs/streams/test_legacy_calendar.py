@@ -72,7 +72,7 @@ def write(path: Path, days: list[int], said: dict[bytes, bytes], unit: str = "us
 
 def read(path: Path, begin: int | None = None, end: int | None = None) -> list[tuple[Any, ...]]:
     stream = stream_of(path)
-    found = []
+    rows = []
     for split in splits_of(stream):
         if begin is None or end is None or split.may_hold(begin, end):
             for batch in read_split(stream, split, ["day", "at"]):
@@ -81,8 +81,8 @@ def read(path: Path, begin: int | None = None, end: int | None = None) -> list[t
                     batch.column(1).cast(pa.int32()),
                     batch.column(2).cast(pa.int64()),
                 ]
-                found += list(zip(*(column.to_pylist() for column in columns), strict=True))
-    return found
+                rows += list(zip(*(column.to_pylist() for column in columns), strict=True))
+    return rows
 
 
 @pytest.mark.parametrize("said", [SPARK_2, ANCIENT, LEGACY, SPARK_4, OTHERS], ids=["2", "2.0", "legacy", "4", "others"])
@@ -117,14 +117,14 @@ def test_a_file_is_read_by_the_calendar_it_was_written_in(
 
 @pytest.mark.parametrize("kind", ["us", "int96"])
 def test_a_timestamp_before_1900_of_another_zone_is_refused(kind: str, tmp_path: Path) -> None:
-    said = SPARK_2 | {b"org.apache.spark.timeZone": b"America/Los_Angeles"}
+    metadata = SPARK_2 | {b"org.apache.spark.timeZone": b"America/Los_Angeles"}
     options = {"use_deprecated_int96_timestamps": True} if kind == "int96" else {}
     for day in (-150_000, -30_000):
-        write(tmp_path / "a.parquet", [10, day], said, **options)
+        write(tmp_path / "a.parquet", [10, day], metadata, **options)
         with pytest.raises(HeddleError, match=r"HDL-418 .*column (ts|at) of .*a\.parquet has 1") as caught:
             read(tmp_path / "a.parquet")
         assert "America/Los_Angeles" in caught.value.hint
-    write(tmp_path / "a.parquet", [10, -20_000], said, **options)
+    write(tmp_path / "a.parquet", [10, -20_000], metadata, **options)
     assert len(read(tmp_path / "a.parquet")) == 2
     for zone in (b"UTC", b"Etc/UTC", b"Z", b"GMT"):
         write(tmp_path / "a.parquet", [-150_000], SPARK_2 | {b"org.apache.spark.timeZone": zone}, **options)

@@ -64,23 +64,23 @@ class Looked(Twins):
         house = self.needed if live else self.every
         listing = listed(house, self.plan, CLOCK, "a run", within=REACH, live=live)
         prepared = prepare(house, self.plan, RunRequest(1, *REACH, "a run", CLOCK), listing)
-        here = (one for one in listing.arrivals["trades"].all() if one.is_here)
-        return prepared.content, {one.path: one.identity for one in here}
+        present = (arrival for arrival in listing.arrivals["trades"].all() if arrival.is_here)
+        return prepared.content, {arrival.path: arrival.identity for arrival in present}
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The files of which more than the name was asked for."""
-    found: list[str] = []
+    counts: list[str] = []
     real = looks.Look.knows
 
     def watched(self: Look, inodes: Any, noted: Any) -> Any:
         known = real(self, inodes, noted)
-        found.append(f"{int((~known).sum())} of {len(known)}")
+        counts.append(f"{int((~known).sum())} of {len(known)}")
         return known
 
     monkeypatch.setattr(looks.Look, "knows", watched)
-    yield found
+    yield counts
 
 
 steps = st.lists(

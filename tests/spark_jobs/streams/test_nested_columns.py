@@ -121,7 +121,7 @@ def texts(draw: st.DrawFn) -> str:
     """A query over some leaves."""
     number, other = draw(st.sampled_from([*NUMBERS])), draw(st.sampled_from([*NUMBERS]))
     text, truth = draw(st.sampled_from([*TEXTS])), "place.geo.ok"
-    where = draw(
+    where_clause = draw(
         st.sampled_from(["", f"WHERE {other} > 0", f"WHERE {text} = 'x' OR NOT {truth}", f"WHERE {other} IS NULL"])
     )
     group = draw(st.sampled_from(["", text, truth, f"{text}, place.`zip code`", f"upper({text})", f"{text} = 'x'"]))
@@ -129,7 +129,7 @@ def texts(draw: st.DrawFn) -> str:
     having = draw(st.sampled_from(["", "HAVING count(*) > 1", f"HAVING max({other}) > 0"]))
     return (
         f"SELECT {values}, sum({other} - {number}) / count(*) AS d FROM events "
-        f"WINDOW RANGE '1 hour' SLIDE '30 minutes' ON ts {where} {f'GROUP BY {group}' if group else ''} {having}"
+        f"WINDOW RANGE '1 hour' SLIDE '30 minutes' ON ts {where_clause} {f'GROUP BY {group}' if group else ''} {having}"
     )
 
 
@@ -144,16 +144,16 @@ def stored(table: pa.Table, folder: Path, format: str) -> Stream:
             write_deltalake(str(folder), part, mode="append")
         else:
             pq.write_table(part, folder / f"{number}.parquet", row_group_size=7)
-    stream, told = discover_schema(Stream("events", Source(format, str(folder)), (), "ts"))
-    assert not told
+    stream, diagnostics = discover_schema(Stream("events", Source(format, str(folder)), (), "ts"))
+    assert not diagnostics
     return stream
 
 
 def queries_of(queries: list[str], stream: Stream) -> tuple[ACQ, ...]:
     text = "".join(f"-- name: q{number}\n{query};\n" for number, query in enumerate(queries))
-    found = parse(text, {"events": stream})
-    assert not found.diagnostics, found.diagnostics
-    return found.queries
+    parsed = parse(text, {"events": stream})
+    assert not parsed.diagnostics, parsed.diagnostics
+    return parsed.queries
 
 
 def flat(table: pa.Table, stream: Stream) -> pa.Table:
@@ -166,8 +166,8 @@ def flat(table: pa.Table, stream: Stream) -> pa.Table:
     with duckdb.connect() as connection:
         connection.register("events", table)
         selected = ", ".join(f'{sql} AS "{name.replace(chr(34), chr(34) * 2)}"' for name, sql in names.items())
-        found = connection.sql(f"SELECT ts, {selected} FROM events").to_arrow_table()
-    return found.set_column(0, "ts", found["ts"].cast(pa.timestamp("us", "UTC")))
+        leaves = connection.sql(f"SELECT ts, {selected} FROM events").to_arrow_table()
+    return leaves.set_column(0, "ts", leaves["ts"].cast(pa.timestamp("us", "UTC")))
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
@@ -205,8 +205,8 @@ def test_unshared_answers_are_duckdbs(spark: SparkSession, tmp_path_factory: pyt
         events = flat(table, stream)
         for query in queries_of(written, stream):
             frame = with_leaves(native_frame(spark, stream), stream, query.columns())
-            found = as_answers(query, unshared(frame, query, "ts").toArrow(), BEGIN, END)
-            assert compare(query, found, answers(query, events, "ts", BEGIN, END)) == [], query.text
+            unshared_answers = as_answers(query, unshared(frame, query, "ts").toArrow(), BEGIN, END)
+            assert compare(query, unshared_answers, answers(query, events, "ts", BEGIN, END)) == [], query.text
 
     check()
 
@@ -260,8 +260,10 @@ def test_of_equal_keys_the_first_counts_and_capitals_differ(tmp_path: Path) -> N
 
 def test_fields_that_some_files_lack_are_null_there(tmp_path: Path) -> None:
     older, newer = pa.array([{"b": 1}, None]), pa.array([{"b": 2, "C": "x"}, {"b": None, "C": None}])
-    stream, told = discover_schema(parquet(tmp_path / "s", {"a": older}, {"A": newer}))
-    assert not told and [(name, str(type)) for name, type in stream.nested] == [("a", "struct<b: long, C: string>")]
+    stream, diagnostics = discover_schema(parquet(tmp_path / "s", {"a": older}, {"A": newer}))
+    assert not diagnostics and [(name, str(type)) for name, type in stream.nested] == [
+        ("a", "struct<b: long, C: string>")
+    ]
     assert column(stream, "a.C") == [None, None, "x", None] and column(stream, "a.b") == [1, None, 2, None]
     assert missing_columns(stream, splits_of(stream), ["a.C", "a.b"]) == []
     declared = nested(stream, a="struct<b: long, d: long>")
@@ -289,18 +291,20 @@ def test_what_files_hold_otherwise_is_coded(tmp_path: Path, declared: str, leaf:
 
 def test_fields_that_differ_by_case_are_coded_where_they_are_read(tmp_path: Path) -> None:
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["b", "B", "c"])
-    found, _ = discover_schema(parquet(tmp_path / "s", {"a": twice}))
-    assert [str(type) for _, type in found.nested] == ["struct<c: long>"] and column(found, "a.c") == [3]
+    stream, _ = discover_schema(parquet(tmp_path / "s", {"a": twice}))
+    assert [str(type) for _, type in stream.nested] == ["struct<c: long>"] and column(stream, "a.c") == [3]
     with pytest.raises(HeddleError, match="HDL-456"):
-        column(nested(found, a="struct<b: long>"), "a.b")
+        column(nested(stream, a="struct<b: long>"), "a.b")
 
 
 def test_fields_without_a_common_type_are_left_out_and_told(tmp_path: Path) -> None:
-    one, other = pa.array([{"b": 1, "c": {"d": 1}}]), pa.array([{"b": "x", "c": {"d": 2.5}}])
-    stream, told = discover_schema(parquet(tmp_path / "s", {"a": one, "x": one}, {"a": other, "x": pa.array([1])}))
+    first, other = pa.array([{"b": 1, "c": {"d": 1}}]), pa.array([{"b": "x", "c": {"d": 2.5}}])
+    stream, diagnostics = discover_schema(
+        parquet(tmp_path / "s", {"a": first, "x": first}, {"a": other, "x": pa.array([1])})
+    )
     assert [(name, str(type)) for name, type in stream.nested] == [("a", "struct<c: struct<d: double>>")]
-    assert [found.code for found in told] == ["HDL-431", "HDL-431"]
-    assert "column a.b is" in told[0].message and "column x is" in told[1].message
+    assert [diagnostic.code for diagnostic in diagnostics] == ["HDL-431", "HDL-431"]
+    assert "column a.b is" in diagnostics[0].message and "column x is" in diagnostics[1].message
 
 
 def test_ten_thousand_fields_are_known_and_more_are_left_out(tmp_path: Path) -> None:
@@ -308,8 +312,10 @@ def test_ten_thousand_fields_are_known_and_more_are_left_out(tmp_path: Path) -> 
         return pa.StructArray.from_arrays([pa.array([1])] * count, names=[f"f{number}" for number in range(count)])
 
     most = parquet(tmp_path / "s", {"a": wide(MOST_LEAVES), "b": wide(2)})
-    stream, told = discover_schema(most)
-    assert [name for name, _ in stream.nested] == ["a"] and [found.code for found in told] == ["HDL-431"]
+    stream, diagnostics = discover_schema(most)
+    assert [name for name, _ in stream.nested] == ["a"] and [diagnostic.code for diagnostic in diagnostics] == [
+        "HDL-431"
+    ]
     assert column(stream, "a.f9999") == [1] and stream.type_of("a.f10000") is None
     assert from_json(to_json(stream)) == stream
 

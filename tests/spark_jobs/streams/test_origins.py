@@ -20,9 +20,9 @@ def test_a_bucket_that_is_not_there_is_reported_as_such(monkeypatch: pytest.Monk
             raise HeddleError("HDL-576", "there is no such bucket", "make it")
 
     monkeypatch.setattr(origins, "Place", SimpleNamespace(of=lambda path: root))
-    monkeypatch.setattr(origins, "check_place", lambda *given: None)
+    monkeypatch.setattr(origins, "check_place", lambda *arguments: None)
     monkeypatch.setattr(origins, "check_bucket", check_bucket)
-    monkeypatch.setattr(origins, "read_names", lambda *given: SimpleNamespace(names=[]))
+    monkeypatch.setattr(origins, "read_names", lambda *arguments: SimpleNamespace(names=[]))
     stream: Any = SimpleNamespace(name="trades")
     origin: Any = SimpleNamespace(path="s3://bucket/trades")
     with pytest.raises(HeddleError, match="HDL-576"):

@@ -17,8 +17,8 @@ def test_spans_cover_what_they_are_made_of(spans: list[tuple[int, int]], most: i
     covered = {at for low, high in spans for at in range(low, high)}
     assert {at for low, high in exact for at in range(low, high)} == covered
     assert covered <= {at for low, high in fewer for at in range(low, high)} and len(fewer) <= most
-    for found in (exact, fewer):
-        assert all(before[1] <= after[0] for before, after in zip(found, found[1:], strict=False))
+    for pieces in (exact, fewer):
+        assert all(before[1] <= after[0] for before, after in zip(pieces, pieces[1:], strict=False))
 
 
 @given(SPANS, st.integers(0, 40), st.integers(1, 9))
@@ -60,22 +60,22 @@ def test_equal_names_stand_for_equal_events(data: st.DataObject) -> None:
 
     for number in range(data.draw(st.integers(1, 5))):
         states.append((set(state), Replacements(known)))
-        gone = set(data.draw(st.lists(st.sampled_from(sorted(content)), max_size=3, unique=True))) & state
-        before = sorted(row for name in gone for row in content[name])
+        removed = set(data.draw(st.lists(st.sampled_from(sorted(content)), max_size=3, unique=True))) & state
+        before = sorted(row for name in removed for row in content[name])
         lost = data.draw(st.lists(st.sampled_from(before), max_size=2, unique=True)) if before else []
         added = data.draw(rows) if data.draw(st.booleans()) else []
-        left = [row for row in before if row not in lost] + added
-        cut = data.draw(st.integers(0, len(left)))
-        came = {f"{number}a": left[:cut], f"{number}b": left[cut:]}
+        new_rows = [row for row in before if row not in lost] + added
+        cut = data.draw(st.integers(0, len(new_rows)))
+        came = {f"{number}a": new_rows[:cut], f"{number}b": new_rows[cut:]}
         # a file may also come back as it was, and then nothing is known of how
         back = set(data.draw(st.lists(st.sampled_from(sorted(content)), max_size=1))) - state
         content |= came
-        times, told = {at for at, _ in (*lost, *added)}, data.draw(st.booleans()) and not back
-        state = (state - gone) | came.keys() | back
-        if told:
+        times, is_known = {at for at, _ in (*lost, *added)}, data.draw(st.booleans()) and not back
+        state = (state - removed) | came.keys() | back
+        if is_known:
             changed = disjoint((at, at + 1) for at in times)
-            known = [*known, Replacement(number, tuple(map(span, gone)), tuple(map(span, came)), changed)]
-        changes.append((times, told))
+            known = [*known, Replacement(number, tuple(map(span, removed)), tuple(map(span, came)), changed)]
+        changes.append((times, is_known))
     states.append((state, Replacements(known)))
     begin, end = sorted(data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20))))
 
@@ -91,5 +91,5 @@ def test_equal_names_stand_for_equal_events(data: st.DataObject) -> None:
             if names(first) == names(last):
                 assert events(first) == events(last)
             between = changes[first:last]
-            if all(told and not any(begin <= at < end for at in times) for times, told in between):
+            if all(is_known and not any(begin <= at < end for at in times) for times, is_known in between):
                 assert names(first) == names(last)

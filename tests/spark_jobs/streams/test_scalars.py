@@ -129,7 +129,7 @@ def text(value: str) -> Literal:
 
 
 def call(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Expression]:
-    return st.tuples(*arguments).map(lambda given: Call(name, given)).filter(typed)
+    return st.tuples(*arguments).map(lambda operands: Call(name, operands)).filter(typed)
 
 
 def chosen(*values: Any) -> st.SearchStrategy[Any]:
@@ -208,26 +208,28 @@ def plain(value: Any) -> Any:
 
 
 def ours(expression: Expression, table: pa.Table) -> list[Any]:
-    found = evaluate(expression, table.combine_chunks().to_batches()[0], SCHEMA)
-    assert found.type == arrow_type(type_of(expression, SCHEMA)), expression
+    evaluated = evaluate(expression, table.combine_chunks().to_batches()[0], SCHEMA)
+    assert evaluated.type == arrow_type(type_of(expression, SCHEMA)), expression
     split = evaluate(expression, pa.concat_tables([table.slice(0, 1), table.slice(1)]), SCHEMA)
-    assert repr(split.to_pylist()) == repr(found.to_pylist())
-    return [plain(value) for value in found.to_pylist()]
+    assert repr(split.to_pylist()) == repr(evaluated.to_pylist())
+    return [plain(value) for value in evaluated.to_pylist()]
 
 
 def in_duckdb(expressions: list[Expression], table: pa.Table) -> list[tuple[Any, ...]]:
     translate, connection = Translator(table.schema), _database()
     connection.register("scalars", _plain(table))
-    rows = connection.execute(f"SELECT {', '.join(translate(one)[0] for one in expressions)} FROM scalars").fetchall()
+    rows = connection.execute(
+        f"SELECT {', '.join(translate(expression)[0] for expression in expressions)} FROM scalars"
+    ).fetchall()
     connection.unregister("scalars")
     return list(zip(*rows, strict=True))
 
 
 def in_spark(spark: SparkSession, expressions: list[Expression], table: pa.Table) -> list[tuple[Any, ...]]:
     frame = spark.createDataFrame(table)
-    columns = [to_column(one, SCHEMA).alias(f"c{number}") for number, one in enumerate(expressions)]
-    found = frame.coalesce(1).select(columns).toArrow()
-    return [tuple(plain(value) for value in column.to_pylist()) for column in found.columns]
+    columns = [to_column(expression, SCHEMA).alias(f"c{number}") for number, expression in enumerate(expressions)]
+    spark_table = frame.coalesce(1).select(columns).toArrow()
+    return [tuple(plain(value) for value in column.to_pylist()) for column in spark_table.columns]
 
 
 def test_every_function_is_generated() -> None:
@@ -245,31 +247,33 @@ def special_values() -> tuple[list[Expression], pa.Table]:
         for x, w in itertools.product([None, *DOUBLES], [None, *map(Decimal, ("0", "1", "-1", "-3", "2.5"))])
     ]
     numbers, formats = ("x", "w"), [text(value) for value in FORMATS]
-    found = [Call(name, (Column(a), Column(b))) for name in ("power", "mod") for a in numbers for b in numbers]
-    found += [Call(name, (Column("c"), form)) for name in ("to_timestamp", "to_date") for form in formats]
-    return [*found, *(Call(name, (Column(of),)) for name in ("sqrt", "ln", "exp") for of in numbers)], table_of(rows)
+    expressions = [Call(name, (Column(a), Column(b))) for name in ("power", "mod") for a in numbers for b in numbers]
+    expressions += [Call(name, (Column("c"), form)) for name in ("to_timestamp", "to_date") for form in formats]
+    return [*expressions, *(Call(name, (Column(of),)) for name in ("sqrt", "ln", "exp") for of in numbers)], table_of(
+        rows
+    )
 
 
 def test_special_values_as_duckdb_has_them() -> None:
     every, table = special_values()
-    for expression, theirs in zip(every, in_duckdb(every, table), strict=True):
-        for row, left, right in zip(table.to_pylist(), ours(expression, table), theirs, strict=True):
+    for expression, duckdb_values in zip(every, in_duckdb(every, table), strict=True):
+        for row, left, right in zip(table.to_pylist(), ours(expression, table), duckdb_values, strict=True):
             assert same(left, right, expression.function in REAL), (left, right, expression, row)
 
 
 def test_special_values_as_spark_has_them(spark: SparkSession) -> None:
     every, table = special_values()
-    for expression, theirs in zip(every, in_spark(spark, every, table), strict=True):
-        for row, left, right in zip(table.to_pylist(), ours(expression, table), theirs, strict=True):
+    for expression, spark_values in zip(every, in_spark(spark, every, table), strict=True):
+        for row, left, right in zip(table.to_pylist(), ours(expression, table), spark_values, strict=True):
             assert same(left, right, expression.function in REAL), (left, right, expression, row)
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.tuples(*(st.lists(FUNCTIONS[name], min_size=4, max_size=4) for name in sorted(FUNCTIONS))), SEVERAL_ROWS)
 def test_answers_as_duckdb_does(expressions: tuple[list[Expression], ...], rows: list[dict[str, Any]]) -> None:
-    every, table = [one for part in expressions for one in part], table_of(rows)
-    for expression, theirs in zip(every, in_duckdb(every, table), strict=True):
-        for left, right in zip(ours(expression, table), theirs, strict=True):
+    every, table = [expression for part in expressions for expression in part], table_of(rows)
+    for expression, duckdb_values in zip(every, in_duckdb(every, table), strict=True):
+        for left, right in zip(ours(expression, table), duckdb_values, strict=True):
             assert same(left, right, expression.function in REAL), (left, right, expression, rows)
 
 
@@ -281,10 +285,10 @@ def test_answers_as_duckdb_does(expressions: tuple[list[Expression], ...], rows:
 def test_answers_as_spark_does(
     spark: SparkSession, expressions: tuple[list[Expression], ...], rows: list[dict[str, Any]]
 ) -> None:
-    every, table = [one for part in expressions for one in part], table_of(rows)
+    every, table = [expression for part in expressions for expression in part], table_of(rows)
     wrong = []
-    for expression, theirs in zip(every, in_spark(spark, every, table), strict=True):
-        for row, left, right in zip(rows, ours(expression, table), theirs, strict=True):
+    for expression, spark_values in zip(every, in_spark(spark, every, table), strict=True):
+        for row, left, right in zip(rows, ours(expression, table), spark_values, strict=True):
             if not same(left, right, expression.function in REAL):
                 read = {
                     argument.name: row[argument.name]
@@ -333,8 +337,8 @@ C = Column("c")
     ],
 )
 def test_texts_are_cast_or_null(target: str, value: str, expected: Any) -> None:
-    found = value_of(Call("cast", (C, text(target))), value, STRING)
-    assert found == expected
+    cast_value = value_of(Call("cast", (C, text(target))), value, STRING)
+    assert cast_value == expected
 
 
 def test_numbers_are_cast_or_null() -> None:

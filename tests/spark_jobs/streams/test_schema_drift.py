@@ -78,7 +78,7 @@ def integers(bits: int, signed: bool) -> st.SearchStrategy[Values]:
         lambda x: max(low, min(high, x))
     )
     type = getattr(pa, f"{'' if signed else 'u'}int{bits}")()
-    return rows(number).map(lambda found: Values(pa.array(found, type), tuple(found), "integer"))
+    return rows(number).map(lambda numbers: Values(pa.array(numbers, type), tuple(numbers), "integer"))
 
 
 def rows(value: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
@@ -89,10 +89,10 @@ def floats(width: int) -> st.SearchStrategy[Values]:
     dtype = {16: np.float16, 32: np.float32, 64: np.float64}[width]
     kind = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}[width]
 
-    def made(found: list[float | None]) -> Values:
-        return Values(pa.array([None if x is None else dtype(x) for x in found], kind), tuple(found), "float")
+    def values_of(numbers: list[float | None]) -> Values:
+        return Values(pa.array([None if x is None else dtype(x) for x in numbers], kind), tuple(numbers), "float")
 
-    return rows(st.floats(width=width)).map(made)
+    return rows(st.floats(width=width)).map(values_of)
 
 
 @st.composite
@@ -103,21 +103,23 @@ def decimals(draw: st.DrawFn) -> Values:
     kinds += [pa.decimal64] * (precision <= 18) + [pa.decimal32] * (precision <= 9)
     unscaled = st.sampled_from([0, 1, -1, 100, 10**precision - 1, 1 - 10**precision, 10 ** (precision // 2)])
     with localcontext(prec=100):
-        found = [
+        numbers = [
             None if x is None else Decimal(x if abs(x) < 10**precision else 1).scaleb(-scale)
             for x in draw(rows(unscaled))
         ]
-    return Values(pa.array(found, draw(st.sampled_from(kinds))(precision, scale)), tuple(found), "decimal")
+    return Values(pa.array(numbers, draw(st.sampled_from(kinds))(precision, scale)), tuple(numbers), "decimal")
 
 
 @st.composite
 def texts(draw: st.DrawFn) -> Values:
-    found = draw(rows(st.sampled_from(["", "a", "ä", "1", "2013-07-01", "null"])))
+    strings = draw(rows(st.sampled_from(["", "a", "ä", "1", "2013-07-01", "null"])))
     kind = draw(
         st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
     )
     return Values(
-        pa.array(found, pa.string()).cast(kind) if kind != pa.string() else pa.array(found, kind), tuple(found), "text"
+        pa.array(strings, pa.string()).cast(kind) if kind != pa.string() else pa.array(strings, kind),
+        tuple(strings),
+        "text",
     )
 
 
@@ -127,14 +129,14 @@ def moments(draw: st.DrawFn) -> Values:
     zone = draw(st.sampled_from([None, "UTC", "America/New_York"]))
     edges = [0, -1, 1, 999, -1001, JULY, FIRST, FIRST - 1, LAST - 1, LAST, 2**60]
     if unit == "ns":
-        found = draw(rows(st.sampled_from([0, -1, -1500, 1999, 2**62, -(2**62)])))
-        known = [None if x is None else x // 1000 for x in found]
+        ticks = draw(rows(st.sampled_from([0, -1, -1500, 1999, 2**62, -(2**62)])))
+        known = [None if x is None else x // 1000 for x in ticks]
     else:
-        found = [None if x is None else x // UNITS[unit] for x in draw(rows(st.sampled_from(edges)))]
+        ticks = [None if x is None else x // UNITS[unit] for x in draw(rows(st.sampled_from(edges)))]
         if unit in ("ms", "us") and draw(st.booleans()):
-            found[0] = 2**62  # in microseconds that is more than 64 bits hold
-        known = [None if x is None else x * UNITS[unit] for x in found]
-    return Values(pa.array(found, pa.int64()).cast(pa.timestamp(unit, zone)), tuple(known), "moment")
+            ticks[0] = 2**62  # in microseconds that is more than 64 bits hold
+        known = [None if x is None else x * UNITS[unit] for x in ticks]
+    return Values(pa.array(ticks, pa.int64()).cast(pa.timestamp(unit, zone)), tuple(known), "moment")
 
 
 def dates() -> st.SearchStrategy[Values]:
@@ -143,7 +145,9 @@ def dates() -> st.SearchStrategy[Values]:
             [0, -1, 20_000, FIRST // 86_400_000_000, LAST // 86_400_000_000 - 1, LAST // 86_400_000_000, 2**31 - 1]
         )
     )
-    return days.map(lambda found: Values(pa.array(found, pa.int32()).cast(pa.date32()), tuple(found), "date"))
+    return days.map(
+        lambda day_numbers: Values(pa.array(day_numbers, pa.int32()).cast(pa.date32()), tuple(day_numbers), "date")
+    )
 
 
 COLUMNS = st.one_of(
@@ -180,8 +184,8 @@ def files(draw: st.DrawFn, times: st.SearchStrategy[Values], values: st.SearchSt
 
 def write(path: Path, file: File) -> None:
     columns = {"ts": file.time, "v": file.value, "other": Values(pa.array([1, 2, 3]), (), "integer")}
-    held = {name: found.array for name in file.names if (found := columns[name.lower()]) is not None}
-    pq.write_table(pa.table(held), path, row_group_size=2)
+    arrays = {name: values.array for name in file.names if (values := columns[name.lower()]) is not None}
+    pq.write_table(pa.table(arrays), path, row_group_size=2)
 
 
 def fits(kind: str, value: Any, declared: Type) -> bool:
@@ -268,8 +272,8 @@ def check(stream: Stream, drifting: Sequence[File]) -> None:
                 value = file.value
                 values.append(None if value is None else as_read(value.kind, value.values[row], declared))
     assert times == known and missing == 3 * len(drifting) - len(known)
-    found = plain(table["v"])
-    assert same(found, values), (found, values)
+    read_values = plain(table["v"])
+    assert same(read_values, values), (read_values, values)
     if declared.is_numeric:
         computed(table, declared, values)
 
@@ -286,10 +290,10 @@ def computed(table: pa.Table, declared: Type, values: Sequence[Any]) -> None:
             continue
         with localcontext(prec=200):
             expected = [None if x is None else x + x if function == "+" else x * x for x in values]
-            found = plain(evaluate(expression, table, schema).combine_chunks())
-            assert same(found, expected), (function, found, expected)
+            evaluated = plain(evaluate(expression, table, schema).combine_chunks())
+            assert same(evaluated, expected), (function, evaluated, expected)
             if declared.is_exact:
-                assert sum(x for x in found if x is not None) == sum(x for x in expected if x is not None)
+                assert sum(x for x in evaluated if x is not None) == sum(x for x in expected if x is not None)
                 holds = evaluate(Call(">", (expression, exact_literal(30_000))), table, schema)
                 assert holds.to_pylist() == [None if x is None else x > 30_000 for x in expected]
 
@@ -341,20 +345,22 @@ def test_whatever_drifts_after_a_type_was_discovered(
         write(place / f"{number}.parquet", file)
         if number == len(first) - 1:
             try:
-                stream, told = discover_schema(stream)
+                stream, diagnostics = discover_schema(stream)
             except HeddleError as error:
                 assert error.diagnostic.code in ("HDL-455", "HDL-456"), error
                 return
-    (name,) = [one for one, _ in stream.schema if one.lower() == "v"] or [None]
+    (name,) = [column_name for column_name, _ in stream.schema if column_name.lower() == "v"] or [None]
     kinds = [file.value for file in first if file.value is not None and file.value.kind != "null"]
     if name is None:
         # no column, or none of one type
-        assert not kinds or told or {one.kind for one in kinds} <= {"list", "binary", "decimal"}
+        assert not kinds or diagnostics or {values.kind for values in kinds} <= {"list", "binary", "decimal"}
         return
     declared = stream.type_of(name)
     assert declared is not None
     stream = Stream("events", stream.source, (("ts", TIMESTAMP), ("v", declared)), "ts")
-    assert {one.lower() for one in ("ts", "v", "other")} >= {one.lower() for one, _ in stream.schema}
+    assert {column_name.lower() for column_name in ("ts", "v", "other")} >= {
+        column_name.lower() for column_name, _ in stream.schema
+    }
     check(stream, [*first, *later])
 
 
@@ -373,9 +379,9 @@ def test_a_value_that_does_not_fit_is_told_with_its_file_column_and_row(tmp_path
     tables(tmp_path, {"v": [1, 2, 3]}, {"v": pa.array([1, 2, 3, 4, 40_000, 50_000])})
     with pytest.raises(
         HeddleError, match=r"HDL-404 .*column v of .*1\.parquet .*type short: row 5, '40000'.*32767"
-    ) as told:
+    ) as raised:
         read(declared_as(tmp_path, v=SHORT))
-    assert "whenever the plan is refreshed" in told.value.diagnostic.hint
+    assert "whenever the plan is refreshed" in raised.value.diagnostic.hint
 
 
 def test_the_widest_type_of_all_files_is_discovered(tmp_path: Path) -> None:
@@ -386,17 +392,17 @@ def test_the_widest_type_of_all_files_is_discovered(tmp_path: Path) -> None:
         {"a": pa.array([1], pa.uint16()), "b": [1.5], "c": pa.array([1], pa.decimal128(20, 4)), "d": ["x"]},
         {"e": [dt.date(2020, 1, 1)], "a": pa.array([1], pa.int16())},
     )
-    stream, told = discover_schema(declared_as(tmp_path))
-    assert not told
+    stream, diagnostics = discover_schema(declared_as(tmp_path))
+    assert not diagnostics
     assert dict(stream.schema) == {"ts": TIMESTAMP, "a": INT, "b": DOUBLE, "c": big, "d": STRING, "e": DATE}
 
 
 def test_a_column_without_a_common_type_is_left_out_and_told_of(tmp_path: Path) -> None:
     tables(tmp_path, {"v": [1], "w": [1]}, {"v": ["x"], "w": [2]}, {"v": [1]})
-    stream, (told,) = discover_schema(declared_as(tmp_path))
+    stream, (diagnostic,) = discover_schema(declared_as(tmp_path))
     assert [name for name, _ in stream.schema] == ["ts", "w"]
-    assert (told.code, told.severity) == ("HDL-431", "warning")
-    assert "column v" in told.message and "0.parquet" in told.message and "1.parquet" in told.message
+    assert (diagnostic.code, diagnostic.severity) == ("HDL-431", "warning")
+    assert "column v" in diagnostic.message and "0.parquet" in diagnostic.message and "1.parquet" in diagnostic.message
 
 
 def test_what_was_left_out_is_told_when_streams_are_registered(tmp_path: Path) -> None:
@@ -405,12 +411,14 @@ def test_what_was_left_out_is_told_when_streams_are_registered(tmp_path: Path) -
     (tmp_path / "streams.yaml").write_text("streams: {events: {source: {format: parquet, path: events}, time: ts}}")
     text = "-- name: {}\nSELECT sum({}) AS s FROM events WINDOW RANGE '1 minute' SLIDE '1 minute' ON ts;\n"
     (tmp_path / "q.sql").write_text("".join(text.format(f"of_{name}", name) for name in "vw"))
-    found = load_inputs([tmp_path / "q.sql"], tmp_path / "streams.yaml")
-    assert [query.name for query in found.workload.queries] == ["of_w"]
-    assert [one.code for one in found.diagnostics] == ["HDL-431", "HDL-202"]
-    assert [one.code for one in found.errors] == ["HDL-202"]
+    inputs = load_inputs([tmp_path / "q.sql"], tmp_path / "streams.yaml")
+    assert [query.name for query in inputs.workload.queries] == ["of_w"]
+    assert [diagnostic.code for diagnostic in inputs.diagnostics] == ["HDL-431", "HDL-202"]
+    assert [diagnostic.code for diagnostic in inputs.errors] == ["HDL-202"]
     pq.write_table(pa.table({"ts": [1.5]}), tmp_path / "events" / "z.parquet")
-    assert "HDL-431" in [one.code for one in load_inputs([tmp_path / "q.sql"], tmp_path / "streams.yaml").errors]
+    assert "HDL-431" in [
+        diagnostic.code for diagnostic in load_inputs([tmp_path / "q.sql"], tmp_path / "streams.yaml").errors
+    ]
 
 
 @pytest.mark.parametrize(
@@ -452,8 +460,8 @@ def test_columns_that_no_file_has_are_told_apart_from_those_that_some_have(tmp_p
     check_columns(stream, splits, ["v", "W"])
     with pytest.raises(HeddleError, match="HDL-403 .*no column x"):
         check_columns(stream, splits, ["v", "x"])
-    found = [batch.to_pylist() for split in splits for batch in read_split(stream, split, ["v", "W"])]
-    assert [(row["v"], row["W"]) for (row,) in found] == [(1, None), (None, 2)]
+    batch_rows = [batch.to_pylist() for split in splits for batch in read_split(stream, split, ["v", "W"])]
+    assert [(row["v"], row["W"]) for (row,) in batch_rows] == [(1, None), (None, 2)]
     for name in ("v", "x"):
         with pytest.raises(HeddleError, match=f"HDL-403 .*no column {name}"):
             check_columns(Stream(**{**vars(stream), "event_id": name}), splits, [])
@@ -491,8 +499,8 @@ def test_times_of_spark_before_1677_and_after_2262(tmp_path: Path) -> None:
     """Spark writes 96 bits by default; as nanoseconds they would wrap round."""
     times = pa.array([FIRST, LAST - 1, 1, -1, None], pa.timestamp("us"))
     pq.write_table(pa.table({"ts": times, "v": range(5)}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
-    found, _, missing = read(declared_as(tmp_path, v=LONG))
-    assert (found, missing) == ([FIRST, LAST - 1, 1, -1], 1)
+    read_times, _, missing = read(declared_as(tmp_path, v=LONG))
+    assert (read_times, missing) == ([FIRST, LAST - 1, 1, -1], 1)
 
 
 def test_floats_are_read_as_the_doubles_that_they_are(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def opened_by(twins: Twins, begin: int, end: int, monkeypatch: pytest.MonkeyPatc
     seen: list[str] = []
     opening = parquet_module.parquet_splits
 
-    def watched(stream: Stream, path: str, *rest: Any, **options: Any) -> Any:
+    def watched(stream: Stream, path: str, *arguments: Any, **options: Any) -> Any:
         seen.append(Path(path).name)
-        return opening(stream, path, *rest, **options)
+        return opening(stream, path, *arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(parquet_module, "parquet_splits", watched)
@@ -139,11 +139,13 @@ def test_nothing_of_the_ledger_is_lost_in_columns(tmp_path: Path) -> None:
     twins.look(0, 72)
     twins.change("remove", 1, 0)
     twins.look(0, 72)
-    found = ledger(twins.needed, "trades")
-    assert [one.event for one in found.values()] == ["gone", "came"] and len(found) == 2
-    assert found.extent == (DAY + 48 * HOURS + 2, DAY + 71 * HOURS + 3)
-    assert [one.event for one in found.since(0)] == ["gone", "came"] and found.since(found.newest) == []
-    assert found.newest == max(one.noted for one in found.values())
+    trades_ledger = ledger(twins.needed, "trades")
+    assert [arrival.event for arrival in trades_ledger.values()] == ["gone", "came"] and len(trades_ledger) == 2
+    assert trades_ledger.extent == (DAY + 48 * HOURS + 2, DAY + 71 * HOURS + 3)
+    assert [arrival.event for arrival in trades_ledger.since(0)] == ["gone", "came"] and trades_ledger.since(
+        trades_ledger.newest
+    ) == []
+    assert trades_ledger.newest == max(arrival.noted for arrival in trades_ledger.values())
 
 
 bounds = st.one_of(st.none(), st.integers(0, 12))
@@ -162,19 +164,20 @@ def test_the_newest_entry_of_a_span_is_that_of_all_files(rows: list[Any], added:
         return Arrival("trades", f"{name}|0|0", f"{name}", "came", noted, noted, begin, end)
 
     # what is added comes after all that is stored
-    stored = sorted((arrival(*row) for row in rows), key=lambda one: one.noted)
-    more = {one.identity: one for one in (arrival(name, begin, end, noted + 9) for name, begin, end, noted in added)}
-    table = pa.Table.from_pylist([one.row() for one in stored], TABLES["source_files"][0])
-    found = Ledger("trades", 1, table, more)
+    stored = sorted((arrival(*row) for row in rows), key=lambda file: file.noted)
+    more = {file.identity: file for file in (arrival(name, begin, end, noted + 9) for name, begin, end, noted in added)}
+    table = pa.Table.from_pylist([file.row() for file in stored], TABLES["source_files"][0])
+    trades_ledger = Ledger("trades", 1, table, more)
     # of one of the table that does not say both of its bounds any time counts
     last = {
-        one.identity: replace(one, begin=None, end=None) if None in (one.begin, one.end) else one for one in stored
+        file.identity: replace(file, begin=None, end=None) if None in (file.begin, file.end) else file
+        for file in stored
     } | more
     begins, lengths = (np.array([span[at] for span in spans], dtype=np.int64) for at in (0, 1))
     expected = []
     for begin, end in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-        expected.append(max((one.noted for one in last.values() if one.meets(begin, end)), default=0))
-    assert found.newest_in(begins, begins + lengths).tolist() == expected
+        expected.append(max((file.noted for file in last.values() if file.meets(begin, end)), default=0))
+    assert trades_ledger.newest_in(begins, begins + lengths).tolist() == expected
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -73,8 +73,8 @@ def read(source: Stream, columns: Sequence[str]) -> pa.Table:
 
 def micros(table: pa.Table, name: str = "ts") -> list[int | None]:
     assert table.schema.field(name).type == pa.timestamp("us", tz="UTC")
-    found: list[int | None] = table[name].cast(pa.int64()).to_pylist()
-    return found
+    values: list[int | None] = table[name].cast(pa.int64()).to_pylist()
+    return values
 
 
 def csv(folder: Path, text: str, columns: Sequence[str] = ("symbol", "volume", "price")) -> pa.Table:
@@ -92,20 +92,20 @@ def parquet(folder: Path, columns: dict[str, Any], wanted: Sequence[str] = (), *
 # ----------------------------------------------------------------------------------------------- CSV
 def test_csv_fields_are_typed_and_empty_ones_null(tmp_path: Path) -> None:
     text = HEADER + "2013-07-01T00:00:00,A,5,1.5\n2013-07-01T00:00:01,,,\n"
-    found = csv(tmp_path, text)
-    assert found.schema.types == [pa.timestamp("us", tz="UTC"), pa.string(), pa.int64(), pa.float64()]
-    assert found.to_pylist()[1] | {"ts": None} == {"ts": None, "symbol": None, "volume": None, "price": None}
-    assert found["volume"].to_pylist() == [5, None]
+    table = csv(tmp_path, text)
+    assert table.schema.types == [pa.timestamp("us", tz="UTC"), pa.string(), pa.int64(), pa.float64()]
+    assert table.to_pylist()[1] | {"ts": None} == {"ts": None, "symbol": None, "volume": None, "price": None}
+    assert table["volume"].to_pylist() == [5, None]
 
 
 def test_a_quoted_empty_field_is_an_empty_string_not_null(tmp_path: Path) -> None:
-    found = csv(tmp_path, HEADER + '2013-07-01T00:00:00,"",1,1\n2013-07-01T00:00:00,,1,1\n')
-    assert found["symbol"].to_pylist() == ["", None]
+    table = csv(tmp_path, HEADER + '2013-07-01T00:00:00,"",1,1\n2013-07-01T00:00:00,,1,1\n')
+    assert table["symbol"].to_pylist() == ["", None]
 
 
 def test_csv_quoting_and_byte_order_mark(tmp_path: Path) -> None:
-    found = csv(tmp_path, "\ufeff" + HEADER + '2013-07-01T00:00:00,"say ""x"", y\nz",1,1\n')
-    assert found["symbol"].to_pylist() == ['say "x", y\nz']
+    table = csv(tmp_path, "\ufeff" + HEADER + '2013-07-01T00:00:00,"say ""x"", y\nz",1,1\n')
+    assert table["symbol"].to_pylist() == ['say "x", y\nz']
 
 
 def test_nan_and_infinities_in_csv(tmp_path: Path) -> None:
@@ -116,10 +116,10 @@ def test_nan_and_infinities_in_csv(tmp_path: Path) -> None:
 
 def test_booleans_dates_and_decimals_in_csv(tmp_path: Path) -> None:
     text = "ts,open,due,fee\n2013-07-01T00:00:00,true,2013-07-04,-12.3\n2013-07-01T00:00:00,FALSE,,\n"
-    found = csv(tmp_path, text, ["open", "due", "fee"])
-    assert found["open"].to_pylist() == [True, False]
-    assert found["due"].to_pylist() == [dt.date(2013, 7, 4), None]
-    assert found["fee"].to_pylist() == [Decimal("-12.30"), None]
+    table = csv(tmp_path, text, ["open", "due", "fee"])
+    assert table["open"].to_pylist() == [True, False]
+    assert table["due"].to_pylist() == [dt.date(2013, 7, 4), None]
+    assert table["fee"].to_pylist() == [Decimal("-12.30"), None]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_folder_without_files_of_the_format_is_coded(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------- Parquet
 def test_narrow_types_are_widened_and_dictionaries_decoded(tmp_path: Path) -> None:
-    found = parquet(
+    table = parquet(
         tmp_path,
         {
             "ts": pa.array([JULY // 1000] * 2, pa.timestamp("ms")),
@@ -205,16 +205,16 @@ def test_narrow_types_are_widened_and_dictionaries_decoded(tmp_path: Path) -> No
         },
         ["volume", "price", "symbol", "fee"],
     )
-    assert micros(found) == [JULY, JULY]
-    assert found.schema.types[1:] == [pa.int64(), pa.float64(), pa.string(), pa.decimal128(15, 2)]
-    assert found.slice(0, 1).to_pylist()[0] | {"ts": 0} == {
+    assert micros(table) == [JULY, JULY]
+    assert table.schema.types[1:] == [pa.int64(), pa.float64(), pa.string(), pa.decimal128(15, 2)]
+    assert table.slice(0, 1).to_pylist()[0] | {"ts": 0} == {
         "ts": 0,
         "volume": 7,
         "price": 1.5,
         "symbol": "A",
         "fee": Decimal("3.00"),
     }
-    assert [column.null_count for column in found.columns[1:]] == [1, 1, 1, 1]
+    assert [column.null_count for column in table.columns[1:]] == [1, 1, 1, 1]
 
 
 def test_encoded_strings_are_the_decoded_ones(tmp_path: Path) -> None:
@@ -237,16 +237,16 @@ def test_encoded_strings_are_the_decoded_ones(tmp_path: Path) -> None:
 
 def test_a_column_of_nothing_but_nulls_has_its_declared_type(tmp_path: Path) -> None:
     times = pa.array([JULY], pa.timestamp("us"))
-    found = parquet(tmp_path, {"ts": times, "volume": pa.nulls(1)}, ["volume"])
-    assert found["volume"].type == pa.int64() and found["volume"].to_pylist() == [None]
+    table = parquet(tmp_path, {"ts": times, "volume": pa.nulls(1)}, ["volume"])
+    assert table["volume"].type == pa.int64() and table["volume"].to_pylist() == [None]
 
 
 @pytest.mark.parametrize("nulls", [False, True])
 def test_nanoseconds_are_floored_also_before_the_epoch_and_beside_nulls(tmp_path: Path, nulls: bool) -> None:
     values = [-1, -1500, 1999, *([None] if nulls else [])]
-    found = parquet(tmp_path, {"ts": pa.array(values, pa.timestamp("ns"))})
+    table = parquet(tmp_path, {"ts": pa.array(values, pa.timestamp("ns"))})
     # an event one nanosecond before the epoch lies in the fragment that ends there
-    assert micros(found) == [-1, -2, 1, *([None] if nulls else [])]
+    assert micros(table) == [-1, -2, 1, *([None] if nulls else [])]
 
 
 def test_a_zone_of_the_column_changes_no_instant(tmp_path: Path) -> None:
@@ -301,8 +301,8 @@ def test_hidden_files_of_a_folder_are_no_part_of_it(tmp_path: Path) -> None:
     for name in ("a.parquet", "day=1/b.parquet", ".a.parquet", "_temporary/c.parquet"):
         pq.write_table(times, tmp_path / name)
     (tmp_path / "_SUCCESS").write_text("")
-    found = splits_of(stream("parquet", tmp_path))
-    assert [Path(split.path).name for split in found] == ["a.parquet", "b.parquet"]
+    splits = splits_of(stream("parquet", tmp_path))
+    assert [Path(split.path).name for split in splits] == ["a.parquet", "b.parquet"]
 
 
 # ------------------------------------------------------------------------- what fails, fails its stream
@@ -310,15 +310,15 @@ def test_hidden_files_of_a_folder_are_no_part_of_it(tmp_path: Path) -> None:
 def test_statistics_beyond_the_years_say_nothing_and_rows_beyond_them_are_counted(tmp_path: Path, unit: str) -> None:
     edges = {"ms": [FIRST // 1000 - 1, LAST // 1000, 1 << 62], "us": [FIRST - 1, LAST, 1 << 62], "ns": []}[unit]
     per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    found = []
+    splits_read = []
     for at in [*edges, None]:
         path = tmp_path / "trades.parquet"
         pq.write_table(pa.table({"ts": pa.array([JULY // 10**6 * per_second, at], pa.timestamp(unit))}), path)
         (split,) = splits_of(stream("parquet", path))
         (batch,) = read_split(stream("parquet", path), split, [])
         times, _, missing = times_of(batch, stream("parquet", path))
-        found.append((split.begin, split.end, times.tolist(), missing))
-    assert found == [(None, None, [JULY], 1)] * (len(edges) + 1)
+        splits_read.append((split.begin, split.end, times.tolist(), missing))
+    assert splits_read == [(None, None, [JULY], 1)] * (len(edges) + 1)
 
 
 def test_events_of_any_time_stop_neither_listing_nor_measuring(tmp_path: Path) -> None:
@@ -339,14 +339,17 @@ def test_events_of_any_time_stop_neither_listing_nor_measuring(tmp_path: Path) -
     plan = build_plan(workload, dict.fromkeys(streams, Fraction(1)), "weave-share")
     warehouse = Warehouse.open(tmp_path / "warehouse")
     for _ in range(2):  # also what the ledger has of them
-        found = listed(warehouse, plan, JULY, "run")
-        assert not found.problems and not found.failed
-        assert [len(splits) for splits in found.sources.values()] == [2, 1]
+        listing = listed(warehouse, plan, JULY, "run")
+        assert not listing.problems and not listing.failed
+        assert [len(splits) for splits in listing.sources.values()] == [2, 1]
     assert len(ledger(warehouse, "far")) == 2
     measured = [measure_source(streams[name]) for name in streams]
-    assert [(one.begin, one.end, one.rows) for one in measured] == [(FIRST, LAST, 3), (JULY, JULY + 1, 1)]
-    for one in measured:
-        one.row("run")
+    assert [(measurement.begin, measurement.end, measurement.rows) for measurement in measured] == [
+        (FIRST, LAST, 3),
+        (JULY, JULY + 1, 1),
+    ]
+    for measurement in measured:
+        measurement.row("run")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +363,7 @@ def test_whatever_goes_wrong_while_a_stream_is_looked_at_is_its_coded_error(
     source = stream("parquet", path)
     splits = splits_of(source)
 
-    def fail(*given: Any, **named: Any) -> Any:
+    def fail(*arguments: Any, **options: Any) -> Any:
         raise failure
 
     for owner, name, look in [
@@ -416,8 +419,8 @@ def test_partition_columns_of_delta_are_read(tmp_path: Path) -> None:
         {"ts": pa.array([JULY, JULY + 1, JULY + 2], pa.timestamp("us", "UTC")), "symbol": ["A", "B", None]}
     )
     write_deltalake(tmp_path, events, partition_by=["symbol"])
-    found = read(stream("delta", tmp_path), ["symbol"])
-    assert sorted(zip(micros(found), found["symbol"].to_pylist(), strict=True)) == [
+    table = read(stream("delta", tmp_path), ["symbol"])
+    assert sorted(zip(micros(table), table["symbol"].to_pylist(), strict=True)) == [
         (JULY, "A"),
         (JULY + 1, "B"),
         (JULY + 2, None),
@@ -454,21 +457,21 @@ def test_splits_know_the_times_they_can_hold(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "trades.parquet"
     times = pa.array([JULY + second * 1_000_000 for second in range(25)], pa.timestamp("us"))
     pq.write_table(pa.table({"ts": times}), path, row_group_size=5)
-    found = splits_of(stream("parquet", path))
-    assert [split.row_groups for split in found] == [(0, 1), (2, 3), (4,)]
-    assert [(split.begin, split.end) for split in found] == [
+    splits = splits_of(stream("parquet", path))
+    assert [split.row_groups for split in splits] == [(0, 1), (2, 3), (4,)]
+    assert [(split.begin, split.end) for split in splits] == [
         (JULY, JULY + 9_000_001),
         (JULY + 10_000_000, JULY + 19_000_001),
         (JULY + 20_000_000, JULY + 24_000_001),
     ]
-    second = found[1]
+    second = splits[1]
     assert second.may_hold(JULY + 19_000_000, JULY + 30_000_000)
     assert not second.may_hold(JULY + 19_000_001, JULY + 30_000_000)
     assert second.may_hold(JULY, JULY + 10_000_001)
     assert not second.may_hold(JULY, JULY + 10_000_000)
     # together they are the file, each event once
     source = stream("parquet", path)
-    rows = [value for split in found for batch in read_split(source, split, []) for value in batch["ts"].to_pylist()]
+    rows = [value for split in splits for batch in read_split(source, split, []) for value in batch["ts"].to_pylist()]
     assert rows == [moment.replace(tzinfo=dt.UTC) for moment in times.to_pylist()]
 
 
@@ -503,7 +506,7 @@ def test_another_way_of_reading_a_file_changes_the_token(tmp_path: Path, option:
     path.write_text(HEADER + "2013-07-01,A,1,1\n")
     source = stream("csv", path)
     changed = replace(source, source=replace(source.source, **option))
-    names = [ContentName(splits_of(one), []).of(0, 1) for one in (source, changed)]
+    names = [ContentName(splits_of(variant), []).of(0, 1) for variant in (source, changed)]
     assert names[0] != names[1] and ContentName(splits_of(source), []).is_of(names[0], 0, 1)
     assert not ContentName(splits_of(source), []).is_of(names[1], 0, 1)
 
@@ -540,8 +543,8 @@ def test_a_rewrite_of_the_same_size_changes_the_token(tmp_path: Path) -> None:
 def test_events_without_a_time_are_set_apart_and_counted(tmp_path: Path) -> None:
     text = HEADER + "2013-07-01T00:00:00,A,1,1\n,B,2,1\n,C,3,1\n"
     (batch,) = csv(tmp_path, text).to_batches()
-    times, kept, missing = times_of(batch, stream("csv", tmp_path))
-    assert (times.tolist(), kept["symbol"].to_pylist(), missing) == ([JULY], ["A"], 2)
+    times, timed_events, missing = times_of(batch, stream("csv", tmp_path))
+    assert (times.tolist(), timed_events["symbol"].to_pylist(), missing) == ([JULY], ["A"], 2)
 
 
 def test_schemas_are_discovered_where_the_source_declares_one(tmp_path: Path) -> None:
@@ -555,9 +558,9 @@ def test_schemas_are_discovered_where_the_source_declares_one(tmp_path: Path) ->
     }
     path = tmp_path / "trades.parquet"
     pq.write_table(pa.table(columns), path)
-    found, told = discover_schema(stream("parquet", path))
-    assert not told
-    assert found.schema == (("ts", TIMESTAMP), ("a", BYTE), ("b", INT), ("c", decimal(9, 2)), ("d", STRING))
+    discovered, diagnostics = discover_schema(stream("parquet", path))
+    assert not diagnostics
+    assert discovered.schema == (("ts", TIMESTAMP), ("a", BYTE), ("b", INT), ("c", decimal(9, 2)), ("d", STRING))
     with pytest.raises(HeddleError, match="HDL-406"):
         discover_schema(stream("csv", path))
     delta = tmp_path / "delta"
@@ -588,9 +591,11 @@ def test_a_rate_of_many_files_is_that_of_a_sample(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(measurements, "SAMPLED", 4)
     read: list[str] = []
     metadata = pq.read_metadata
-    monkeypatch.setattr(pq, "read_metadata", lambda path, **given: read.append(str(path)) or metadata(path, **given))
-    asked: list[str] = []
+    monkeypatch.setattr(
+        pq, "read_metadata", lambda path, **options: read.append(str(path)) or metadata(path, **options)
+    )
+    status_paths: list[str] = []
     status = file_statuses.status_of
-    monkeypatch.setattr(file_statuses, "status_of", lambda path: asked.append(path) or status(path))
+    monkeypatch.setattr(file_statuses, "status_of", lambda path: status_paths.append(path) or status(path))
     assert measure_source(stream("parquet", tmp_path)) == every
-    assert len(set(read)) <= 4 and len(asked) <= 4
+    assert len(set(read)) <= 4 and len(status_paths) <= 4

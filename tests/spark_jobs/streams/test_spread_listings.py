@@ -51,7 +51,7 @@ def _few_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def events(number: int) -> pa.Table:
     """The events of a file, one a minute; the last files lack a column that no query needs."""
     minutes = range(number * 20, number * 20 + 20)
-    found = pa.table(
+    table = pa.table(
         {
             "ts": pa.array([DAY + minute * MINUTE for minute in minutes], pa.timestamp("us", tz="UTC")),
             "symbol": ["AB"[minute % 2] for minute in minutes],
@@ -59,7 +59,7 @@ def events(number: int) -> pa.Table:
             "note": pa.array([""] * len(minutes)),
         }
     )
-    return found if number < FILES - 2 else found.drop_columns("note")
+    return table if number < FILES - 2 else table.drop_columns("note")
 
 
 def source(folder: Path, format: str = "parquet") -> Stream:
@@ -77,10 +77,10 @@ def plan_of(stream: Stream, text: str = QUERIES) -> SharingPlan:
 
 def known(listing: SourceListing) -> list[Any]:
     """What a listing says of its files, but for the moments at which they were noted."""
-    arrivals = sorted(listing.arrivals["trades"].all(), key=lambda one: one.identity)
+    arrivals = sorted(listing.arrivals["trades"].all(), key=lambda arrival: arrival.identity)
     return [
         listing.sources["trades"],
-        [replace(one, noted=0, moves=()) for one in arrivals],
+        [replace(arrival, noted=0, moves=()) for arrival in arrivals],
         listing.problems,
         listing.unfit,
         listing.failed,
@@ -95,14 +95,14 @@ def workers(spark: SparkSession) -> Iterator[SparkWorkers]:
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_tasks_list_what_this_process_would(format: str, tmp_path: Path, workers: SparkWorkers) -> None:
     stream = source(tmp_path / "events", format)
-    found = []
+    listings = []
     for name, available in (("here", unavailable), ("tasks", lambda: workers)):
         warehouse = Warehouse.open(tmp_path / name)
         first = listed(warehouse, plan_of(stream), CLOCK, "run", available=available)
         again = listed(warehouse, plan_of(stream), CLOCK, "again", trust=False, available=available)
-        found.append([known(first), known(again)])
+        listings.append([known(first), known(again)])
         assert len(first.sources["trades"]) == FILES
-    assert found[0] == found[1]
+    assert listings[0] == listings[1]
     assert [job.tasks for job in workers.jobs] == [2, 2, 2, 2]
 
 
@@ -114,7 +114,7 @@ def test_a_changed_byte_is_noticed_by_tasks(tmp_path: Path, workers: SparkWorker
     content[10] ^= 1
     path.write_bytes(content)
     after = listed(warehouse, plan_of(stream), CLOCK, "again", available=lambda: workers)
-    first, second = ({split.path: split.identity for split in one.sources["trades"]} for one in (before, after))
+    first, second = ({split.path: split.identity for split in listing.sources["trades"]} for listing in (before, after))
     assert [Path(name).name for name in first if first[name] != second[name]] == ["3.parquet"]
 
 
@@ -125,11 +125,15 @@ def test_a_broken_file_and_a_lacking_column_are_the_same_errors(tmp_path: Path, 
     # of several broken files that of the task that fails first is named
     (tmp_path / "broken" / "4.parquet").write_bytes(b"PAR1 and nothing else")
     for plan in (unfit, plan_of(broken)):
-        here, tasks = (
+        local, tasks = (
             listed(Warehouse.open(tmp_path / "warehouse"), plan, CLOCK, available=available)
             for available in (unavailable, lambda: workers)
         )
-        assert here.problems and (here.problems, here.unfit, here.failed) == (tasks.problems, tasks.unfit, tasks.failed)
+        assert local.problems and (local.problems, local.unfit, local.failed) == (
+            tasks.problems,
+            tasks.unfit,
+            tasks.failed,
+        )
 
 
 def test_a_run_on_spark_lists_in_jobs_of_its_own(tmp_path: Path, spark: SparkSession) -> None:

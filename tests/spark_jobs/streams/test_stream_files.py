@@ -67,7 +67,7 @@ def write(path: Path, ids: Sequence[int], format: str) -> None:
 def folders(draw: st.DrawFn, format: str) -> list[Written]:
     """Files by name, each with events of its own; at least one is read."""
     fates = st.sampled_from(["read", "named", "skipped", "hidden", "in hidden"])
-    found, used = (
+    files, used = (
         [Written(f"{draw(st.sampled_from(FOLDERS))}first{draw(st.sampled_from(READ[format]))}", "read", (0,))],
         1,
     )
@@ -82,9 +82,9 @@ def folders(draw: st.DrawFn, format: str) -> list[Written]:
         stem = f"{draw(st.sampled_from(['_', '.'])) if fate == 'hidden' else ''}f{number}"
         count = draw(st.integers(0, 3))
         name = f"{folder}{stem}{draw(st.sampled_from(endings))}"
-        found.append(Written(name, "skipped" if "hidden" in fate else fate, tuple(range(used, used + count))))
+        files.append(Written(name, "skipped" if "hidden" in fate else fate, tuple(range(used, used + count))))
         used += count
-    return found
+    return files
 
 
 def read(stream: Stream, files: SourceFiles | None = None) -> Counter[int]:
@@ -110,25 +110,27 @@ def test_every_file_is_read_named_or_skipped(format: str, data: st.DataObject, t
         file.name for file in written if file.fate == "read"
     }
     assert read(stream, files) == in_duckdb(format, [root / file.name for file in written if file.fate == "read"])
-    named = sorted(file.name for file in written if file.fate == "named")
+    named_files = sorted(file.name for file in written if file.fate == "named")
     messages = " ".join(warning.message for warning in files.warnings)
-    assert [warning.code for warning in files.warnings] == ["HDL-414"] * bool(named)
-    assert all(name in messages for name in named[:3])
-    assert not named or f"does not read {len(named)} file" in messages
-    assert [found for found in inspect(stream, ["id"]).diagnostics if found.code == "HDL-414"] == list(files.warnings)
+    assert [warning.code for warning in files.warnings] == ["HDL-414"] * bool(named_files)
+    assert all(name in messages for name in named_files[:3])
+    assert not named_files or f"does not read {len(named_files)} file" in messages
+    assert [diagnostic for diagnostic in inspect(stream, ["id"]).diagnostics if diagnostic.code == "HDL-414"] == list(
+        files.warnings
+    )
 
 
 def in_duckdb(format: str, paths: Sequence[Path]) -> Counter[int]:
     """The ids of the events of some files, as another engine reads them."""
     function = "read_csv" if format == "csv" else "read_parquet"
     more = ", header = true, columns = {'ts': 'TIMESTAMP', 'id': 'BIGINT'}" if format == "csv" else ""
-    found: Counter[int] = Counter()
+    id_counts: Counter[int] = Counter()
     for path in paths:
         # a star would be a pattern; one file at a time is none
         text = str(path).replace("'", "''")
         rows = duckdb.sql(f"SELECT id FROM {function}('{text}'{more})").fetchall()
-        found.update(number for (number,) in rows)
-    return found
+        id_counts.update(number for (number,) in rows)
+    return id_counts
 
 
 def test_what_a_folder_without_any_readable_file_holds_is_named(tmp_path: Path) -> None:
@@ -189,11 +191,11 @@ def test_a_half_written_csv_file_loses_no_complete_record(share: float, rows: in
     content = path.read_bytes()[: int(share * path.stat().st_size)]
     path.write_bytes(content)
     try:
-        found = read(stream_of("csv", path.parent))
+        id_counts = read(stream_of("csv", path.parent))
     except HeddleError as error:
         assert error.code in ("HDL-403", "HDL-404", "HDL-421", "HDL-422") and str(path) in str(error)
         return
-    assert found.total() >= max(content.count(b"\n") - 1, 0)
+    assert id_counts.total() >= max(content.count(b"\n") - 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -249,8 +251,8 @@ def test_only_files_that_a_sink_has_committed_are_read(
     root = tmp_path / uuid.uuid4().hex
     sink = root / "sink" if is_below else root
     ids = {name: number for number, name in enumerate([*"abcdefghuvwxyz", "beside"])}
-    named = list(dict.fromkeys(name for names in batches for name in names))
-    files = {name: f"{deeper}part-{name}.{format}" for name in [*named, *sorted(more)]}
+    committed = list(dict.fromkeys(name for names in batches for name in names))
+    files = {name: f"{deeper}part-{name}.{format}" for name in [*committed, *sorted(more)]}
     for name, file in files.items():
         if name not in gone:
             write(sink / file, [ids[name]], format)
@@ -267,17 +269,19 @@ def test_only_files_that_a_sink_has_committed_are_read(
             for old in range(number):
                 for path in (sink / "_spark_metadata").glob(f"{old}*"):
                     path.unlink()
-    expected = Counter({ids[name]: 1 for name in named if name not in gone} | ({ids["beside"]: 1} if is_below else {}))
+    expected = Counter(
+        {ids[name]: 1 for name in committed if name not in gone} | ({ids["beside"]: 1} if is_below else {})
+    )
     stream = stream_of(format, root)
     if not expected:
         with pytest.raises(HeddleError, match="HDL-401"):
             files_of(stream)
         return
     listed = files_of(stream)
-    if is_moved and not any(name not in gone for name in named):
+    if is_moved and not any(name not in gone for name in committed):
         return
     assert read(stream, listed) == expected
-    assert [warning.code for warning in listed.warnings] == ["HDL-416"] * (bool(more) + bool(gone & set(named)))
+    assert [warning.code for warning in listed.warnings] == ["HDL-416"] * (bool(more) + bool(gone & set(committed)))
 
 
 def test_a_partition_of_a_sink_is_read_by_the_log_above_it(tmp_path: Path) -> None:
@@ -329,9 +333,9 @@ def test_a_file_that_was_counted_and_is_not_committed_is_gone(tmp_path: Path) ->
     batch(data, 0, [("add", "a.csv")])
     known = ledger(house, "trades")
     listed = opened(stream, known, (0, 1))
-    assert [Path(one.path).name for one in known.missing(listed.settled, [s.identity for s in listed.splits])] == [
-        "b.csv"
-    ]
+    assert [
+        Path(arrival.path).name for arrival in known.missing(listed.settled, [s.identity for s in listed.splits])
+    ] == ["b.csv"]
 
 
 # ------------------------------------------------------------------------------------------ damaged pages
@@ -373,11 +377,11 @@ def test_a_flipped_bit_of_a_page_with_a_checksum_is_refused(
     content[begin + int(where * (end - begin))] ^= 1 << bit
     path.write_bytes(content)
     try:
-        found = read(stream_of("parquet", path.parent))
+        id_counts = read(stream_of("parquet", path.parent))
     except HeddleError as error:
         assert error.code in ("HDL-402", "HDL-404") and str(path) in str(error)
         return
-    assert found == right
+    assert id_counts == right
 
 
 def test_pages_with_fewer_rows_than_the_footer_says_are_refused(
@@ -385,7 +389,7 @@ def test_pages_with_fewer_rows_than_the_footer_says_are_refused(
 ) -> None:
     write(tmp_path / "a.parquet", range(10), "parquet")
     real = pq.ParquetFile.read_row_groups
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", lambda *given, **more: real(*given, **more).slice(1))
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", lambda *arguments, **more: real(*arguments, **more).slice(1))
     with pytest.raises(HeddleError, match=r"HDL-402.*footer says 10 rows, its pages have 9"):
         read(stream_of("parquet", tmp_path))
 

@@ -70,8 +70,8 @@ def texts(events: Sequence[int | None]) -> list[str | None]:
 def heddle(*arguments: str, code: int = 0) -> dict[str, Any]:
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert done.exit_code == code, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 class Project:
@@ -121,23 +121,25 @@ def test_every_event_is_answered_or_counted_by_its_file(
         name: sorted(of) for name, of in expected.items() if of
     }
     assert record["rows_without_time"] == sum(map(sum, expected.values()))
-    warned = {found["message"].split(":")[0] for found in record["diagnostics"] if found["code"] == "HDL-410"}
+    warned = {
+        diagnostic["message"].split(":")[0] for diagnostic in record["diagnostics"] if diagnostic["code"] == "HDL-410"
+    }
     assert warned == {f"stream {name}" for name, of in expected.items() if of}
     for stream, events in answered.items():
         rows = heddle("read", f"{stream}_hourly", *project.house)["rows"]
         assert sum(row["n"] for row in rows) == events
-    told = heddle("quarantine", *project.house).get("without_time", [])
-    assert sorted((row["stream"], row["events"]) for row in told) == sorted(
+    untimed = heddle("quarantine", *project.house).get("without_time", [])
+    assert sorted((row["stream"], row["events"]) for row in untimed) == sorted(
         (name, count) for name, of in expected.items() for count in of
     )
-    assert heddle("status", *project.house).get("without_time", []) == told
+    assert heddle("status", *project.house).get("without_time", []) == untimed
     again = project.run()
     assert again["status"] == "unchanged"
-    said = [
-        sorted(found["message"] for found in each["diagnostics"] if found["code"] == "HDL-410")
+    messages = [
+        sorted(diagnostic["message"] for diagnostic in each["diagnostics"] if diagnostic["code"] == "HDL-410")
         for each in (record, again)
     ]
-    assert said[0] == said[1]
+    assert messages[0] == messages[1]
 
 
 def test_a_file_is_reported_until_it_is_corrected(tmp_path: Path) -> None:
@@ -149,13 +151,18 @@ def test_a_file_is_reported_until_it_is_corrected(tmp_path: Path) -> None:
     for end in ("2020-01-02", "2020-01-03"):
         record = project.run(end=end)
     assert record["without_time"] == {"trades": {"bad one.csv": 2}}
-    (found,) = standing_without_time(house)
-    assert (found.stream, found.file, found.rows, found.code) == ("trades", "bad one.csv", 2, "HDL-410")
-    said = CliRunner()
+    (untimed_file,) = standing_without_time(house)
+    assert (untimed_file.stream, untimed_file.file, untimed_file.rows, untimed_file.code) == (
+        "trades",
+        "bad one.csv",
+        2,
+        "HDL-410",
+    )
+    runner = CliRunner()
     for command in (("quarantine",), ("status",)):
-        assert "bad one.csv" in said.invoke(app, [*command, *project.house]).output
+        assert "bad one.csv" in runner.invoke(app, [*command, *project.house]).output
     for command in (("streams",), ("validate", str(tmp_path / "q.sql"))):
-        done = said.invoke(app, [*command, *project.streams])
+        done = runner.invoke(app, [*command, *project.streams])
         assert done.exit_code == 0
         assert command[0] == "validate" or "2 events without a usable time left out: bad one.csv (2)" in done.output
     (total,) = read_operations(house).quarantined
@@ -171,7 +178,7 @@ def test_a_file_is_reported_until_it_is_corrected(tmp_path: Path) -> None:
     (tmp_path / "quotes" / "worse.csv").unlink()
     project.run(end="2020-01-03")
     assert standing_without_time(house) == []
-    assert "HDL-410" not in said.invoke(app, ["status", *project.house, "--last", "1"]).output
+    assert "HDL-410" not in runner.invoke(app, ["status", *project.house, "--last", "1"]).output
 
 
 def test_many_files_are_named_as_far_as_they_matter() -> None:
@@ -191,7 +198,7 @@ def test_rows_of_an_earlier_heddle_are_read(tmp_path: Path) -> None:
         rows = [LeftOut("one", "", "HDL-410", 3, "3 events without an event time were left out", 5)] * 2
         quarantine.log(house, rows, token, ("x", 1))
     assert standing_without_time(house) == []
-    assert [(one.stream, one.rows) for one in read_operations(house).quarantined] == [("", 6)]
+    assert [(total.stream, total.rows) for total in read_operations(house).quarantined] == [("", 6)]
 
 
 # -------------------------------------------------------------------------------- the reason of a query
@@ -214,16 +221,18 @@ def test_a_query_without_answers_is_told_the_reason_of_its_own_stream(tmp_path: 
 
 def test_warnings_and_other_streams_are_no_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     house, record = Warehouse.open(tmp_path), RunRecord("r", 1, 0, 10, status="failed", failed=["trades", "trades_2"])
-    told = [
+    diagnostics = [
         Diagnostic("HDL-410", "stream trades: 1 event without a usable time left out", severity="warning"),
         Diagnostic("HDL-402", "stream trades_2: b.csv cannot be read"),
         Diagnostic("HDL-404", "stream trades: a.csv does not fit"),
         Diagnostic("HDL-505", "none of the plan's streams could be read"),
     ]
-    record.diagnostics = [found.to_json() for found in told]
+    record.diagnostics = [diagnostic.to_json() for diagnostic in diagnostics]
     from spark_jobs.results import read as module
 
-    monkeypatch.setattr(module, "planned", lambda *given: [type("Row", (), {"plan_version": 1, "stream": "trades"})()])
+    monkeypatch.setattr(
+        module, "planned", lambda *arguments: [type("Row", (), {"plan_version": 1, "stream": "trades"})()]
+    )
     publish_log.log_event(house, record, "failed", None, None)
     with pytest.raises(HeddleError, match="HDL-404 stream trades: a.csv"):
         check_answered(house, "q")
@@ -238,8 +247,8 @@ def test_commands_with_warnings_only_end_with_0(tmp_path: Path) -> None:
         write("csv", tmp_path / stream / "a.csv", [0, None, 90])
         write("csv", tmp_path / stream / "b.csv.gz", [0])
     record = project.run()
-    assert {found["code"] for found in record["diagnostics"]} >= {"HDL-410", "HDL-414"}
-    assert {found["severity"] for found in record["diagnostics"]} == {"warning"}
+    assert {diagnostic["code"] for diagnostic in record["diagnostics"]} >= {"HDL-410", "HDL-414"}
+    assert {diagnostic["severity"] for diagnostic in record["diagnostics"]} == {"warning"}
     span = ("--from", "2020-01-01", "--to", "2020-01-03")
     for command in (
         ("backfill", *span, "--checks", "none", *project.house),

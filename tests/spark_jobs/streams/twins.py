@@ -54,9 +54,9 @@ class Twins:
         self.folder, self.format, self.count = folder / "trades", format, 0
         self.stream = Stream("trades", Source(format, str(self.folder)), SCHEMA, "ts", **options)
         self.every, self.needed = (Warehouse.open(folder / name) for name in ("every", "needed"))
-        found = parse(QUERIES, {"trades": self.stream})
+        parsed = parse(QUERIES, {"trades": self.stream})
         self.plan: SharingPlan = build_plan(
-            Workload(found.queries, (self.stream,)), {"trades": Fraction(1)}, "weave-share"
+            Workload(parsed.queries, (self.stream,)), {"trades": Fraction(1)}, "weave-share"
         )
 
     def path(self, name: int) -> Path:
@@ -102,17 +102,25 @@ class Twins:
 
     def look(self, begin: int, end: int) -> tuple[Any, Any]:
         """What both take in for a run over some hours, and what they note."""
-        found = []
+        outcomes = []
         for house, within in ((self.every, None), (self.needed, (DAY + begin * HOURS, DAY + end * HOURS))):
             first, last = DAY + begin * HOURS, DAY + end * HOURS
             listing = listed(house, self.plan, CLOCK, "a run", within=within)
             prepared = prepare(house, self.plan, RunRequest(1, first, last, "a run", CLOCK), listing)
             noted = [
-                (one.identity, one.event, one.begin, one.end, one.refused, one.stamps, len(one.moves))
-                for one in listing.arrivals.get("trades", {}).values()
+                (
+                    arrival.identity,
+                    arrival.event,
+                    arrival.begin,
+                    arrival.end,
+                    arrival.refused,
+                    arrival.stamps,
+                    len(arrival.moves),
+                )
+                for arrival in listing.arrivals.get("trades", {}).values()
             ]
             codes = [problem["code"] for problem in listing.problems]
             arrivals = listing.arrivals.get("trades")
             extent = None if arrivals is None else arrivals.extent
-            found.append((prepared.content, prepared.failed, codes, sorted(noted), extent, prepared.repeated))
-        return found[0], found[1]
+            outcomes.append((prepared.content, prepared.failed, codes, sorted(noted), extent, prepared.repeated))
+        return outcomes[0], outcomes[1]

@@ -85,8 +85,8 @@ def same(one: Content, other: Content) -> bool:
         if states.keys() != other[cell].keys():
             return False
         for state, value in states.items():
-            wanted = other[cell][state]
-            if value != wanted and not (value != value and wanted != wanted):
+            other_value = other[cell][state]
+            if value != other_value and not (value != value and other_value != other_value):
                 return False
     return True
 
@@ -197,16 +197,19 @@ def expected_sum(state: State, values: list[Any], type: Type) -> Any:
 
 def expected(span: FillRequest, rows: Sequence[dict[str, Any]]) -> Content:
     """Each cell by its definition."""
-    made, cells = span.synopsis, {}
+    synopsis, cells = span.synopsis, {}
     for row in rows:
         if row["at"] is None:
             continue
         at = row["at"] * SECOND
         midnight = at - at % DAY
-        start = max([midnight, *(at - (at - shift) % slide for slide, shift in made.edges)])
-        end = min([midnight + DAY, *(at + slide - (at - shift) % slide for slide, shift in made.edges)])
-        shard = sum(1 << bit for bit, predicate in enumerate(made.predicates) if PREDICATES[predicate](row))
-        key = tuple(text(row[name]) for name, _ in made.group_by)
+        start = max([midnight, *(at - (at - shift) % slide for slide, shift in synopsis.edges)])
+        end = min([midnight + DAY, *(at + slide - (at - shift) % slide for slide, shift in synopsis.edges)])
+        shard = sum(1 << bit for bit, predicate in enumerate(synopsis.predicates) if PREDICATES[predicate](row))
+        key = tuple(text(row[name]) for name, _ in synopsis.group_by)
         if shard and span.begin <= start < span.end:
             cells.setdefault((start, end, shard, key), []).append(row | {"ts": at})
-    return {cell: {state: expected_state(state, mine) for state in made.states} for cell, mine in cells.items()}
+    return {
+        cell: {state: expected_state(state, cell_rows) for state in synopsis.states}
+        for cell, cell_rows in cells.items()
+    }

@@ -28,7 +28,7 @@ def watched() -> Iterator[list[FillRequest]]:
         patch.setattr(
             partials_stage,
             "lift_task",
-            lambda *given, **named: seen.extend(chain.from_iterable(given[2])) or lift_task(*given, **named),
+            lambda *args, **kwargs: seen.extend(chain.from_iterable(args[2])) or lift_task(*args, **kwargs),
         )
         yield seen
 

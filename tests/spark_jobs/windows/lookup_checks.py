@@ -35,7 +35,7 @@ def check_instants(query: ACQ, found: QueryLookups, table: pa.Table, case: Case)
         return
     groups = [query.select[at] if query.select else name for at, (name, _) in enumerate(query.group_by)]
     # what is made of sums of doubles may depend on their last bit
-    told_alike = [one for one in query.outputs if not any(part.type == DOUBLE for part in one.parts)]
+    told_alike = [output for output in query.outputs if not any(part.type == DOUBLE for part in output.parts)]
     outputs = [output.name for output in told_alike]
     known = {}
     for row in rows_of(table):
@@ -50,24 +50,24 @@ def check_instants(query: ACQ, found: QueryLookups, table: pa.Table, case: Case)
             found.batch(later)
     for place, moment in enumerate(moments.tolist()):
         singly = found.at(moment)
-        mine = [row for (at, _), row in known.items() if at == moment]
+        moment_rows = [row for (at, _), row in known.items() if at == moment]
         assert list(map(repr, rows_of(singly.select(outputs)))) == [
-            repr({name: row[name] for name in outputs}) for row in mine
+            repr({name: row[name] for name in outputs}) for row in moment_rows
         ]
         for number, group in enumerate(found.groups):
             row = known.get((moment, tuple(map(repr, group))))
-            told = found.single(int(later[place]), *group)
-            assert (told is None) == (row is None)
-            if row is not None and told is not None:
-                values = {output.name: value for output, value in zip(query.outputs, told, strict=True)}
+            answer = found.single(int(later[place]), *group)
+            assert (answer is None) == (row is None)
+            if row is not None and answer is not None:
+                values = {output.name: value for output, value in zip(query.outputs, answer, strict=True)}
                 assert [alike(values[name]) for name in outputs] == [alike(row[name]) for name in outputs]
             for output in told_alike if query.top is None else ():
                 values, valid = batch[output.name]
-                wanted = None if row is None else row[output.name]
-                assert valid[number, place] == (wanted is not None)
-                if wanted is not None and output.type.name in ("long", "double", "string"):
+                expected_value = None if row is None else row[output.name]
+                assert valid[number, place] == (expected_value is not None)
+                if expected_value is not None and output.type.name in ("long", "double", "string"):
                     assert alike(values[number, place].item() if values.dtype != object else values[number, place]) == (
-                        alike(wanted)
+                        alike(expected_value)
                     )
 
 
@@ -79,9 +79,9 @@ def alike(value: Any) -> Any:
 
 
 def workload_of(text: str, stream: Stream = STREAM) -> Workload:
-    found = parse(text, {stream.name: stream})
-    assert found.diagnostics == ()
-    return Workload(found.queries, (stream,))
+    parsed = parse(text, {stream.name: stream})
+    assert parsed.diagnostics == ()
+    return Workload(parsed.queries, (stream,))
 
 
 def heddle(*arguments: str) -> tuple[int, str, str]:

@@ -54,10 +54,10 @@ NULLS = dict.fromkeys(name for name, _ in SCHEMA[1:])
 
 def synopsis(select: str, slide: int = 10, range_: int = 10, rest: str = "") -> tuple[Synopsis, ACQ]:
     text = f"SELECT {select} FROM trades WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' ON ts {rest}"
-    found = parse(text, {"trades": STREAM})
-    assert found.diagnostics == ()
-    ((made, (query,)),) = synopses_of(STREAM, found.queries).items()
-    return made, query
+    parsed = parse(text, {"trades": STREAM})
+    assert parsed.diagnostics == ()
+    ((synopsis_of_query, (query,)),) = synopses_of(STREAM, parsed.queries).items()
+    return synopsis_of_query, query
 
 
 def events(*rows: dict[str, Any]) -> pa.RecordBatch:
@@ -123,10 +123,10 @@ def spans(draw: st.DrawFn) -> FillRequest:
     names = sorted(draw(st.sets(st.sampled_from(GROUPS), max_size=2)))
     states = draw(st.lists(st.sampled_from(STATES), max_size=6, unique=True))
     group_by = tuple((name, TYPES[name]) for name in names)
-    made = Synopsis("trades", "ts", edges, predicates, group_by, (ROWS, *states), tuple(names[:1]))
-    instants = made.fragments.between(-40 * SECOND, 40 * SECOND).tolist()
+    synopsis = Synopsis("trades", "ts", edges, predicates, group_by, (ROWS, *states), tuple(names[:1]))
+    instants = synopsis.fragments.between(-40 * SECOND, 40 * SECOND).tolist()
     begin, end = sorted(draw(st.tuples(st.sampled_from(instants[:4]), st.sampled_from(instants[4:]))))
-    return FillRequest(made, begin, end)
+    return FillRequest(synopsis, begin, end)
 
 
 def pieces(found: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:

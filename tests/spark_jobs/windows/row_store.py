@@ -87,22 +87,22 @@ class Store:
 
     def answers(self, begin: int, end: int) -> pa.Table:
         """Of all queries, from no more days than a run over [begin, end) reads."""
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         counts = self.counts()
         for synopsis, queries in self.synopses.items():
             first = counts[synopsis.per or ()].history_start([query.window for query in queries], begin, end)
             rows = self.stored[synopsis]
             rows = rows.filter(pc.greater_equal(rows["fragment_start"], first))
-            found += (answers.rows() for answers in finals_of_rows(rows, synopsis, queries, begin, end))
-        return pa.Table.from_batches(found, ANSWERS)
+            batches += (answers.rows() for answers in finals_of_rows(rows, synopsis, queries, begin, end))
+        return pa.Table.from_batches(batches, ANSWERS)
 
 
 def wrong(case: Case, table: pa.Table, events: pa.Table | None = None) -> list[str]:
     events = case.events if events is None else events
-    found = []
+    differences = []
     for query in case.workload.queries:
         expected = answers(query, events, "ts", case.begin, case.end)
         rows = of_query(table, query)
         ours = as_read(query, rows).append_column("position", rows["position"])
-        found += [f"{query.name}: {line}" for line in compare(query, ours, expected)]
-    return found
+        differences += [f"{query.name}: {line}" for line in compare(query, ours, expected)]
+    return differences

@@ -48,8 +48,8 @@ def stored(
 
 def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     names = {query.name for query in queries}
-    found = (tuple(name for name in homes if name in names) for homes in together)
-    return tuple(homes for homes in found if len(homes) > 1)
+    name_groups = (tuple(name for name in homes if name in names) for homes in together)
+    return tuple(homes for homes in name_groups if len(homes) > 1)
 
 
 def nothing_of(stream: Stream) -> list[Split]:
@@ -67,12 +67,12 @@ def store(
         if part.synopsis.kind == SEQUENCE:
             # whole pieces: a row of events does not end at the begin of a span
             pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
-            wanted = missing_spans(
+            missing_requests = missing_spans(
                 part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], nothing_of(stream)
             )
-            if not wanted:
+            if not missing_requests:
                 continue
-            (span,) = wanted
+            (span,) = missing_requests
         if part.synopsis.kind == SEQUENCE:
             sequences = SequenceLifting(stream, [span])
             for batch in table.to_batches():
@@ -82,9 +82,9 @@ def store(
             lifted = partials_of(table.to_batches(), stream, [span])
         rows = pa.concat_tables([lifted, _completed(stream, nothing_of(stream), [span])])
         files = list(write_files(warehouse.path("partials"), rows))
-        gone = lambda rows, span=span: pa.array(  # noqa: E731
+        is_replaced = lambda rows, span=span: pa.array(  # noqa: E731
             (rows["fragment_start"].to_numpy() >= span.begin)
             & (rows["fragment_start"].to_numpy() < span.end)
             & (np.array(rows["fingerprint"].to_pylist()) == span.synopsis.fingerprint)
         )
-        warehouse.replace("partials", files, ("0000", "9999"), gone, span.synopsis.fingerprint, number + 1)
+        warehouse.replace("partials", files, ("0000", "9999"), is_replaced, span.synopsis.fingerprint, number + 1)

@@ -41,7 +41,7 @@ def comparisons() -> st.SearchStrategy[Expression]:
 
 def combined(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
     several = st.lists(parts, min_size=2, max_size=3).map(tuple)
-    both = st.builds(lambda name, found: Call(name, found), st.sampled_from(["and", "or"]), several)
+    both = st.builds(lambda name, operands: Call(name, operands), st.sampled_from(["and", "or"]), several)
     return st.one_of(both, parts.map(lambda part: Call("not", (part,))))
 
 
@@ -93,17 +93,19 @@ def test_signatures_are_what_each_predicate_says(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(values, "PREDICATES_AT_ONCE", at_once)
         shared = Batch(batch, times, SCHEMA, ((10, 0),), (None, *predicates))
-        wanted = tuple(data.draw(st.lists(st.sampled_from([None, *predicates]), min_size=1, max_size=4, unique=True)))
-        signatures, shard_of, selected = shared.shards(wanted)
+        subset = tuple(data.draw(st.lists(st.sampled_from([None, *predicates]), min_size=1, max_size=4, unique=True)))
+        signatures, shard_of, selected = shared.shards(subset)
     truth = [
-        [True] * len(plain) if one is None else [value is True for value in evaluate(one, plain, SCHEMA).to_pylist()]
-        for one in wanted
+        [True] * len(plain)
+        if predicate is None
+        else [value is True for value in evaluate(predicate, plain, SCHEMA).to_pylist()]
+        for predicate in subset
     ]
-    expected = [sum(held[at] << bit for bit, held in enumerate(truth)) for at in range(len(plain))]
-    found = [-1 if shard < 0 else int(signatures[shard]) for shard in shard_of[shared.signature].tolist()]
-    assert [one if one else -1 for one in expected] == found
+    expected = [sum(satisfied[at] << bit for bit, satisfied in enumerate(truth)) for at in range(len(plain))]
+    row_signatures = [-1 if shard < 0 else int(signatures[shard]) for shard in shard_of[shared.signature].tolist()]
+    assert [signature if signature else -1 for signature in expected] == row_signatures
     assert signatures.tolist() == sorted(set(expected) - {0})
-    passing = [at for at, one in enumerate(expected) if one]
+    passing = [at for at, signature in enumerate(expected) if signature]
     assert passing == (list(range(len(plain))) if selected is None else selected.tolist())
 
 
@@ -113,15 +115,15 @@ def test_what_is_null_satisfies_no_comparison(encoded: bool) -> None:
     column = pa.array(["A", None, "B", "A", None])
     batch = pa.record_batch({"side": column.dictionary_encode() if encoded else column}).slice(1)
     side = Column("side")
-    some, others, none = (Literal(text, STRING) for text in ("A", "B", "C"))
-    found = {
+    some, literal_b, none = (Literal(text, STRING) for text in ("A", "B", "C"))
+    expected_rows = {
         Call("=", (side, some)): [2],
         Call("!=", (side, none)): [1, 2],
-        Call("in", (side, some, others)): [1, 2],
+        Call("in", (side, some, literal_b)): [1, 2],
         Call("is_null", (side,)): [0, 3],
     }
-    shared = Batch(batch, np.arange(4), SCHEMA, ((10, 0),), tuple(found))
-    for predicate, rows in found.items():
+    shared = Batch(batch, np.arange(4), SCHEMA, ((10, 0),), tuple(expected_rows))
+    for predicate, rows in expected_rows.items():
         _, _, selected = shared.shards((predicate,))
         assert selected is not None and selected.tolist() == rows
 
@@ -142,9 +144,9 @@ def test_fragments_of_all_edges_lie_in_those_of_each(times: list[int], edges: li
     for some in edges:
         synopsis = Synopsis("trades", "ts", some, (None,), (), (), ())
         starts, ends, place = batch.fragments(synopsis)
-        mine = place[batch.fragment]
-        assert starts[mine].tolist() == synopsis.fragments.starts(at).tolist()
-        assert ends[mine].tolist() == synopsis.fragments.ends(starts[mine]).tolist()
+        fragment_of_event = place[batch.fragment]
+        assert starts[fragment_of_event].tolist() == synopsis.fragments.starts(at).tolist()
+        assert ends[fragment_of_event].tolist() == synopsis.fragments.ends(starts[fragment_of_event]).tolist()
 
 
 @pytest.mark.parametrize("dense", [numbering.DENSE, -(10**9)])

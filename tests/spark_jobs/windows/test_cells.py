@@ -115,8 +115,8 @@ def test_parts_write_the_rows_that_they_have_when_they_are_joined(
 
 def test_parts_without_cells_in_common_are_not_joined_with_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = (state("exact_sum", "price"), state("exact_sum_squares", "price"))
-    made = simple("symbol", states=(*sums, state("max", "price"), state("sum", "volume")))
-    span = FillRequest(made, -40 * SECOND, 40 * SECOND)
+    synopsis = simple("symbol", states=(*sums, state("max", "price"), state("sum", "volume")))
+    span = FillRequest(synopsis, -40 * SECOND, 40 * SECOND)
     prices = [(31, "B", 0.1), (31, "A", 1e300), (2, "A", -1e-9), (2, "B", 7.0), (17, "B", None)]
     batches = [events({"at": at, "symbol": name, "price": price, "volume": at}) for at, name, price in prices]
     parts = [part for batch in batches for part in lifted_cells(span, batch)]
@@ -124,7 +124,7 @@ def test_parts_without_cells_in_common_are_not_joined_with_their_states(monkeypa
     monkeypatch.setattr(Cells, "to_store", None)
     rows = stored_rows(parts)
     assert bits(rows) == joined
-    assert same(content([Cells.decode(made, rows)]), content(parts))
+    assert same(content([Cells.decode(synopsis, rows)]), content(parts))
 
 
 @MANY
@@ -176,23 +176,23 @@ def test_rows_combine_to_the_same_bits_in_whatever_order_they_arrive(
     order = list(range(len(rows)))
     random.Random(seed).shuffle(order)
     shuffled = rows.take(pa.array(order, pa.int64()))
-    one = Cells.decode(span.synopsis, rows).combined()
+    combined = Cells.decode(span.synopsis, rows).combined()
     other = Cells.decode(span.synopsis, shuffled).combined()
     half = len(order) // 2
     parts = [Cells.decode(span.synopsis, shuffled.slice(*piece)) for piece in ((0, half), (half, len(order)))]
-    assert bits(one) == bits(other) == bits(concatenated(parts).combined())
+    assert bits(combined) == bits(other) == bits(concatenated(parts).combined())
     for predicate in span.synopsis.predicates:
         family = span.synopsis.bit(predicate), span.synopsis.group_by[::-1]
-        assert bits(one.projected(*family)) == bits(other.projected(*family))
+        assert bits(combined.projected(*family)) == bits(other.projected(*family))
     # what is combined stays as it is, and is what the definition says
-    assert bits(one.combined()) == bits(one)
-    assert same(content([one]), expected(span, found))
+    assert bits(combined.combined()) == bits(combined)
+    assert same(content([combined]), expected(span, found))
     # by group, in the order of the keys' texts, then start, then shard; no group is without cells
-    texts = one.key_texts.to_pylist()
+    texts = combined.key_texts.to_pylist()
     assert texts == sorted(set(texts))
-    places = list(zip(one.group.tolist(), one.starts.tolist(), one.shards.tolist(), strict=True))
-    assert places == sorted(places) and {group for group, _, _ in places} == set(range(one.groups))
-    assert [json.dumps(list(key), separators=(",", ":"), ensure_ascii=False) for key in one.keys] == texts
+    places = list(zip(combined.group.tolist(), combined.starts.tolist(), combined.shards.tolist(), strict=True))
+    assert places == sorted(places) and {group for group, _, _ in places} == set(range(combined.groups))
+    assert [json.dumps(list(key), separators=(",", ":"), ensure_ascii=False) for key in combined.keys] == texts
 
 
 def test_the_order_of_equal_cells_does_not_show_in_sums_of_doubles() -> None:
@@ -202,11 +202,11 @@ def test_the_order_of_equal_cells_does_not_show_in_sums_of_doubles() -> None:
     chance = random.Random(3)
     rows = [{"at": 1, "price": chance.uniform(-1, 1) * 10.0 ** chance.randint(-12, 12)} for _ in range(60)]
     parts = [partials_of([events(row)], STREAM, [span]) for row in rows]
-    found = set()
+    distinct_bits = set()
     for _ in range(20):
         chance.shuffle(parts)
-        found.add(bits(Cells.decode(span.synopsis, pa.concat_tables(parts)).combined()))
-    assert len(found) == 1
+        distinct_bits.add(bits(Cells.decode(span.synopsis, pa.concat_tables(parts)).combined()))
+    assert len(distinct_bits) == 1
 
 
 # ------------------------------------------------------------------------------------------- rolling up
@@ -239,9 +239,9 @@ def test_coarser_cells_come_from_finer_ones(
     begin = min(instant for instant in instants if instant >= span.begin)
     end = max((instant for instant in instants if instant <= span.end), default=begin)
     rolled = Cells.decode(fine, stored(span, found, where)).rolled_up(coarse, begin, end)
-    wanted = expected(FillRequest(coarse, begin, end), found)
-    assert same(content([rolled.merged()]), wanted)
-    assert same(content([rolled.to_store()]), wanted)
+    expected_content = expected(FillRequest(coarse, begin, end), found)
+    assert same(content([rolled.merged()]), expected_content)
+    assert same(content([rolled.to_store()]), expected_content)
 
 
 def test_keys_of_a_filter_are_those_of_its_tuples() -> None:
@@ -254,29 +254,29 @@ def test_keys_of_a_filter_are_those_of_its_tuples() -> None:
     cells = Cells.decode(span.synopsis, partials_of([events(*rows)], STREAM, [span]))
     symbol = (("symbol", STRING),)
     for chosen, names in ((predicates[:1], ["A", "B", None]), (predicates[1:], ["A", None])):
-        (found,), count = cells.keys_of(symbol, chosen)
-        assert (sorted(found.to_pylist(), key=str), count) == (names, len(names))
+        (keys,), count = cells.keys_of(symbol, chosen)
+        assert (sorted(keys.to_pylist(), key=str), count) == (names, len(names))
 
 
 # ---------------------------------------------------------------------------------------------- layout
 def test_the_groups_of_one_family_are_in_one_bucket() -> None:
     rows = [{"at": 1, "symbol": f"k{at % 40}", "late": at % 3 == 0} for at in range(200)]
     columns = (("late", TYPES["late"]), ("symbol", STRING))
-    made = replace(simple(), group_by=columns, bucket_by=("symbol",))
-    rows_stored = partials_of([events(*rows)], STREAM, [FillRequest(made, 0, 10 * SECOND)])
-    found = zip(rows_stored["key"].to_pylist(), rows_stored["bucket"].to_pylist(), strict=True)
-    for key, bucket in found:
+    synopsis = replace(simple(), group_by=columns, bucket_by=("symbol",))
+    rows_stored = partials_of([events(*rows)], STREAM, [FillRequest(synopsis, 0, 10 * SECOND)])
+    keyed_buckets = zip(rows_stored["key"].to_pylist(), rows_stored["bucket"].to_pylist(), strict=True)
+    for key, bucket in keyed_buckets:
         _, symbol = json.loads(key)
         assert bucket == bucket_of([json.dumps([symbol])])[0]
     assert len(set(rows_stored["bucket"].to_pylist())) > 10
-    cells = Cells.decode(replace(made, bucket_by=()), rows_stored)
+    cells = Cells.decode(replace(synopsis, bucket_by=()), rows_stored)
     assert set(buckets(cells).tolist()) == {bucket_of(["[]"])[0]}
 
 
 def many_cells(groups: int, fragments: int, days: int = 1) -> list[Cells]:
     """Cells of two synopses, as a task has them."""
-    wanted = [FillRequest(simple("symbol"), 0, days * DAY), FillRequest(simple("symbol", "tip"), 0, days * DAY)]
-    lifting = Lifting(STREAM, wanted)
+    requests = [FillRequest(simple("symbol"), 0, days * DAY), FillRequest(simple("symbol", "tip"), 0, days * DAY)]
+    lifting = Lifting(STREAM, requests)
     rows = [
         NULLS | {"at": at * 10 * days + day * 86_400, "symbol": f"k{group}", "volume": group}
         for at in range(fragments)
@@ -291,9 +291,9 @@ def test_row_groups_are_by_bucket_and_a_task_reads_just_its_own(tmp_path: Path) 
     import pyarrow.parquet as pq
 
     tables = [cells.encode() for cells in many_cells(groups=150, fragments=150)]
-    whole = pa.concat_tables(tables)
-    (file,) = write_files(tmp_path, whole)
-    assert file.rows == len(whole) > 5 * BUCKET_ROWS
+    all_rows = pa.concat_tables(tables)
+    (file,) = write_files(tmp_path, all_rows)
+    assert file.rows == len(all_rows) > 5 * BUCKET_ROWS
     path = tmp_path / file.path
     bounds = []
     opened = pq.ParquetFile(path)
@@ -302,26 +302,26 @@ def test_row_groups_are_by_bucket_and_a_task_reads_just_its_own(tmp_path: Path) 
         rows = opened.read_row_group(group)
         assert len(rows) >= BUCKET_ROWS or group == opened.num_row_groups - 1
         bounds.append((min(rows["bucket"].to_pylist()), max(rows["bucket"].to_pylist())))
-    assert all(one[1] < other[0] for one, other in zip(bounds, bounds[1:], strict=False))
+    assert all(previous[1] < other[0] for previous, other in zip(bounds, bounds[1:], strict=False))
     order = [("fingerprint", "ascending"), ("key", "ascending"), ("fragment_start", "ascending")]
-    plain = whole.drop_columns("day").sort_by(order)
-    for wanted in (set(range(BUCKETS)), {3}, {0, 1, 2, 40}, set()):
-        found = list(read_buckets([str(path)], wanted))
-        if not wanted:
-            assert found == []
+    plain = all_rows.drop_columns("day").sort_by(order)
+    for bucket_set in (set(range(BUCKETS)), {3}, {0, 1, 2, 40}, set()):
+        read_tables = list(read_buckets([str(path)], bucket_set))
+        if not bucket_set:
+            assert read_tables == []
             continue
-        rows = pa.concat_tables(found).cast(plain.schema).sort_by(order)
-        assert rows.equals(plain.filter(pa.compute.is_in(plain["bucket"], pa.array(sorted(wanted), pa.int32()))))
+        rows = pa.concat_tables(read_tables).cast(plain.schema).sort_by(order)
+        assert rows.equals(plain.filter(pa.compute.is_in(plain["bucket"], pa.array(sorted(bucket_set), pa.int32()))))
 
 
 def test_small_files_of_many_synopses_are_by_bucket_too(tmp_path: Path) -> None:
     tables = [cells.encode() for cells in many_cells(groups=7, fragments=3, days=2)] * 20
-    whole = pa.concat_tables(tables)
-    files = list(write_files(tmp_path, whole))
+    all_rows = pa.concat_tables(tables)
+    files = list(write_files(tmp_path, all_rows))
     assert [file.day for file in files] == ["1970-01-01", "1970-01-02"]
-    assert sum(file.rows for file in files) == len(whole)
+    assert sum(file.rows for file in files) == len(all_rows)
     rows = pa.concat_tables(read_buckets([str(tmp_path / file.path) for file in files], set(range(BUCKETS))))
-    assert sorted(rows["key"].to_pylist()) == sorted(whole["key"].to_pylist())
+    assert sorted(rows["key"].to_pylist()) == sorted(all_rows["key"].to_pylist())
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(15))
@@ -334,9 +334,9 @@ def test_pieces_of_files_of_unequal_sizes_are_put_together(
     tables = [cells.encode() for number in fragments for cells in many_cells(groups=3, fragments=number)]
     paths = [str(root / file.path) for table in tables for file in write_files(root, table)]
     read = list(read_buckets(paths, set(range(BUCKETS))))
-    found = pa.concat_tables(_slices(iter(read), most))
-    whole = pa.concat_tables(read)
-    assert found.schema == whole.schema and found.to_pylist() == whole.to_pylist()
+    sliced = pa.concat_tables(_slices(iter(read), most))
+    all_rows = pa.concat_tables(read)
+    assert sliced.schema == all_rows.schema and sliced.to_pylist() == all_rows.to_pylist()
 
 
 # ------------------------------------------------------------------------------------------- numbering
@@ -353,15 +353,15 @@ def test_distinct_values_are_numbered_in_their_order(values: list[int], dense: b
         distinct, number = distinct_of(array)
     assert distinct.tolist() == sorted(set(values)) and distinct[number].tolist() == values
     codes: Longs = np.abs(array % 1000)
-    found, number = numbered(codes, 1000 if dense else 1 << 60)
-    assert found.tolist() == sorted(set(codes.tolist())) and found[number].tolist() == codes.tolist()
+    distinct_codes, number = numbered(codes, 1000 if dense else 1 << 60)
+    assert distinct_codes.tolist() == sorted(set(codes.tolist())) and distinct_codes[number].tolist() == codes.tolist()
 
 
 def test_a_hash_table_grows() -> None:
     codes = np.random.default_rng(1).integers(0, 1 << 60, 30_000)
     codes = np.concatenate([codes, codes[::-1]])
-    found, number = numbered(codes, 1 << 60)
-    assert (found[number] == codes).all() and (np.diff(found) > 0).all()
+    distinct_codes, number = numbered(codes, 1 << 60)
+    assert (distinct_codes[number] == codes).all() and (np.diff(distinct_codes) > 0).all()
 
 
 @settings(deadline=None)
@@ -380,9 +380,9 @@ def test_fragments_of_instants(instants: list[int], edges: tuple[tuple[int, int]
     """Of a few edges by their list, of very many one by one."""
     times = np.array(instants, dtype=np.int64)
     starts, ends, number = fragments_of(Fragments(edges), times)
-    wanted = Fragments(edges).starts(times)
-    assert starts[number].tolist() == wanted.tolist()
-    assert ends[number].tolist() == Fragments(edges).ends(wanted).tolist()
+    expected_starts = Fragments(edges).starts(times)
+    assert starts[number].tolist() == expected_starts.tolist()
+    assert ends[number].tolist() == Fragments(edges).ends(expected_starts).tolist()
 
 
 def test_rows_of_columns_are_distinct_as_tuples() -> None:
@@ -400,8 +400,8 @@ def test_rows_of_columns_are_distinct_as_tuples() -> None:
 def test_columns_are_encoded_with_their_nulls(values: list[str | None]) -> None:
     plain = pa.array(values, pa.string())
     for column in (plain, plain.dictionary_encode(), plain.dictionary_encode("encode")):
-        found, indices = encoded(column)
-        assert [found[at].as_py() for at in indices.tolist()] == values
+        dictionary, indices = encoded(column)
+        assert [dictionary[at].as_py() for at in indices.tolist()] == values
 
 
 def test_texts_are_ranked_in_the_order_of_their_type() -> None:
@@ -418,7 +418,7 @@ def test_texts_are_ranked_in_the_order_of_their_type() -> None:
 )
 def test_tuples_are_numbered_in_their_order(tuples: list[tuple[int, int, int]], bound: int) -> None:
     """By a table where there are few possible ones, by sorting where there are very many."""
-    columns = [np.array([one[place] for one in tuples], dtype=np.int64) for place in range(3)]
+    columns = [np.array([triple[place] for triple in tuples], dtype=np.int64) for place in range(3)]
     row, number = numbered_tuples(list(zip(columns, (bound, 3, 10), strict=True)), len(tuples))
     distinct = sorted(set(tuples))
     assert [tuples[at] for at in row] == distinct

@@ -48,11 +48,11 @@ def test_spark_estimates_and_unites_distinct_values(spark: SparkSession, kind: s
     )
     agg: Any = {"hll": F.hll_sketch_agg, "theta": F.theta_sketch_agg}[name]
     frame = spark.range(COUNT // 2, COUNT // 2 + COUNT).select(value.alias("value"))
-    theirs = frame.agg(agg("value", F.lit(12)).alias("theirs"), agg(F.when(F.col("value") == 1, 1)).alias("none"))
+    sketches = frame.agg(agg("value", F.lit(12)).alias("theirs"), agg(F.when(F.col("value") == 1, 1)).alias("none"))
     read: SparkColumn = F.unbase64(F.lit(ours))
-    row = theirs.select(estimate(read).alias("alone"), estimate(unite(read, F.col("theirs"))).alias("both")).collect()[
-        0
-    ]
+    row = sketches.select(
+        estimate(read).alias("alone"), estimate(unite(read, F.col("theirs"))).alias("both")
+    ).collect()[0]
     # four standard errors
     assert abs(row["alone"] / COUNT - 1) < 4 * 1.04 / 64 and abs(row["both"] / (1.5 * COUNT) - 1) < 4 * 1.04 / 64
 
@@ -69,14 +69,14 @@ def test_equal_values_have_equal_hashes(spark: SparkSession, kind: str, name: st
         "string": ["a", "é", "日本", 'say "x"', "𝒳"],
         "double": [-1.5, 0.0, 5e-324, 1e300, float("inf"), float("nan")],
     }
-    given = values[kind]
+    kind_values = values[kind]
     dtype = {"bigint": np.int64, "double": np.float64}.get(kind, object)
-    array = np.array(given, dtype=dtype)
+    array = np.array(kind_values, dtype=dtype)
     ours = encoded(make(array, np.ones(len(array), dtype=np.int64), 12))
-    frame = spark.createDataFrame([(value,) for value in given], f"value {kind}")
-    theirs = frame.agg(agg("value", F.lit(12)).alias("theirs"))
-    (row,) = theirs.select(estimate(unite(F.unbase64(F.lit(ours)), F.col("theirs"))).alias("both")).collect()
-    assert round(row["both"]) == len(given)
+    frame = spark.createDataFrame([(value,) for value in kind_values], f"value {kind}")
+    sketches = frame.agg(agg("value", F.lit(12)).alias("theirs"))
+    (row,) = sketches.select(estimate(unite(F.unbase64(F.lit(ours)), F.col("theirs"))).alias("both")).collect()
+    assert round(row["both"]) == len(kind_values)
 
 
 @pytest.mark.parametrize("kind", ["bigint", "double"])
@@ -86,9 +86,9 @@ def test_spark_reads_and_merges_quantiles(spark: SparkSession, kind: str, count:
     ours = F.unbase64(F.lit(encoded(quantile_sketch(values, np.ones(count, dtype=np.int64), 200))))
     functions = {what: getattr(F, f"kll_sketch_{what}_{kind}") for what in ("agg", "get_n", "get_quantile", "merge")}
     value = F.col("id") if kind == "bigint" else F.col("id") / 8
-    theirs = spark.range(count, 2 * count).agg(functions["agg"](value, F.lit(200)).alias("theirs"))
+    sketches = spark.range(count, 2 * count).agg(functions["agg"](value, F.lit(200)).alias("theirs"))
     merged = functions["merge"](ours, F.col("theirs"))
-    row = theirs.select(
+    row = sketches.select(
         functions["get_n"](ours).alias("n"),
         functions["get_n"](merged).alias("both"),
         functions["get_quantile"](ours, F.lit(0.5)).alias("median"),

@@ -66,7 +66,7 @@ def wanted_of(draw: st.DrawFn, stored: Synopsis) -> Synopsis:
         edges=edges,
         predicates=tuple(dict.fromkeys(predicates)),
         group_by=tuple(group_by),
-        states=(ROWS, *(one for one in states if one != ROWS)),
+        states=(ROWS, *(state for state in states if state != ROWS)),
         bucket_by=tuple(name for name, _ in group_by),
     )
 
@@ -76,19 +76,19 @@ def wanted_of(draw: st.DrawFn, stored: Synopsis) -> Synopsis:
 def test_rows_from_rows_beside_lifted_states_are_those_of_the_events(
     found: list[dict[str, Any]], where: list[int], span: FillRequest, data: st.DataObject, memory: int
 ) -> None:
-    wanted = data.draw(wanted_of(span.synopsis))
-    edges = wanted.fragments.between(span.begin, span.end).tolist()
-    edges = [edge for edge in edges if wanted.fragments.last_edge(edge) == edge]
+    target = data.draw(wanted_of(span.synopsis))
+    edges = target.fragments.between(span.begin, span.end).tolist()
+    edges = [edge for edge in edges if target.fragments.last_edge(edge) == edge]
     if len(edges) < 2:
         return
     begin, end = sorted(data.draw(st.lists(st.sampled_from(edges), min_size=2, max_size=2, unique=True)))
-    if given_by(span.synopsis, wanted) is None:
+    if given_by(span.synopsis, target) is None:
         # no filter, or nothing but the number of tuples in common
-        assert {state for _, state in pairs_of(wanted) & pairs_of(span.synopsis)} <= {ROWS}
+        assert {state for _, state in pairs_of(target) & pairs_of(span.synopsis)} <= {ROWS}
     drawn = data.draw(wanted_of(span.synopsis))
     other = replace(span.synopsis, predicates=drawn.predicates, states=drawn.states)
     both = {span.synopsis: span, other: replace(span, synopsis=other)}
-    request = FillRequest(wanted, begin, end, stored=tuple(sources_of(both, wanted)))
+    request = FillRequest(target, begin, end, stored=tuple(sources_of(both, target)))
     if not request.stored:
         return
     lifted = (partials_of([batch], STREAM, list(both.values())) for batch in pieces(found, where))
@@ -98,19 +98,22 @@ def test_rows_from_rows_beside_lifted_states_are_those_of_the_events(
     for first in range(0, len(stored), 3):
         derivation.add(stored.slice(first, 3))
     written += derivation.tables()
-    parts = [*chain.from_iterable(request.given), *((one.synopsis, one.is_counted) for one in request.lifted)]
+    parts = [
+        *chain.from_iterable(request.given),
+        *((lift_request.synopsis, lift_request.is_counted) for lift_request in request.lifted),
+    ]
     # each from where it is, once
-    assert Counter(pair for part in parts for pair in pairs_of(*part)) == Counter(pairs_of(wanted))
-    new = {pair for one in request.lifted for pair in pairs_of(one.synopsis, one.is_counted)}
-    assert all(state == ROWS for one in request.stored for _, state in new & pairs_of(one))
+    assert Counter(pair for part in parts for pair in pairs_of(*part)) == Counter(pairs_of(target))
+    new = {pair for lift_request in request.lifted for pair in pairs_of(lift_request.synopsis, lift_request.is_counted)}
+    assert all(state == ROWS for source in request.stored for _, state in new & pairs_of(source))
     if request.lifted:
         written += [partials_of([batch], STREAM, request.lifted) for batch in pieces(found, where)]
     rows = pa.concat_tables([PARTIALS.empty_table(), *written])
-    assert set(rows["fingerprint"].to_pylist()) <= {wanted.fingerprint}
-    cells = Cells.decode(wanted, rows).combined()
-    for predicate in wanted.predicates:
-        alone = replace(wanted, predicates=(predicate,))
-        of_filter = content([cells.projected(wanted.bit(predicate), wanted.group_by)])
+    assert set(rows["fingerprint"].to_pylist()) <= {target.fingerprint}
+    cells = Cells.decode(target, rows).combined()
+    for predicate in target.predicates:
+        alone = replace(target, predicates=(predicate,))
+        of_filter = content([cells.projected(target.bit(predicate), target.group_by)])
         assert same(of_filter, expected(FillRequest(alone, begin, end), found))
 
 
@@ -132,19 +135,22 @@ def test_what_gives_nothing() -> None:
         assert given_by(stored, other) is None
     assert given_by(stored, replace(stored, states=(ROWS,))) == replace(stored, states=(ROWS,))
     both = replace(stored, states=(ROWS, price, volume))
-    rest = SynopsisPart(replace(stored, states=(ROWS, volume)), is_counted=True)
-    assert given_by(stored, both) == stored and shares_of([stored], both) == ([[SynopsisPart(stored)]], [rest])
-    assert shares_of([stored, both], both) == ([[SynopsisPart(stored)], [rest]], [])
+    uncovered = SynopsisPart(replace(stored, states=(ROWS, volume)), is_counted=True)
+    assert given_by(stored, both) == stored and shares_of([stored], both) == ([[SynopsisPart(stored)]], [uncovered])
+    assert shares_of([stored, both], both) == ([[SynopsisPart(stored)], [uncovered]], [])
     assert shares_of([], both) == ([], [SynopsisPart(both)])
     # of a filter that is new all states, of the others those that are
     filters = (*stored.predicates, STATES[0].argument)
     alone = SynopsisPart(replace(both, predicates=filters[-1:]))
-    wanted = replace(both, predicates=filters)
-    assert shares_of([stored], wanted) == ([[SynopsisPart(stored)]], [alone, rest])
+    target = replace(both, predicates=filters)
+    assert shares_of([stored], target) == ([[SynopsisPart(stored)]], [alone, uncovered])
     # what another gives of one part leaves the others as they are
     second = replace(stored, predicates=filters[-1:])
-    left = rest._replace(synopsis=replace(rest.synopsis, predicates=filters[-1:]))
-    assert shares_of([stored, second], wanted) == ([[SynopsisPart(stored)], [SynopsisPart(second)]], [left, rest])
+    uncovered_second = uncovered._replace(synopsis=replace(uncovered.synopsis, predicates=filters[-1:]))
+    assert shares_of([stored, second], target) == (
+        [[SynopsisPart(stored)], [SynopsisPart(second)]],
+        [uncovered_second, uncovered],
+    )
     with pytest.raises(ValueError, match="gives nothing"):
         shares_of([stored, stored], both)
 
@@ -152,10 +158,10 @@ def test_what_gives_nothing() -> None:
 # ------------------------------------------------------------------------------------------- whole runs
 @pytest.fixture
 def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(engine, tmp_path)
-    made.write(steady(300))
-    return made
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
+    laboratory = Laboratory(engine, tmp_path)
+    laboratory.write(steady(300))
+    return laboratory
 
 
 def query(name: str, outputs: str, window: tuple[int, int], where: str = "", group_by: str = "") -> str:
@@ -287,26 +293,26 @@ def test_any_changes_of_a_workload_are_answered_as_the_oracle_does(
     lab = Laboratory(engine, tmp_path_factory.mktemp("changes"))
     lab.write(steady(200))
     stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts")
-    names, held, end = [f"q{number}" for number in range(5)], dict[str, str](), 100
+    names, query_texts, end = [f"q{number}" for number in range(5)], dict[str, str](), 100
     plan: SharingPlan | None = None
     for step in range(data.draw(st.integers(2, 4))):
         for name in data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)):
-            held.pop(name, None)
+            query_texts.pop(name, None)
             if data.draw(st.booleans()):
-                held[name] = data.draw(texts_of_queries(name))
-        held = held or {"q0": OLD.replace("old", "q0")}
-        place = {name: data.draw(st.integers(0, 2)) for name in held}
+                query_texts[name] = data.draw(texts_of_queries(name))
+        query_texts = query_texts or {"q0": OLD.replace("old", "q0")}
+        place = {name: data.draw(st.integers(0, 2)) for name in query_texts}
         plan = build_plan(
-            Workload(parse("".join(held.values()), {"trades": stream}).queries, (stream,)),
+            Workload(parse("".join(query_texts.values()), {"trades": stream}).queries, (stream,)),
             {"trades": Fraction(1)},
             data.draw(st.sampled_from(["weave-share", "shared", "no-share"])),
             previous=plan if data.draw(st.booleans()) else None,
-            sharing=[[name for name in held if place[name] == number] for number in range(3)],
+            sharing=[[name for name in query_texts if place[name] == number] for number in range(3)],
         )
         version, _ = publish_plan(lab.warehouse, plan)
         end += data.draw(st.sampled_from([0, 0, 30]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(suite, "expectations", lambda *given: [])
+            patch.setattr(suite, "expectations", lambda *args: [])
             lab.run(version, 60, end, f"step {step}")
         assert lab.wrong(version, 60, end) == []
 
@@ -318,11 +324,11 @@ def test_of_a_gap_whole_fragments_that_lie_in_a_run_are_given(
 ) -> None:
     """A run begins and ends at edges of finer fragments: what it has of the wanted ones at both ends is not all."""
     progressions = tuple((slide * SECOND, shift % slide * SECOND) for slide, shift in edges)
-    wanted = replace(simple("symbol"), edges=progressions)
+    synopsis = replace(simple("symbol"), edges=progressions)
     instants = range(-30 * SECOND, 60 * SECOND, SECOND)
-    cut = [at for at in instants if wanted.fragments.last_edge(at) == at]
+    cut = [at for at in instants if synopsis.fragments.last_edge(at) == at]
     begin, end = sorted(data.draw(st.lists(st.sampled_from(cut), min_size=2, max_size=2, unique=True)))
     run = sorted(data.draw(st.lists(st.sampled_from(instants), min_size=2, max_size=2, unique=True)))
     inside = [at for at in cut if max(begin, run[0]) <= at <= min(end, run[1])]
-    first, last = _within(FillRequest(wanted, begin, end), (run[0], run[1]))
+    first, last = _within(FillRequest(synopsis, begin, end), (run[0], run[1]))
     assert (first, last) == (inside[0], inside[-1]) if len(inside) > 1 else first >= last

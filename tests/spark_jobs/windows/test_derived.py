@@ -55,18 +55,18 @@ def case_of(text: str, rows: Iterable[dict[str, Any]]) -> Case:
     """A statement's query over some events of the first ten seconds."""
     result = parse(text, {"events": STREAM})
     assert result.diagnostics == (), list(map(str, result.diagnostics))
-    told = [{"ts": at} | row for at, row in enumerate(rows)]
-    columns = {name: [row.get(name) for row in told] for name in arrow_schema().names}
+    timed_rows = [{"ts": at} | row for at, row in enumerate(rows)]
+    columns = {name: [row.get(name) for row in timed_rows] for name in arrow_schema().names}
     return Case(Workload(result.queries, (STREAM,)), pa.table(columns, schema=arrow_schema()), 0, 10 * SECOND)
 
 
 def answered(text: str, *rows: dict[str, Any]) -> list[dict[str, Any]]:
     """What a query answers of some events, which has to be what the oracle says."""
     case = case_of(text, rows)
-    found = kernel_answers(case, "weave-share", [], case.begin, case.end)
-    assert differences(case, found) == []
+    answers = kernel_answers(case, "weave-share", [], case.begin, case.end)
+    assert differences(case, answers) == []
     query = case.workload.queries[0]
-    return as_read(query, of_query(found, query)).drop_columns(["window_start", "window_end", "instant"]).to_pylist()
+    return as_read(query, of_query(answers, query)).drop_columns(["window_start", "window_end", "instant"]).to_pylist()
 
 
 # ------------------------------------------------------------------------------------------------- by hand
@@ -106,7 +106,7 @@ def test_metrics_need_no_casts() -> None:
 )
 def test_what_does_not_fit_is_null_and_says_so(value: str, column: str, values: list[Any], expected: Any) -> None:
     """Computed exactly where it fits, however wide it could be."""
-    rows = [{column: one, "volume": -1} for one in values]
+    rows = [{column: input_value, "volume": -1} for input_value in values]
     (row,) = answered(f"SELECT {value} AS a, count(*) AS n FROM events {WINDOW}", *rows)
     assert row["a"] == expected and row["n"] == len(values)
     assert (row["error"] is None) == (expected is not None)
@@ -157,8 +157,8 @@ def test_the_first_groups_ties_by_the_group() -> None:
 def test_an_order_that_overflows_is_told_beside_the_first() -> None:
     rows = [{"code": 1, "huge": 2**63 - 1}, {"code": 1, "huge": 1}, {"code": 2, "huge": 5}, {"code": 3, "huge": 4}]
     text = f"SELECT code, count(*) AS n FROM events {WINDOW} GROUP BY code ORDER BY sum(huge) DESC LIMIT 1"
-    told = {row["code"]: (row["n"], row["error"]) for row in answered(text, *rows)}
-    assert told == {1: (None, "HDL-601 ORDER BY: it does not fit long"), 2: (1, None)}
+    answers = {row["code"]: (row["n"], row["error"]) for row in answered(text, *rows)}
+    assert answers == {1: (None, "HDL-601 ORDER BY: it does not fit long"), 2: (1, None)}
 
 
 def test_a_part_is_computed_once() -> None:
@@ -190,19 +190,19 @@ def test_the_order_is_that_of_the_language(
     values = pa.array([value for _, value in rows], pa.float64())
     top = Top(k, (Order(output, descending, nulls_first),))
     places = np.arange(len(rows))
-    found = first_of_each(top, windows, [values], [places], np.zeros(len(rows), dtype=bool)).tolist()
+    first_rows = first_of_each(top, windows, [values], [places], np.zeros(len(rows), dtype=bool)).tolist()
     expected = []
     for window in set(windows.tolist()):
-        mine = [at for at in range(len(rows)) if windows[at] == window]
-        nulls = [at for at in mine if rows[at][1] is None]
+        window_rows = [at for at in range(len(rows)) if windows[at] == window]
+        nulls = [at for at in window_rows if rows[at][1] is None]
         rank = {
             at: (value != value, 0 if value != value else value)
             for at, (_, value) in enumerate(rows)
             if value is not None
         }
-        known = sorted((at for at in mine if at in rank), key=lambda at: rank[at], reverse=descending)
+        known = sorted((at for at in window_rows if at in rank), key=lambda at: rank[at], reverse=descending)
         expected += ([*nulls, *known] if nulls_first else [*known, *nulls])[:k]
-    assert found == sorted(expected)
+    assert first_rows == sorted(expected)
 
 
 def with_stamp() -> dict[str, pa.Scalar]:
@@ -223,16 +223,16 @@ def test_groups_that_are_spread_over_tasks(tmp_path: Any, monkeypatch: pytest.Mo
     paths = [str(tmp_path / "partials" / file.path) for file in write_files(tmp_path / "partials", partials)]
     work = [SynopsisWork(synopsis, members, 0, 20 * SECOND)]
     task = finals_task(work, 0, paths, str(tmp_path / "results"), with_stamp())
-    told = [one for bucket in range(BUCKETS) for one in task([bucket])]
-    assert all(isinstance(one, TopRows) for one in told) and len(told) > 10
-    found = [one for one in told if isinstance(one, TopRows)]
-    assert max(len(one.table) for one in found) <= 2 * 5
-    files = list(write_top([("events", query)], found, str(tmp_path / "results"), with_stamp()))
+    task_outputs = [output for bucket in range(BUCKETS) for output in task([bucket])]
+    assert all(isinstance(output, TopRows) for output in task_outputs) and len(task_outputs) > 10
+    partial_tops = [output for output in task_outputs if isinstance(output, TopRows)]
+    assert max(len(partial_top.table) for partial_top in partial_tops) <= 2 * 5
+    files = list(write_top([("events", query)], partial_tops, str(tmp_path / "results"), with_stamp()))
     assert sum(file.rows for file in files) == 10 and all(isinstance(file, DataFile) for file in files)
     top = TopAnswers([query])
-    for one in found:
-        top.add(one)
-    merged = pa.concat_tables([one.table for one in top.close()])
+    for partial_top in partial_tops:
+        top.add(partial_top)
+    merged = pa.concat_tables([top_rows.table for top_rows in top.close()])
     expected = answers(query, case.events, "ts", 0, 20 * SECOND)
     assert compare(query, as_read(query, merged), expected) == []
 
@@ -242,15 +242,15 @@ def test_groups_that_are_spread_over_tasks(tmp_path: Any, monkeypatch: pytest.Mo
 def made_of_aggregates(draw: st.DrawFn, name: str, tick: int) -> ACQ:
     """A query with derived outputs, conditions over them, and most of the time the first groups alone."""
     plain = draw(outputs("plain", ("count", "sum", "max")))
-    made = (plain, *(draw(reckoned(f"made_{number}", (plain,))) for number in range(draw(st.integers(1, 2)))))
+    all_outputs = (plain, *(draw(reckoned(f"made_{number}", (plain,))) for number in range(draw(st.integers(1, 2)))))
     groups = draw(st.lists(st.sampled_from(GROUPS), min_size=1, max_size=2, unique=True))
     having: tuple[Condition, ...] = ()
     if draw(st.booleans()):
-        having = (Condition(draw(reckoned("having", made, True)), "=", Literal(True, BOOLEAN)),)
-    top = draw(tops(made)) if draw(st.integers(0, 3)) else None
+        having = (Condition(draw(reckoned("having", all_outputs, True)), "=", Literal(True, BOOLEAN)),)
+    top = draw(tops(all_outputs)) if draw(st.integers(0, 3)) else None
     window = Window(draw(st.integers(1, 4)) * tick, draw(st.integers(1, 2)) * tick)
     typed = tuple((group, TYPES[group]) for group in groups)
-    return ACQ(name, "events", window, made, None, typed, tuple(groups), having=having, top=top)
+    return ACQ(name, "events", window, all_outputs, None, typed, tuple(groups), having=having, top=top)
 
 
 @st.composite
@@ -296,30 +296,30 @@ def test_the_audit_sees_a_group_that_is_not_among_the_first() -> None:
         for carrier, total in (("a", 5), ("b", 7), (None, 5), ("c", 1))
     ]
 
-    def found(*carriers: str | None) -> list[tuple[Any, str]]:
+    def mismatches(*carriers: str | None) -> list[tuple[Any, str]]:
         ours = [
             {
                 "window_start": 0,
                 "window_end": 0,
-                "key": json.dumps([one]),
+                "key": json.dumps([carrier]),
                 "longs": [1],
                 "doubles": [],
                 "texts": [],
                 "error": None,
             }
-            for one in carriers
+            for carrier in carriers
         ]
-        return [(one.group, one.what) for one in recompute.compare(query, ours, rows)]
+        return [(mismatch.group, mismatch.what) for mismatch in recompute.compare(query, ours, rows)]
 
-    assert found("b", None) == []
-    assert found("b", "a") == [
+    assert mismatches("b", None) == []
+    assert mismatches("b", "a") == [
         ((None,), "is missing"),
         (("a",), "should not exist"),
     ]
-    assert found("b") == [((None,), "is missing")]
+    assert mismatches("b") == [((None,), "is missing")]
     # what overflowed may stand anywhere
     rows[3]["having 0"] = 2**63
-    assert found("b", "a") == found("b", None) == []
+    assert mismatches("b", "a") == mismatches("b", None) == []
 
 
 def test_an_approximate_percentile_of_decimals_is_a_double_to_the_audit() -> None:

@@ -86,12 +86,12 @@ Bits = dict[tuple[Any, ...], list[str | None]]
 
 def bits(table: pa.Table) -> Bits:
     """Each answer's doubles, bit by bit; NaN equals itself."""
-    found = {}
+    bits_by_row = {}
     for row in table.to_pylist():
         place = tuple(row[name] for name in ("query", "key", "instant", "position") if name in row)
-        assert place not in found
-        found[place] = [None if value is None else float.hex(value) for value in row["doubles"]] + [row["error"]]
-    return found
+        assert place not in bits_by_row
+        bits_by_row[place] = [None if value is None else float.hex(value) for value in row["doubles"]] + [row["error"]]
+    return bits_by_row
 
 
 def shuffled(case: Case, chance: random.Random) -> Case:
@@ -104,15 +104,15 @@ def shuffled(case: Case, chance: random.Random) -> Case:
 @given(double_cases(), st.integers(0, 2**32))
 def test_windows_of_time_have_the_same_bits_in_any_order_cut_and_plan(case: Case, seed: int) -> None:
     chance = random.Random(seed)
-    found = []
+    bits_of_runs = []
     for algorithm in ("weave-share", "shared", "no-share"):
         cuts = [chance.randrange(100) for _ in range(chance.randrange(4))]
         homes = [chance.randrange(2) for _ in range(chance.randrange(4))]
-        found.append(bits(kernel_answers(shuffled(case, chance), algorithm, cuts, case.begin, case.end, homes)))
+        bits_of_runs.append(bits(kernel_answers(shuffled(case, chance), algorithm, cuts, case.begin, case.end, homes)))
     middle = chance.randrange(1, 60) * SECOND
     parts = [kernel_answers(case, "weave-share", (), *part) for part in ((0, middle), (middle, case.end))]
-    found.append({place: value for part in parts for place, value in bits(part).items()})
-    assert found[0] == found[1] == found[2] == found[3]
+    bits_of_runs.append({place: value for part in parts for place, value in bits(part).items()})
+    assert bits_of_runs[0] == bits_of_runs[1] == bits_of_runs[2] == bits_of_runs[3]
 
 
 @FAST
@@ -121,9 +121,11 @@ def test_sums_and_means_are_those_of_rational_arithmetic(case: Case) -> None:
     queries = [f"SELECT sum(x) AS a, avg(x) AS b FROM events WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' "
                "ON ts" for range_, slide in WINDOWS]  # fmt: skip
     rows = case.events.to_pydict()
-    asked = case_of([at // SECOND for at in map(micros, rows["ts"])], {k: rows[k] for k in ("kind", "x", "y")}, queries)
+    sums_case = case_of(
+        [at // SECOND for at in map(micros, rows["ts"])], {k: rows[k] for k in ("kind", "x", "y")}, queries
+    )
     events = list(zip(map(micros, rows["ts"]), rows["x"], strict=True))
-    table = kernel_answers(asked, "shared", (3,), asked.begin, asked.end)
+    table = kernel_answers(sums_case, "shared", (3,), sums_case.begin, sums_case.end)
     assert len(table)
     for row in table.to_pylist():
         start, end = micros(row["window_start"]), micros(row["window_end"])
@@ -139,8 +141,8 @@ def micros(instant: Any) -> int:
 @FAST
 @given(double_cases(rows=True), st.lists(st.integers(0, 100), max_size=3))
 def test_windows_of_rows_have_the_same_bits_under_any_cut(case: Case, cuts: list[int]) -> None:
-    whole, apart = Store(case), Store(case, cuts, apart=True)
-    assert bits(whole.answers(case.begin, case.end)) == bits(apart.answers(case.begin, case.end))
+    together, apart = Store(case), Store(case, cuts, apart=True)
+    assert bits(together.answers(case.begin, case.end)) == bits(apart.answers(case.begin, case.end))
 
 
 @settings(FAST, max_examples=examples(5))
@@ -152,10 +154,10 @@ def test_lookups_have_the_bits_of_answers(case: Case) -> None:
         house = stored(Path(folder) / "house", case.workload, decoded(case), intervals)
         for query in case.workload.queries:
             lookups = Reader(house).query(query.name)
-            mine = {(row["instant"], row["key"]): row["doubles"] for row in of_query(table, query).to_pylist()}
+            doubles = {(row["instant"], row["key"]): row["doubles"] for row in of_query(table, query).to_pylist()}
             names = [output.name for output in query.outputs]
             for row in lookups.between(case.begin, case.end).to_pylist():
-                expected = str(mine[row["window_end"], f'["{row["kind"]}"]'])
+                expected = str(doubles[row["window_end"], f'["{row["kind"]}"]'])
                 assert str([row[name] for name in names]) == expected
                 single = lookups.single(micros(row["window_end"]), row["kind"])
                 assert single is not None and str(list(single)) == expected
@@ -165,8 +167,8 @@ def test_lookups_have_the_bits_of_answers(case: Case) -> None:
 @given(double_cases(), st.integers(0, 2**32), st.sampled_from((1 << 10, 1 << 14, 1 << 30)))
 def test_partial_rows_are_the_same_bits_whatever_memory_they_are_made_in(case: Case, seed: int, most: int) -> None:
     chance, table = random.Random(seed), decoded(case)
-    for made in synopses_of(STREAM, case.workload.queries):
-        span = FillRequest(made, 0, 60 * SECOND)
+    for synopsis in synopses_of(STREAM, case.workload.queries):
+        span = FillRequest(synopsis, 0, 60 * SECOND)
         written: list[pa.Table] = []
         lifting = Lifting(STREAM, [span], TaskMemory(most), written.extend)
         order = list(range(len(table)))
@@ -176,9 +178,9 @@ def test_partial_rows_are_the_same_bits_whatever_memory_they_are_made_in(case: C
                 lifting.add(batch)
             lifting._lift_waiting()
         written += lifting.tables()
-        whole = Cells.decode(made, partials_of(table.to_batches(), STREAM, [span])).combined()
-        parts = concatenated([Cells.decode(made, rows) for rows in written if len(rows)]).combined()
-        assert parts.encode().equals(whole.encode())
+        all_cells = Cells.decode(synopsis, partials_of(table.to_batches(), STREAM, [span])).combined()
+        parts = concatenated([Cells.decode(synopsis, rows) for rows in written if len(rows)]).combined()
+        assert parts.encode().equals(all_cells.encode())
 
 
 # ------------------------------------------------------------------------------------------- whole runs
@@ -193,15 +195,15 @@ SELECT avg(price) AS mean, sum(price) AS money FROM trades WINDOW RANGE '40 minu
 
 def laboratory(engine: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     """Prices about 100 among prices of ±1e308."""
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(engine, folder)
-    made.write(
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
+    lab = Laboratory(engine, folder)
+    lab.write(
         [
             (at, who, price if number % 7 == 0 else 1e308 if number % 3 else -1e308, volume)
             for number, (at, who, price, volume) in enumerate(steady(300))
         ]
     )
-    return made
+    return lab
 
 
 @pytest.fixture
@@ -256,5 +258,5 @@ def test_former_rows_are_looked_up(driver_lab: Laboratory) -> None:
     with as_before():
         version = lab.plan(QUERY)
         lab.run(version, 60, 180, "before")
-    found = Reader(lab.warehouse).query("money").between(DAY + 60 * MINUTE, DAY + 180 * MINUTE).to_pylist()
-    assert sorted(map(str, found)) == sorted(str(row) for row in read(lab.warehouse, "money").to_pylist()) != []
+    looked_up = Reader(lab.warehouse).query("money").between(DAY + 60 * MINUTE, DAY + 180 * MINUTE).to_pylist()
+    assert sorted(map(str, looked_up)) == sorted(str(row) for row in read(lab.warehouse, "money").to_pylist()) != []

@@ -97,43 +97,45 @@ def test_stored_values_are_typed(stored: pa.Array, type: Type, expected: list[An
 
 # --------------------------------------------------------------------------------------- which answers exist
 def test_a_window_exists_if_it_holds_an_event_of_the_group_that_passes_the_filter() -> None:
-    made, query = synopsis("symbol, count(volume) AS n", slide=10, range_=20, rest="WHERE price > 0 GROUP BY symbol")
+    query_synopsis, query = synopsis(
+        "symbol, count(volume) AS n", slide=10, range_=20, rest="WHERE price > 0 GROUP BY symbol"
+    )
     batch = events(
         {"at": 15, "symbol": "A", "price": 1.0},  # volume null: the window exists, its count is 0
         {"at": 25, "symbol": "B", "price": -1.0, "volume": 1},
         {"at": 45, "symbol": None, "price": 1.0, "volume": 1},
     )
-    found = answered(made, query, batch, 0, 60)
-    assert [(row["key"], row["window_start"].second, row["longs"]) for row in found] == [
+    answers = answered(query_synopsis, query, batch, 0, 60)
+    assert [(row["key"], row["window_start"].second, row["longs"]) for row in answers] == [
         ('["A"]', 0, [0]),
         ('["A"]', 10, [0]),
         ("[null]", 30, [1]),
         ("[null]", 40, [1]),
     ]
-    assert all(row["instant"] == row["window_end"] and row["position"] is None for row in found)
+    assert all(row["instant"] == row["window_end"] and row["position"] is None for row in answers)
 
 
 @pytest.mark.parametrize("begin, end, ends", [(20, 30, [30]), (19, 30, [20, 30]), (20, 29, []), (20, 40, [30, 40])])
 def test_only_windows_that_end_in_the_half_open_interval(begin: int, end: int, ends: list[int]) -> None:
-    made, query = synopsis("count(*) AS n", slide=10, range_=10)
-    found = answered(made, query, events(*({"at": at} for at in range(50))), begin, end)
-    assert [row["window_end"].second for row in found] == ends
-    assert all(row["longs"] == [10] for row in found)
+    query_synopsis, query = synopsis("count(*) AS n", slide=10, range_=10)
+    answers = answered(query_synopsis, query, events(*({"at": at} for at in range(50))), begin, end)
+    assert [row["window_end"].second for row in answers] == ends
+    assert all(row["longs"] == [10] for row in answers)
 
 
 def test_a_historical_window_is_the_answer_of_a_later_instant() -> None:
     text = "SELECT count(*) AS n FROM trades WINDOW RANGE '20 seconds' SLIDE '10 seconds' ENDING '15 seconds' AGO ON ts"
-    ((made, (query,)),) = synopses_of(STREAM, parse(text, {"trades": STREAM}).queries).items()
-    found = answered(made, query, events({"at": 7}, {"at": 12}), 20, 40)
-    spans = [(row["window_start"].second, row["window_end"].second, row["instant"].second) for row in found]
-    assert spans == [(55, 15, 30), (5, 25, 40)] and [row["longs"] for row in found] == [[2], [2]]
+    ((synopsis, (query,)),) = synopses_of(STREAM, parse(text, {"trades": STREAM}).queries).items()
+    answers = answered(synopsis, query, events({"at": 7}, {"at": 12}), 20, 40)
+    spans = [(row["window_start"].second, row["window_end"].second, row["instant"].second) for row in answers]
+    assert spans == [(55, 15, 30), (5, 25, 40)] and [row["longs"] for row in answers] == [[2], [2]]
 
 
 def test_an_overflow_is_told_on_its_row_alone() -> None:
-    made, query = synopsis("sum(volume) AS v, count(*) AS n")
+    query_synopsis, query = synopsis("sum(volume) AS v, count(*) AS n")
     huge = 2**63 - 1
     batch = events({"at": 1, "volume": huge}, {"at": 2, "volume": 1}, {"at": 11, "volume": huge})
-    first, second = answered(made, query, batch, 0, 20)
+    first, second = answered(query_synopsis, query, batch, 0, 20)
     assert first["longs"] == [None, 2] and first["error"] == "HDL-601 v does not fit long"
     assert second["longs"] == [huge, 1] and second["error"] is None
 
@@ -153,20 +155,22 @@ HUGE = [{"at": 1, "volume": 2**63 - 1}, {"at": 2, "volume": 1}]
     ],
 )
 def test_only_answers_that_satisfy_every_threshold_exist(having: str, expected: list[tuple[int, Any, Any]]) -> None:
-    made, query = synopsis("sum(volume) AS v, count(*) AS n", rest=f"HAVING {having}")
+    query_synopsis, query = synopsis("sum(volume) AS v, count(*) AS n", rest=f"HAVING {having}")
     query = replace(query, outputs=query.outputs[:1])
     batch = events({"at": 1, "volume": 1}, {"at": 11, "volume": 2}, {"at": 12, "volume": 3}, {"at": 21, "volume": 9})
-    found = answered(made, query, batch, 0, 30)
-    assert [(row["instant"].second, row["longs"], row["error"]) for row in found] == expected
+    answers = answered(query_synopsis, query, batch, 0, 30)
+    assert [(row["instant"].second, row["longs"], row["error"]) for row in answers] == expected
 
 
 def test_a_threshold_that_overflows_makes_an_error_of_the_whole_answer() -> None:
     """Nobody knows whether the answer qualifies: it fails closed, unless another threshold is missed anyway."""
-    made, query = synopsis("min(volume) AS low, sum(volume) AS v", rest="HAVING sum(volume) > 5 AND count(*) > 1")
-    (row,) = answered(made, query, events(*HUGE, {"at": 11, "volume": 2**63 - 1}), 0, 10)
+    query_synopsis, query = synopsis(
+        "min(volume) AS low, sum(volume) AS v", rest="HAVING sum(volume) > 5 AND count(*) > 1"
+    )
+    (row,) = answered(query_synopsis, query, events(*HUGE, {"at": 11, "volume": 2**63 - 1}), 0, 10)
     assert row["longs"] == [None, None] and row["error"].startswith("HDL-601 HAVING: ")
-    made, query = synopsis("min(volume) AS low", rest="HAVING sum(volume) > 5 AND count(*) > 2")
-    assert answered(made, query, events(*HUGE), 0, 10) == []
+    query_synopsis, query = synopsis("min(volume) AS low", rest="HAVING sum(volume) > 5 AND count(*) > 2")
+    assert answered(query_synopsis, query, events(*HUGE), 0, 10) == []
 
 
 @pytest.mark.parametrize("function", sorted(AGGREGATES))
@@ -175,9 +179,9 @@ def test_every_aggregate_answers_as_the_oracle(function: str) -> None:
     @given(cases(most_queries=2, most_events=20), outputs("out", (function,)), st.booleans())
     def check(case: Case, output: Any, together: bool) -> None:
         queries = tuple(replace(query, outputs=(output,), having=()) for query in case.workload.queries)
-        asked = replace(case, workload=replace(case.workload, queries=queries))
-        table = kernel_answers(asked, "shared", [3], case.begin, case.end, [0] * len(queries) if together else [])
-        assert differences(asked, table) == []
+        output_case = replace(case, workload=replace(case.workload, queries=queries))
+        table = kernel_answers(output_case, "shared", [3], case.begin, case.end, [0] * len(queries) if together else [])
+        assert differences(output_case, table) == []
 
     check()
 
@@ -192,8 +196,8 @@ def test_answers_do_not_depend_on_how_much_is_done_at_once(case: Case, block: in
         table = kernel_answers(case, "shared", [], case.begin, case.end, [0] * 6)
     assert differences(case, table) == []
     for query in case.workload.queries:
-        mine = of_query(table, query)
-        grain = list(zip(mine["key"].to_pylist(), mine["instant"].to_pylist(), strict=True))
+        query_rows = of_query(table, query)
+        grain = list(zip(query_rows["key"].to_pylist(), query_rows["instant"].to_pylist(), strict=True))
         assert grain == sorted(grain)
 
 
@@ -231,14 +235,14 @@ def committed(
 
 @pytest.mark.parametrize("tasks", [BUCKETS, 2])
 def test_the_tasks_of_all_buckets_answer_each_group_once_and_by_day(tmp_path: Path, tasks: int) -> None:
-    made, query = synopsis("symbol, count(*) AS n", slide=43_200, range_=86_400, rest="GROUP BY symbol")
+    query_synopsis, query = synopsis("symbol, count(*) AS n", slide=43_200, range_=86_400, rest="GROUP BY symbol")
     rows = [{"at": 43_200 * half + 5, "symbol": f"S{number}"} for number in range(40) for half in range(2)]
-    warehouse, files = committed(tmp_path, made, query, events(*rows), tasks=tasks)
+    warehouse, files = committed(tmp_path, query_synopsis, query, events(*rows), tasks=tasks)
     assert len(files) <= 2 * tasks and {file.day for file in files} == {"1970-01-01", "1970-01-02"}
     table = DeltaTable(warehouse.path("results")).to_pyarrow_table()
-    found = sorted((row["key"], row["instant"].hour, row["day"], row["longs"][0]) for row in table.to_pylist())
+    answers = sorted((row["key"], row["instant"].hour, row["day"], row["longs"][0]) for row in table.to_pylist())
     # the windows that end at 12:00 and 24:00 of the first day, and at 12:00 of the second
-    assert found == sorted(
+    assert answers == sorted(
         (f'["S{number}"]', hour, day, count)
         for number in range(40)
         for hour, day, count in ((12, "1970-01-01", 1), (0, "1970-01-01", 2), (12, "1970-01-02", 1))
@@ -248,10 +252,10 @@ def test_the_tasks_of_all_buckets_answer_each_group_once_and_by_day(tmp_path: Pa
 def test_tasks_answer_instants_that_are_no_edges(tmp_path: Path) -> None:
     """Those of historical windows: the last edge before the end of the interval may come earlier."""
     text = "SELECT count(*) AS n FROM trades WINDOW RANGE '20 seconds' SLIDE '20 seconds' ENDING '15 seconds' AGO ON ts"
-    ((made, members),) = synopses_of(STREAM, parse(text, {"trades": STREAM}).queries).items()
-    partials = partials_of([events(*({"at": at} for at in range(30)))], STREAM, [FillRequest(made, 0, 60 * SECOND)])
+    ((synopsis, members),) = synopses_of(STREAM, parse(text, {"trades": STREAM}).queries).items()
+    partials = partials_of([events(*({"at": at} for at in range(30)))], STREAM, [FillRequest(synopsis, 0, 60 * SECOND)])
     stored = [str(tmp_path / file.path) for file in write_files(tmp_path, partials)]
-    part = SynopsisWork(made, tuple(members), 0, made.fragments.last_edge(60 * SECOND), 60 * SECOND)
+    part = SynopsisWork(synopsis, tuple(members), 0, synopsis.fragments.last_edge(60 * SECOND), 60 * SECOND)
     (file,) = finals_task([part], 20 * SECOND, stored, str(tmp_path / "results"), STAMP)(range(BUCKETS))
     assert isinstance(file, DataFile)
     rows = pq.read_table(tmp_path / "results" / file.path, partitioning=None)
@@ -279,22 +283,24 @@ def test_row_groups_and_days_do_not_change_what_is_read(
         *({"at": 40_000 * at, "symbol": f"S{at % 3}", "late": at % 2 == 0, "price": at / 7} for at in range(9)),
         *({"at": 50_000, "symbol": "S1", "volume": 2**63 - 1} for _ in range(2)),
     )
-    ((made, members),) = synopses_of(STREAM, queries, [["a", "b", "c"]]).items()
+    ((synopsis, members),) = synopses_of(STREAM, queries, [["a", "b", "c"]]).items()
     warehouse = Warehouse.open(tmp_path)
-    partials = partials_of([batch], STREAM, [FillRequest(made, 0, 6 * DAY)])
+    partials = partials_of([batch], STREAM, [FillRequest(synopsis, 0, 6 * DAY)])
     stored = [str(tmp_path / "partials" / file.path) for file in write_files(warehouse.path("partials"), partials)]
-    task = finals_task([SynopsisWork(made, tuple(members), 0, 6 * DAY)], 0, stored, warehouse.path("results"), STAMP)
+    task = finals_task(
+        [SynopsisWork(synopsis, tuple(members), 0, 6 * DAY)], 0, stored, warehouse.path("results"), STAMP
+    )
     files = [file for file in task(range(BUCKETS)) if isinstance(file, DataFile)]
     assert len({file.day for file in files}) == len(files) > 3
     tables = [pq.read_table(tmp_path / "results" / file.path, partitioning=None) for file in files]
     assert [file.rows for file in files] == [len(table) for table in tables]
-    expected = pa.Table.from_batches(list(finals_of(partials, made, members, 0, 6 * DAY)), ANSWERS)
+    expected = pa.Table.from_batches(list(finals_of(partials, synopsis, members, 0, 6 * DAY)), ANSWERS)
     grain = [("query", "ascending"), ("key", "ascending"), ("instant", "ascending")]
     read = pa.concat_tables(tables, promote_options="default").sort_by(grain)
     assert expected.num_rows > 30 and pc.sum(pc.is_valid(expected["error"])).as_py() > 0
     for column in ANSWERS.names:
-        told = [read[column].to_pylist()] if column in read.schema.names else [[None] * len(read)]
-        assert told == [expected.sort_by(grain)[column].to_pylist()], column
+        actual = [read[column].to_pylist()] if column in read.schema.names else [[None] * len(read)]
+        assert actual == [expected.sort_by(grain)[column].to_pylist()], column
     for file, table in zip(files, tables, strict=True):
         metadata = pq.read_metadata(tmp_path / "results" / file.path)
         for row_group in range(metadata.num_row_groups):
@@ -305,8 +311,8 @@ def test_row_groups_and_days_do_not_change_what_is_read(
         assert bounds["numRecords"] == len(table)
         for name in ("query", "key", "run_id", "plan_version", "stream"):
             values = table[name].to_pylist()
-            told = bounds["minValues"][name], bounds["maxValues"][name], bounds["nullCount"][name]
-            assert told == (min(values), max(values), 0)
+            actual = bounds["minValues"][name], bounds["maxValues"][name], bounds["nullCount"][name]
+            assert actual == (min(values), max(values), 0)
         errors = table["error"].drop_null().to_pylist()
         assert bounds["nullCount"]["error"] == len(table) - len(errors)
         assert bounds["maxValues"]["error"] == max(errors, default=None)
@@ -315,9 +321,9 @@ def test_row_groups_and_days_do_not_change_what_is_read(
 def test_readers_that_prune_by_statistics_find_every_row(tmp_path: Path) -> None:
     """delta-rs takes a column without bounds, beside others that have some, for one that nothing can match; files lack
     the columns that are null throughout."""
-    made, query = synopsis("symbol, sum(volume) AS v", slide=43_200, range_=43_200, rest="GROUP BY symbol")
+    query_synopsis, query = synopsis("symbol, sum(volume) AS v", slide=43_200, range_=43_200, rest="GROUP BY symbol")
     batch = events({"at": 5, "symbol": "A", "volume": 1}, *[{"at": 6, "symbol": "B", "volume": 2**62}] * 2)
-    warehouse, files = committed(tmp_path, made, query, batch, days=1, tasks=1)
+    warehouse, files = committed(tmp_path, query_synopsis, query, batch, days=1, tasks=1)
     names = pq.read_schema(tmp_path / "results" / files[0].path).names
     assert set(RESULTS.names) - set(names) == {"day", "position", "doubles", "texts"}
     table = DeltaTable(warehouse.path("results"))
@@ -336,20 +342,23 @@ def test_readers_that_prune_by_statistics_find_every_row(tmp_path: Path) -> None
         assert dataset.count_rows(filter=ds.field(column) == value) == expected, column
     assert dataset.count_rows(filter=ds.field("error").is_valid()) == 1
     assert dataset.count_rows(filter=ds.field("position").is_null() & ds.field("texts").is_null()) == 2
-    wanted = [('["A"]', [1], None), ('["B"]', [None], None)]
+    expected_rows = [('["A"]', [1], None), ('["B"]', [None], None)]
     columns = ["key", "longs", "texts"]
-    assert sorted(tuple(row.values()) for row in table.to_pyarrow_table(columns=columns).to_pylist()) == wanted
-    assert pl.scan_delta(warehouse.path("results")).select(columns).sort("key").collect().rows() == wanted
-    assert duckdb.sql("SELECT key, longs, texts FROM dataset WHERE position IS NULL ORDER BY key").fetchall() == wanted
+    assert sorted(tuple(row.values()) for row in table.to_pyarrow_table(columns=columns).to_pylist()) == expected_rows
+    assert pl.scan_delta(warehouse.path("results")).select(columns).sort("key").collect().rows() == expected_rows
+    assert (
+        duckdb.sql("SELECT key, longs, texts FROM dataset WHERE position IS NULL ORDER BY key").fetchall()
+        == expected_rows
+    )
 
 
 @pytest.mark.spark
 def test_spark_reads_files_that_lack_columns(spark: SparkSession, tmp_path: Path) -> None:
-    made, query = synopsis("symbol, max(price) AS p", slide=43_200, range_=43_200, rest="GROUP BY symbol")
+    query_synopsis, query = synopsis("symbol, max(price) AS p", slide=43_200, range_=43_200, rest="GROUP BY symbol")
     batch = events(*({"at": at, "symbol": f"S{at % 7}", "price": at / 3} for at in range(50)))
-    warehouse, _ = committed(tmp_path, made, query, batch, days=1, tasks=2)
+    warehouse, _ = committed(tmp_path, query_synopsis, query, batch, days=1, tasks=2)
     rows = spark.read.format("delta").load(warehouse.path("results")).orderBy("key").collect()
-    found = {row.key: (row.doubles, row.longs, row.position, row.run_id) for row in rows}
+    answer_of_key = {row.key: (row.doubles, row.longs, row.position, row.run_id) for row in rows}
     latest = {f"S{at % 7}": at for at in range(50)}
-    assert found == {f'["{symbol}"]': ([at / 3], None, None, "r") for symbol, at in latest.items()}
+    assert answer_of_key == {f'["{symbol}"]': ([at / 3], None, None, "r") for symbol, at in latest.items()}
     assert {row.instant.timestamp() for row in rows} == {43_200.0}

@@ -46,8 +46,8 @@ def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, homes:
     """Every aggregate, HAVING, historical windows, merged families; the partials written by one run or by two."""
     case = normalised(case)
     together = [
-        [query.name for query, home in zip(case.workload.queries, homes, strict=False) if home == wanted]
-        for wanted in (0, 1)
+        [query.name for query, home in zip(case.workload.queries, homes, strict=False) if home == home_number]
+        for home_number in (0, 1)
     ]
     middle = (case.begin + case.end) // 2
     pieces = [(case.begin, middle), (middle, case.end)] if twice and middle > case.begin else [(case.begin, case.end)]
@@ -55,15 +55,15 @@ def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, homes:
         reader = Reader(stored(Path(folder) / "house", case.workload, decoded(case), pieces, algorithm, together))
         for query in case.workload.queries:
             try:
-                found = reader.query(query.name)
+                lookups = reader.query(query.name)
             except HeddleError as error:
                 # no window of its tree ends in the interval
                 assert error.diagnostic.code == "HDL-603" and not len(instants(query.window, case.begin, case.end))
                 continue
             expected = answers(query, case.events, case.stream.time, case.begin, case.end)
-            table = found.between(case.begin, case.end)
+            table = lookups.between(case.begin, case.end)
             assert compare(query, table, expected) == []
-            check_instants(query, found, table, case)
+            check_instants(query, lookups, table, case)
 
 
 # ---------------------------------------------------------------------------------------------- by hand
@@ -109,7 +109,7 @@ def expected(first: int, last: int) -> dict[str | None, tuple[int, int]]:
     seconds: dict[str | None, list[int]] = {}
     for at in range(first, last):
         seconds.setdefault(("A", "B", None)[at % 3], []).append(at)
-    return {symbol: (len(found), sum(found)) for symbol, found in seconds.items()}
+    return {symbol: (len(symbol_seconds), sum(symbol_seconds)) for symbol, symbol_seconds in seconds.items()}
 
 
 def test_trees_that_need_the_same_synopsis_fill_it_for_all_of_their_windows(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_trees_that_need_the_same_synopsis_fill_it_for_all_of_their_windows(tmp_
 
 
 def test_an_instant_between_two_answers_has_the_earlier(house: Warehouse) -> None:
-    found = Reader(house).query("by_symbol")
-    assert found.stored == [(30 * SECOND, 60 * SECOND), (70 * SECOND, 100 * SECOND)]
+    lookups = Reader(house).query("by_symbol")
+    assert lookups.stored == [(30 * SECOND, 60 * SECOND), (70 * SECOND, 100 * SECOND)]
     for at, last in ((50, 50), (59, 50), (60, 60), (69, 60), (90, 90)):
-        table = found.at(at * SECOND + 999_999 * (at == 69))
+        table = lookups.at(at * SECOND + 999_999 * (at == 69))
         assert counted(table) == expected(last - 20, last)
         assert set(table["window_end"].to_pylist()) == {pa.scalar(last * SECOND, pa.timestamp("us", "UTC")).as_py()}
-    assert found.single(59 * SECOND, "B")[:2] == expected(30, 50)["B"]  # type: ignore[index]
-    values, valid = found.batch(np.array([95, 50, 61]) * SECOND, [("A",), (None,), ("B",)])["total"]
+    assert lookups.single(59 * SECOND, "B")[:2] == expected(30, 50)["B"]  # type: ignore[index]
+    values, valid = lookups.batch(np.array([95, 50, 61]) * SECOND, [("A",), (None,), ("B",)])["total"]
     assert valid.all() and values.tolist() == [
         expected(last - 20, last)[symbol][1] for last, symbol in ((90, "A"), (50, None), (60, "B"))
     ]
@@ -142,68 +142,68 @@ def test_an_instant_between_two_answers_has_the_earlier(house: Warehouse) -> Non
     [(49, "before the first"), (110, "after the last"), (70, "not stored"), (80, "not stored"), (-(10**6), "before")],
 )
 def test_what_is_not_stored_is_said_to_be_so(house: Warehouse, at: int, where: str) -> None:
-    found = Reader(house).query("by_symbol")
+    lookups = Reader(house).query("by_symbol")
     ask = (
-        lambda: found.at(at * SECOND),
-        lambda: found.single(at * SECOND, "A"),
-        lambda: found.batch(np.array([50, at]) * SECOND),
-        lambda: found.between((at - 1) * SECOND, at * SECOND) if at % 10 == 0 else found.at(at * SECOND),
+        lambda: lookups.at(at * SECOND),
+        lambda: lookups.single(at * SECOND, "A"),
+        lambda: lookups.batch(np.array([50, at]) * SECOND),
+        lambda: lookups.between((at - 1) * SECOND, at * SECOND) if at % 10 == 0 else lookups.at(at * SECOND),
     )
-    for one in ask:
+    for call in ask:
         with pytest.raises(HeddleError, match=rf"HDL-604 .*{where}(.|\n)*1970-01-01T00:00:30Z .. 1970-01-01T00:01:00Z"):
-            one()
+            call()
 
 
 def test_windows_that_are_too_many_for_a_table_are_checked(house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     times = np.array([50, 61]) * SECOND
     values, _ = Reader(house).query("by_symbol").batch(times)["total"]
     monkeypatch.setattr(lookups_module, "MOST_WINDOWS", 0)
-    found = Reader(house).query("by_symbol")
-    assert found.batch(times)["total"][0].tolist() == values.tolist()
+    lookups = Reader(house).query("by_symbol")
+    assert lookups.batch(times)["total"][0].tolist() == values.tolist()
     with pytest.raises(HeddleError, match="HDL-604 .*not stored"):
-        found.batch(np.array([50, 70]) * SECOND)
+        lookups.batch(np.array([50, 70]) * SECOND)
 
 
 def test_any_window_between_edges(house: Warehouse) -> None:
-    found = Reader(house).query("by_symbol")
-    assert counted(found.window(30 * SECOND, 60 * SECOND)) == expected(30, 60)
-    table = found.window(70 * SECOND, 80 * SECOND, group=(None,))
+    lookups = Reader(house).query("by_symbol")
+    assert counted(lookups.window(30 * SECOND, 60 * SECOND)) == expected(30, 60)
+    table = lookups.window(70 * SECOND, 80 * SECOND, group=(None,))
     assert counted(table) == {None: expected(70, 80)[None]} and table.column_names[:3] == [
         *("window_start", "window_end", "symbol")
     ]
     with pytest.raises(HeddleError, match=r"HDL-606 (.|\n)*1970-01-01T00:00:30Z and 1970-01-01T00:00:40Z"):
-        found.window(33 * SECOND, 60 * SECOND)
+        lookups.window(33 * SECOND, 60 * SECOND)
     with pytest.raises(HeddleError, match="HDL-606 .*empty"):
-        found.window(40 * SECOND, 40 * SECOND)
+        lookups.window(40 * SECOND, 40 * SECOND)
     with pytest.raises(HeddleError, match="HDL-604"):
-        found.window(50 * SECOND, 80 * SECOND)
+        lookups.window(50 * SECOND, 80 * SECOND)
 
 
 def test_having_on_demand(house: Warehouse) -> None:
-    found = Reader(house).query("busy")
+    lookups = Reader(house).query("busy")
     start, end = 30 * SECOND, 40 * SECOND
-    every = found.window(start, end, having=False)
+    every = lookups.window(start, end, having=False)
     assert every.num_rows == 6
-    heavy = {(row["symbol"], row["late"]): row["middle"] for row in rows_of(found.window(start, end))}
+    heavy = {(row["symbol"], row["late"]): row["middle"] for row in rows_of(lookups.window(start, end))}
     volumes: dict[Any, list[int]] = {}
     for at in range(30, 40):
         volumes.setdefault((("A", "B", None)[at % 3], at % 2 == 0), []).append(at)
     assert heavy == {key: sorted(some)[(len(some) - 1) // 2] for key, some in volumes.items() if sum(some) >= 30}
-    assert found.query.having and {rows["n"] for rows in rows_of(every)} == {1, 2}
-    twice = found.window(start, end, having=parse_having(found.query, "n >= 2 and middle < 35"))
+    assert lookups.query.having and {rows["n"] for rows in rows_of(every)} == {1, 2}
+    twice = lookups.window(start, end, having=parse_having(lookups.query, "n >= 2 and middle < 35"))
     assert {row["middle"] for row in rows_of(twice)} == {
         sorted(some)[0] for some in volumes.values() if len(some) == 2 and sorted(some)[0] < 35
     }
     for bound, holds in (("n = 1", 2), ("n <= 1.5", 2), ("n > 1", 4), ("n != 2", 2), ("n < 0", 0), ("n >= 0.5", 6)):
-        assert found.window(start, end, parse_having(found.query, bound)).num_rows == holds, bound
+        assert lookups.window(start, end, parse_having(lookups.query, bound)).num_rows == holds, bound
     with pytest.raises(HeddleError, match="HDL-608"):
-        parse_having(found.query, "n >= 'x'")
+        parse_having(lookups.query, "n >= 'x'")
     with pytest.raises(HeddleError, match="HDL-608"):
-        parse_having(found.query, "volume > 2")
+        parse_having(lookups.query, "volume > 2")
     foreign = Reader(house).query("before").query.computed[0]
-    threshold = replace(parse_having(found.query, "n > 1")[0], output=replace(foreign, function="stddev"))
+    threshold = replace(parse_having(lookups.query, "n > 1")[0], output=replace(foreign, function="stddev"))
     with pytest.raises(HeddleError, match="HDL-608"):
-        found.window(start, end, having=[threshold])
+        lookups.window(start, end, having=[threshold])
 
 
 def test_a_part_of_time_or_of_the_groups(house: Warehouse) -> None:
@@ -212,32 +212,32 @@ def test_a_part_of_time_or_of_the_groups(house: Warehouse) -> None:
     assert some.stored == [(30 * SECOND, 50 * SECOND)] and counted(some.at(50 * SECOND)) == expected(30, 50)
     with pytest.raises(HeddleError, match="HDL-604"):
         some.at(60 * SECOND)
-    one = reader.query("by_symbol", groups=[(None,), ("B",)])
-    assert sorted(map(repr, one.groups)) == ["('B',)", "(None,)"]
-    assert counted(one.at(50 * SECOND)) == {symbol: expected(30, 50)[symbol] for symbol in ("B", None)}
+    group_lookups = reader.query("by_symbol", groups=[(None,), ("B",)])
+    assert sorted(map(repr, group_lookups.groups)) == ["('B',)", "(None,)"]
+    assert counted(group_lookups.at(50 * SECOND)) == {symbol: expected(30, 50)[symbol] for symbol in ("B", None)}
     assert reader.query("by_symbol").of_groups([("B",)]).groups == [("B",)]
     for wrong in ([("C",)], [("A", "B")], [(1,)], [()]):
         with pytest.raises(HeddleError, match="HDL-605"):
             reader.query("by_symbol", groups=wrong)  # type: ignore[arg-type]
-    found = reader.query("by_symbol")
+    lookups = reader.query("by_symbol")
     for ask in (
-        lambda: found.single(50 * SECOND, "C"),
-        lambda: found.at(50 * SECOND, ("C",)),
-        lambda: found.batch([50 * SECOND], [("C",)]),
-        lambda: found.batch([50 * SECOND], np.array([3])),
-        lambda: parse_group(found.query, ["A", "B"]),
+        lambda: lookups.single(50 * SECOND, "C"),
+        lambda: lookups.at(50 * SECOND, ("C",)),
+        lambda: lookups.batch([50 * SECOND], [("C",)]),
+        lambda: lookups.batch([50 * SECOND], np.array([3])),
+        lambda: parse_group(lookups.query, ["A", "B"]),
     ):
         with pytest.raises(HeddleError, match="HDL-605"):
             ask()
 
 
 def test_historical_windows_reach_back_from_their_instant(house: Warehouse) -> None:
-    found = Reader(house).query("before")
-    (row,) = rows_of(found.at(95 * SECOND))
+    lookups = Reader(house).query("before")
+    (row,) = rows_of(lookups.at(95 * SECOND))
     assert row["instant"].second == 30 and row["window_end"].second == 10 and row["most"] == 69
-    assert found.single(95 * SECOND) == (69,)
+    assert lookups.single(95 * SECOND) == (69,)
     with pytest.raises(HeddleError, match="HDL-604 .*1970-01-01T00:00:40Z .. 1970-01-01T00:01:00Z"):
-        found.at(85 * SECOND)
+        lookups.at(85 * SECOND)
 
 
 def test_queries_that_cannot_be_looked_up(house: Warehouse, tmp_path: Path) -> None:
@@ -300,22 +300,22 @@ def test_sparse_groups_and_large_synopses(
     reader = Reader(stored(tmp_path / "house", workload_of(text), table, [(100 * SECOND, 200 * SECOND)]))
     rng = np.random.default_rng(0)
     for name in ("plain", "mixed", "quick"):
-        found = reader.query(name)
-        assert len(found.cells) < found.cells.groups * len(found._view.grid)
+        lookups = reader.query(name)
+        assert len(lookups.cells) < lookups.cells.groups * len(lookups._view.grid)
         times = rng.integers(110, 201, 60) * SECOND
-        groups = rng.integers(0, len(found.groups), 60)
-        batch = found.batch(times, groups)
-        assert bool(found._quick.windows) == (
+        groups = rng.integers(0, len(lookups.groups), 60)
+        batch = lookups.batch(times, groups)
+        assert bool(lookups._quick.windows) == (
             name != "mixed" and not {"_position", "MOST_WINDOWS"} & {limit[1] for limit in limits}
         )
         for at, (time, group) in enumerate(zip(times.tolist(), groups.tolist(), strict=True)):
-            told = [row for row in rows_of(found.at(time)) if row["symbol"] == found.groups[group][0]]
-            assert rows_of(found.at(time, found.groups[group])) == told
-            told += [{output.name: None for output in found.query.outputs}] * (not told)
-            values = [told[0][output.name] for output in found.query.outputs]
-            alone = found.single(time, *found.groups[group])
+            expected_rows = [row for row in rows_of(lookups.at(time)) if row["symbol"] == lookups.groups[group][0]]
+            assert rows_of(lookups.at(time, lookups.groups[group])) == expected_rows
+            expected_rows += [{output.name: None for output in lookups.query.outputs}] * (not expected_rows)
+            values = [expected_rows[0][output.name] for output in lookups.query.outputs]
+            alone = lookups.single(time, *lookups.groups[group])
             assert (list(alone) if alone is not None else [None] * len(values)) == values
-            together = [batch[output.name] for output in found.query.outputs]
+            together = [batch[output.name] for output in lookups.query.outputs]
             assert [column[at].item() if valid[at] else None for column, valid in together] == values
 
 
@@ -325,13 +325,13 @@ def test_a_day_is_cut_at_midnight(tmp_path: Path) -> None:
     day = DAY // SECOND
     table = trades(range(day - 100, day + 100))
     warehouse = stored(tmp_path / "house", workload_of(text), table, [(DAY - 90 * SECOND, DAY + 90 * SECOND)])
-    found = Reader(warehouse).query("a")
+    lookups = Reader(warehouse).query("a")
     before = day - day % 70
-    (row,) = rows_of(found.window(before * SECOND, DAY))
+    (row,) = rows_of(lookups.window(before * SECOND, DAY))
     assert row["n"] == day % 70
     with pytest.raises(HeddleError, match="HDL-606"):
-        found.window(before * SECOND, DAY + SECOND)
-    assert found.query.window == Window(70 * SECOND, 70 * SECOND)
+        lookups.window(before * SECOND, DAY + SECOND)
+    assert lookups.query.window == Window(70 * SECOND, 70 * SECOND)
 
 
 @given(st.integers(1, 10**13), st.integers(-(10**15), 10**15), st.integers(0, 200), st.sampled_from((-1, 0, 1)))
@@ -342,8 +342,8 @@ def test_windows_are_numbered_exactly(slide: int, base: int, number: int, beside
 
 def test_windows_are_numbered_exactly_where_the_product_is_too_small() -> None:
     slide = next(slide for slide in range(1, 1000) if int(slide * (1.0 / slide)) < 1)
-    for beside in (-1, 0, 1):
-        check_number(slide, 0, 1, beside)
+    for offset in (-1, 0, 1):
+        check_number(slide, 0, 1, offset)
 
 
 def check_number(slide: int, base: int, number: int, beside: int) -> None:
@@ -368,8 +368,8 @@ def test_the_command_answers_and_explains(house: Warehouse) -> None:
     assert code == 0 and len(out.splitlines()) == 2
     ending = ("--range", "30 seconds", "--ending-at", "1970-01-01T00:01:00")
     span = ("--from", "1970-01-01T00:00:30", "--to", "1970-01-01T00:01:00")
-    told = [heddle("by_symbol", *root, *which, "--format", "csv") for which in (ending, span)]
-    assert told[0] == told[1] and told[0][0] == 0 and len(told[0][1].splitlines()) == 4
+    outcomes = [heddle("by_symbol", *root, *window_options, "--format", "csv") for window_options in (ending, span)]
+    assert outcomes[0] == outcomes[1] and outcomes[0][0] == 0 and len(outcomes[0][1].splitlines()) == 4
     code, out, _ = heddle("busy", *root, *span, "--having", "n >= 6 AND middle > 44", "--json")
     assert code == 0 and all(row["n"] >= 6 and row["middle"] > 44 for row in json.loads(out)["rows"])
     assert "by_symbol" in heddle("by_symbol", *root, "--at", "1970-01-01T00:01")[1]
@@ -391,5 +391,5 @@ def test_the_command_answers_and_explains(house: Warehouse) -> None:
     ],
 )
 def test_the_command_refuses(house: Warehouse, code: int, message: str, arguments: list[str]) -> None:
-    found, _, told = heddle(*arguments, "--warehouse", str(house.root))
-    assert found == code and message in told
+    exit_code, _, error_output = heddle(*arguments, "--warehouse", str(house.root))
+    assert exit_code == code and message in error_output

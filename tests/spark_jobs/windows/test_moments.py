@@ -53,21 +53,21 @@ def answer(function: str, type: Type, x: Sequence[Any], y: Sequence[Any] | None 
         lifted.lift(sides[0], fixed)
     else:
         lifted.lift_both(*sides, fixed)
-    one = np.zeros(pieces, dtype=np.int64)
+    group_of_piece = np.zeros(pieces, dtype=np.int64)
     longs = np.zeros((1, lifted.longs.shape[1]), np.int64)
-    scatter_add(one, lifted.longs, np.arange(longs.shape[1]), longs)
+    scatter_add(group_of_piece, lifted.longs, np.arange(longs.shape[1]), longs)
     batch: Any = _Batch(dict(zip((X, Y), sides, strict=False)))
 
-    def told(state: State) -> Any:
+    def combined_state(state: State) -> Any:
         if state.is_of_doubles:
-            return lift_sums(batch, events, state).combined(state, one, 1)
+            return lift_sums(batch, events, state).combined(state, group_of_piece, 1)
         at = lifted.places[state.carrier][state]
         return longs[:, at] if state.width == 1 else longs[:, at : at + state.width]
 
-    found = AGGREGATES[function].lower({state.kind: told(state) for state in states}, output)
-    if found.overflow is not None and found.overflow[0]:
+    lowered = AGGREGATES[function].lower({state.kind: combined_state(state) for state in states}, output)
+    if lowered.overflow is not None and lowered.overflow[0]:
         return "overflow"
-    return found.values[0] if found.valid[0] else None
+    return lowered.values[0] if lowered.valid[0] else None
 
 
 def check(found: Any, expected: Interval) -> None:
@@ -93,10 +93,10 @@ EDGES = st.sampled_from((math.nan, math.inf, -math.inf, 1e300, -1e300, 1e200, 5e
 def doubles(draw: st.DrawFn, count: int) -> list[float]:
     """Numbers about a mean far or near, seldom with one that no square, or no number, is made of."""
     offset, scale = draw(OFFSETS), draw(SCALES)
-    found = [offset * scale + scale * draw(POOL) for _ in range(count)]
+    numbers = [offset * scale + scale * draw(POOL) for _ in range(count)]
     if draw(st.integers(0, 7)) == 0:
-        found[draw(st.integers(0, count - 1))] = draw(EDGES)
-    return [found[0]] * count if draw(st.integers(0, 9)) == 0 else found
+        numbers[draw(st.integers(0, count - 1))] = draw(EDGES)
+    return [numbers[0]] * count if draw(st.integers(0, 9)) == 0 else numbers
 
 
 @settings(max_examples=examples(250), deadline=None)
@@ -107,11 +107,11 @@ def test_two_numbers_agree_with_rational_arithmetic(data: st.DataObject, count: 
         # nearly on a line
         y = [2.5 * a + 1e-6 * b for a, b in zip(x, y, strict=True)]
     for function in TWO:
-        found = answer(function, DOUBLE, x, y, pieces)
+        actual = answer(function, DOUBLE, x, y, pieces)
         if function == "regr_count":
-            assert found == count
+            assert actual == count
         else:
-            check(found, paired(function, list(zip(x, y, strict=True))))
+            check(actual, paired(function, list(zip(x, y, strict=True))))
 
 
 @settings(max_examples=examples(250), deadline=None)

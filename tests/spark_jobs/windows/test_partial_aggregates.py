@@ -62,11 +62,11 @@ def lifted(batches: Sequence[pa.RecordBatch], wanted: Sequence[FillRequest]) -> 
     lifting = Lifting(STREAM, wanted)
     for batch in batches:
         lifting.add(batch)
-    found: dict[str, list[Cells]] = {span.synopsis.fingerprint: [] for span in wanted}
+    cells_of_synopsis: dict[str, list[Cells]] = {span.synopsis.fingerprint: [] for span in wanted}
     for cells in lifting.cells():
-        found[cells.synopsis.fingerprint].append(cells)
+        cells_of_synopsis[cells.synopsis.fingerprint].append(cells)
     assert not lifting.failed
-    return found
+    return cells_of_synopsis
 
 
 @pytest.fixture(params=["shared", "apart", "as it comes"])
@@ -128,8 +128,8 @@ def test_synopses_lifted_together_are_those_lifted_alone(
 
 def test_events_of_one_group_alone_may_be_nearly_all(sharing: None) -> None:
     """A key with most of the events is lifted as the others are."""
-    found = [{"at": at // 50, "symbol": "A" if at % 10 else f"k{at}", "volume": at} for at in range(1000)]
-    rows = [NULLS | row for row in found]
+    event_rows = [{"at": at // 50, "symbol": "A" if at % 10 else f"k{at}", "volume": at} for at in range(1000)]
+    rows = [NULLS | row for row in event_rows]
     (cells,) = lifted([events(*rows)], [span := FillRequest(simple("symbol"), 0, 20 * SECOND)])[
         span.synopsis.fingerprint
     ]
@@ -137,18 +137,18 @@ def test_events_of_one_group_alone_may_be_nearly_all(sharing: None) -> None:
 
 
 def test_there_may_be_no_events_at_all(sharing: None) -> None:
-    wanted = [FillRequest(simple("symbol"), 0, 20 * SECOND), FillRequest(simple(), 0, 20 * SECOND)]
-    lifting = Lifting(STREAM, wanted)
+    requests = [FillRequest(simple("symbol"), 0, 20 * SECOND), FillRequest(simple(), 0, 20 * SECOND)]
+    lifting = Lifting(STREAM, requests)
     for batch in (events(), events({"at": None}), events({"at": -5}, {"at": 99})):
         lifting.add(batch)
     assert list(lifting.cells()) == []
     assert (lifting.inside, lifting.untimed, lifting.size) == (0, 1, 0)
-    found = partials_of([], STREAM, wanted)
-    assert found.schema == PARTIALS and len(found) == 0
+    partials = partials_of([], STREAM, requests)
+    assert partials.schema == PARTIALS and len(partials) == 0
 
 
 def test_only_events_of_the_spans_and_filters_are_lifted_and_all_are_counted() -> None:
-    made, _ = synopsis("count(*) AS n", rest="WHERE volume > 0")
+    query_synopsis, _ = synopsis("count(*) AS n", rest="WHERE volume > 0")
     batch = events(
         {"at": -1, "volume": 9},
         {"at": 0, "volume": 1},
@@ -157,25 +157,25 @@ def test_only_events_of_the_spans_and_filters_are_lifted_and_all_are_counted() -
         {"at": 10, "volume": 9},
         {"at": None, "volume": 9},
     )
-    lifting = Lifting(STREAM, [FillRequest(made, 0, 10 * SECOND)])
+    lifting = Lifting(STREAM, [FillRequest(query_synopsis, 0, 10 * SECOND)])
     lifting.add(batch)
     (cells,) = lifting.cells()
     assert cells.states[ROWS].values.tolist() == [[1]]  # type: ignore[union-attr]
     assert (lifting.inside, lifting.untimed) == (3, 1)
-    assert columns_of_synopsis(made) == {"volume"}
-    pair = replace(made, states=(ROWS, state("least_by", "price", "fee"), state("first", "late", "ts")))
+    assert columns_of_synopsis(query_synopsis) == {"volume"}
+    pair = replace(query_synopsis, states=(ROWS, state("least_by", "price", "fee"), state("first", "late", "ts")))
     assert columns_of_synopsis(pair) == {"volume", "price", "fee", "late"}
 
 
 def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
-    made, _ = synopsis("symbol, count(*) AS n, sum(volume) AS s", range_=15, rest="GROUP BY symbol")
+    query_synopsis, _ = synopsis("symbol, count(*) AS n, sum(volume) AS s", range_=15, rest="GROUP BY symbol")
     batch = events(
         {"at": 1, "symbol": "A", "volume": 5},
         {"at": 4, "symbol": "A", "volume": None},
         {"at": 6, "symbol": "A", "volume": 7},
         {"at": 6, "symbol": None, "volume": -1},
     )
-    rows = partials_of([batch], STREAM, [FillRequest(made, 0, 10 * SECOND)]).to_pylist()
+    rows = partials_of([batch], STREAM, [FillRequest(query_synopsis, 0, 10 * SECOND)]).to_pylist()
     # range 15, slide 10: edges at 0, 5, 10, …
     assert sorted((row["fragment_start"], row["fragment_end"], row["key"], row["shard"]) for row in rows) == [
         (0, 5 * SECOND, '["A"]', 1),
@@ -183,26 +183,29 @@ def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
         (5 * SECOND, 10 * SECOND, "[null]", 1),
     ]
     assert {(row["day"], row["stream"], row["fingerprint"]) for row in rows} == {
-        ("1970-01-01", "trades", made.fingerprint)
+        ("1970-01-01", "trades", query_synopsis.fingerprint)
     }
 
 
 def test_groups_tell_nulls_empty_strings_and_separators_apart() -> None:
     values = [("a", True), ("", None), (None, None), ('a","b', False), ("a", True), ("null", None)]
     batch = events(*({"at": 1, "symbol": symbol, "late": late} for symbol, late in values))
-    wanted = FillRequest(simple("symbol", "late"), 0, 10 * SECOND)
-    rows = partials_of([batch], STREAM, [wanted]).to_pylist()
-    found = sorted(((*json.loads(row["key"]), int.from_bytes(row["numbers"][:8], "little")) for row in rows), key=str)
-    assert found == sorted(
+    request = FillRequest(simple("symbol", "late"), 0, 10 * SECOND)
+    rows = partials_of([batch], STREAM, [request]).to_pylist()
+    counts = sorted(((*json.loads(row["key"]), int.from_bytes(row["numbers"][:8], "little")) for row in rows), key=str)
+    assert counts == sorted(
         [("a", "true", 2), ("", None, 1), (None, None, 1), ('a","b', "false", 1), ("null", None, 1)], key=str
     )
 
 
 def test_extremes_of_nothing_but_nulls_leave_no_trace() -> None:
-    made, _ = synopsis("min(price) AS a, max(symbol) AS b, min(fee) AS c, max(late) AS d")
-    null, one = events({"at": 1}), events({"at": 2, "price": 2.5, "symbol": "x", "fee": Decimal("-3.10"), "late": True})
-    span = FillRequest(made, 0, 10 * SECOND)
-    both, alone = partials_of([null, one], STREAM, [span]), partials_of([one], STREAM, [span])
+    query_synopsis, _ = synopsis("min(price) AS a, max(symbol) AS b, min(fee) AS c, max(late) AS d")
+    null, event = (
+        events({"at": 1}),
+        events({"at": 2, "price": 2.5, "symbol": "x", "fee": Decimal("-3.10"), "late": True}),
+    )
+    span = FillRequest(query_synopsis, 0, 10 * SECOND)
+    both, alone = partials_of([null, event], STREAM, [span]), partials_of([event], STREAM, [span])
     (row,), (other,) = both.to_pylist(), alone.to_pylist()
     assert (row["longs"][0], other["longs"][0]) == (2, 1)
     assert (row["doubles"], row["texts"]) == (other["doubles"], other["texts"])
@@ -219,18 +222,18 @@ def test_ties_and_nulls_of_the_value_at_the_least_or_greatest() -> None:
         {"at": 4, "volume": None, "symbol": "d"},
         {"at": 5, "volume": 2, "symbol": None},
     ]
-    wanted = {
+    expected_values = {
         state("least_by", "symbol", "volume"): (1, 0),
         state("greatest_by", "symbol", "volume"): (9, "c"),
         state("first", "symbol", "ts"): (2 * SECOND, "a"),
         state("last", "symbol", "ts"): (4 * SECOND, "d"),
         state("least_by", "symbol", "tip"): "nothing",
     }
-    span = FillRequest(simple(states=tuple(wanted)), 0, 10 * SECOND)
-    for where in ([], [1, 3], [2, 5]):
-        parts = [found for batch in pieces(rows, where) for found in lifted([batch], [span])[span.synopsis.fingerprint]]
-        (found,) = content([cells_module.concatenated(parts).combined()]).values()
-        assert {one: found[one] for one in wanted} == wanted
+    span = FillRequest(simple(states=tuple(expected_values)), 0, 10 * SECOND)
+    for cuts in ([], [1, 3], [2, 5]):
+        parts = [cells for batch in pieces(rows, cuts) for cells in lifted([batch], [span])[span.synopsis.fingerprint]]
+        (states,) = content([cells_module.concatenated(parts).combined()]).values()
+        assert {aggregate_state: states[aggregate_state] for aggregate_state in expected_values} == expected_values
 
 
 @pytest.mark.parametrize("value", [10**28 - 1, -(10**28) + 1, 2**64, -(2**64), -1])
@@ -255,21 +258,21 @@ def test_columns_may_come_as_dictionaries() -> None:
     columns = [twice if name == "symbol" else batch.column(name) for name in batch.schema.names]
     coded = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
     predicate = Call("=", (Column("symbol"), Literal("A", STRING)))
-    wanted = [
+    requests = [
         FillRequest(simple("symbol", states=(state("max", "symbol"),)), 0, 10 * SECOND),
         FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND),
     ]
-    one, other = lifted([batch, batch], wanted), lifted([coded, batch], wanted)
-    for span in wanted:
+    plain_cells, other = lifted([batch, batch], requests), lifted([coded, batch], requests)
+    for span in requests:
         fingerprint = span.synopsis.fingerprint
-        assert same(content(one[fingerprint]), content(other[fingerprint]))
+        assert same(content(plain_cells[fingerprint]), content(other[fingerprint]))
 
 
 def test_sketches_are_thinned_once_when_they_are_stored() -> None:
     quantiles, frequent = state("quantiles", "volume", error="0.1"), state("frequent", "symbol", error="0.2")
-    wanted = FillRequest(simple(states=(quantiles, frequent)), 0, 20 * SECOND)
+    request = FillRequest(simple(states=(quantiles, frequent)), 0, 20 * SECOND)
     rows = [{"at": at // 50, "volume": at, "symbol": "often" if at % 3 else f"s{at}"} for at in range(1000)]
-    (cells,) = lifted([events(*rows[:300]), events(*rows[300:])], [wanted])[wanted.synopsis.fingerprint]
+    (cells,) = lifted([events(*rows[:300]), events(*rows[300:])], [request])[request.synopsis.fingerprint]
     of_volume, of_symbol = cells.states[quantiles], cells.states[frequent]
     assert isinstance(of_volume, Multiset) and isinstance(of_symbol, Multiset) and of_symbol.texts is not None
     for cell in range(len(cells)):
@@ -287,10 +290,10 @@ def test_sketches_are_thinned_once_when_they_are_stored() -> None:
 
 def test_there_may_be_more_filters_than_a_signature_has_bits() -> None:
     predicates = [Call(">", (Column("volume"), Literal(value, LONG))) for value in range(100)]
-    wanted = [FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND) for predicate in predicates]
-    found = lifted([events(*({"at": 1, "volume": value} for value in range(101)))], wanted)
-    for value, span in enumerate(wanted):
-        (cells,) = found[span.synopsis.fingerprint]
+    requests = [FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND) for predicate in predicates]
+    cells_of_synopsis = lifted([events(*({"at": 1, "volume": value} for value in range(101)))], requests)
+    for value, span in enumerate(requests):
+        (cells,) = cells_of_synopsis[span.synopsis.fingerprint]
         assert cells.states[ROWS].values.tolist() == [[100 - value]]  # type: ignore[union-attr]
 
 
@@ -322,14 +325,14 @@ def test_a_task_writes_files_that_hold_every_cell(tmp_path: Path, memory: int, m
     monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
     rows = [NULLS | {"at": at, "symbol": f"k{at % 7}", "volume": at} for at in range(0, 200_000, 500)]
     stream = stored(tmp_path, [*rows, {"at": None}])
-    wanted = [FillRequest(simple("symbol"), 0, 200_000 * SECOND), FillRequest(simple("late"), 0, 200_000 * SECOND)]
-    outcomes, inside, untimed = run_task(stream, wanted, tmp_path / "out", memory=TaskMemory(memory))
+    requests = [FillRequest(simple("symbol"), 0, 200_000 * SECOND), FillRequest(simple("late"), 0, 200_000 * SECOND)]
+    outcomes, inside, untimed = run_task(stream, requests, tmp_path / "out", memory=TaskMemory(memory))
     assert (inside, untimed) == (len(rows), 1)
     assert [each.rows for each in outcomes if isinstance(each, WithoutTime)] == [1]
     assert {file.day for file in outcomes if isinstance(file, DataFile)} == {"1970-01-01", "1970-01-02", "1970-01-03"}
-    found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
-    for span in wanted:
-        cells = Cells.decode(span.synopsis, found[span.synopsis.fingerprint]).combined()
+    rows_of_synopsis = by_fingerprint(rows_of(tmp_path / "out", outcomes))
+    for span in requests:
+        cells = Cells.decode(span.synopsis, rows_of_synopsis[span.synopsis.fingerprint]).combined()
         assert same(content([cells]), expected(span, rows))
 
 
@@ -356,10 +359,10 @@ def test_rows_are_told_apart_by_synopsis_in_their_order(
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fill_request, "RUNS", runs)
-        found = by_fingerprint(rows)
-    assert {name: table["number"].to_pylist() for name, table in found.items()} == expected
-    assert list(found) == list(expected)
-    for name, table in found.items():
+        tables = by_fingerprint(rows)
+    assert {name: table["number"].to_pylist() for name, table in tables.items()} == expected
+    assert list(tables) == list(expected)
+    for name, table in tables.items():
         assert set(table["fingerprint"].to_pylist()) == {name}
 
 
@@ -369,21 +372,21 @@ def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None
     rows += [{"at": 1, "symbol": f"last {at}", "volume": 0} for at in range(30)]
     stream = stored(tmp_path, rows)
     allowed = Call(">", (Column("volume"), Literal(0, LONG)))
-    wanted = [
+    requests = [
         FillRequest(simple("symbol", predicates=(None,)), 0, 10 * SECOND),
         FillRequest(simple("symbol", predicates=(allowed,)), 0, 10 * SECOND),
         FillRequest(simple("late"), 0, 10 * SECOND),
         FillRequest(simple(), 0, 10 * SECOND),
     ]
-    outcomes, inside, _ = run_task(stream, wanted, tmp_path / "out", 100)
+    outcomes, inside, _ = run_task(stream, requests, tmp_path / "out", 100)
     (failed,) = (outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure))
-    assert (failed.fingerprint, failed.code) == (wanted[0].synopsis.fingerprint, "HDL-602")
+    assert (failed.fingerprint, failed.code) == (requests[0].synopsis.fingerprint, "HDL-602")
     assert failed.message == "more than 100 groups of symbol in one part of stream trades"
     assert inside == len(rows)
-    found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
-    assert found.keys() == {span.synopsis.fingerprint for span in wanted[1:]}
-    for span in wanted[1:]:
-        cells = Cells.decode(span.synopsis, found[span.synopsis.fingerprint])
+    rows_of_synopsis = by_fingerprint(rows_of(tmp_path / "out", outcomes))
+    assert rows_of_synopsis.keys() == {span.synopsis.fingerprint for span in requests[1:]}
+    for span in requests[1:]:
+        cells = Cells.decode(span.synopsis, rows_of_synopsis[span.synopsis.fingerprint])
         assert same(content([cells]), expected(span, [NULLS | row for row in rows]))
 
 
@@ -394,8 +397,8 @@ def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkey
         rows = [{"at": 1, "symbol": f"k{at}"} for at in range(100 * number, 100 * number + 120)]
         pq.write_table(pa.Table.from_batches([events(*rows)]), tmp_path / "events" / f"{number}.parquet")
     stream = replace(STREAM, source=Source("parquet", str(tmp_path / "events")))
-    wanted = [FillRequest(simple("symbol"), 0, 10 * SECOND)]
+    requests = [FillRequest(simple("symbol"), 0, 10 * SECOND)]
     for limit, failures in ((519, 1), (520, 0)):
-        outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit, TaskMemory(8))
+        outcomes, _, _ = run_task(stream, requests, tmp_path / f"out{limit}", limit, TaskMemory(8))
         assert sum(isinstance(outcome, SynopsisFailure) for outcome in outcomes) == failures
         assert sum(isinstance(outcome, DataFile) for outcome in outcomes) >= 4

@@ -64,25 +64,28 @@ def numbered(
 ) -> Synopsis:
     """A synopsis of rows."""
     group_by = (*((name, TYPES[name]) for name in (*per, *others)), (POSITION, LONG))
-    kept = tuple(dict.fromkeys((ROWS, *states, *TIMES)))
-    return Synopsis("trades", "ts", tuple(edges), (None, *filters), group_by, kept, tuple(per), tuple(per))
+    all_states = tuple(dict.fromkeys((ROWS, *states, *TIMES)))
+    return Synopsis("trades", "ts", tuple(edges), (None, *filters), group_by, all_states, tuple(per), tuple(per))
 
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Synopsis, Synopsis]:
     """A stored synopsis, and one that it gives, with states that it lacks."""
     names = draw(st.permutations(GROUPS))
-    per, others = names[: draw(st.integers(0, 1))], names[1 : draw(st.integers(1, 3))]
+    per, other_names = names[: draw(st.integers(0, 1))], names[1 : draw(st.integers(1, 3))]
     slides = draw(st.lists(st.integers(1, 4), min_size=1, max_size=2))
     edges = [(slide, draw(st.integers(0, slide - 1))) for slide in slides]
     filters = draw(st.lists(st.sampled_from(FILTERS), max_size=3, unique=True))
     states = draw(some_states)
     coarser = [(slide * times, shift) for slide, shift in edges if (times := draw(st.integers(1, 3)))]
-    fewer = (draw(st.permutations(found))[: draw(st.integers(0, len(found)))] for found in (others, filters, states))
+    fewer = (
+        draw(st.permutations(choices))[: draw(st.integers(0, len(choices)))]
+        for choices in (other_names, filters, states)
+    )
     fewer_others, fewer_filters, fewer_states = fewer
     more = (*fewer_states, *draw(some_states))
-    wanted = numbered(per, fewer_others, coarser[: draw(st.integers(1, len(coarser)))], fewer_filters, more)
-    return numbered(per, others, edges, filters, states), wanted
+    target = numbered(per, fewer_others, coarser[: draw(st.integers(1, len(coarser)))], fewer_filters, more)
+    return numbered(per, other_names, edges, filters, states), target
 
 
 def lifted_rows(requests: Sequence[FillRequest], found: Sequence[dict[str, Any]]) -> pa.Table:
@@ -111,10 +114,10 @@ def lifted_rows(requests: Sequence[FillRequest], found: Sequence[dict[str, Any]]
 def test_cells_from_cells_beside_lifted_states_are_those_of_the_rows(
     found: list[dict[str, Any]], pair: tuple[Synopsis, Synopsis], days: list[int], in_pieces: bool
 ) -> None:
-    stored, wanted = pair
+    stored, target = pair
     begin, end = (day * DAY for day in sorted(days))
-    request = FillRequest(wanted, begin, end, stored=(stored,))
-    assert given_by(stored, wanted) is not None
+    request = FillRequest(target, begin, end, stored=(stored,))
+    assert given_by(stored, target) is not None
     written: list[pa.Table] = []
     derivation = Derivation([request], TaskMemory(1 if in_pieces else 1 << 30), written.extend)
     rows = lifted_rows([FillRequest(stored, *DAYS)], found)
@@ -122,20 +125,20 @@ def test_cells_from_cells_beside_lifted_states_are_those_of_the_rows(
         derivation.add(rows.slice(first, 3))
     written += derivation.tables()
     new = {pair for lifted in request.lifted for pair in pairs_of(lifted.synopsis, lifted.is_counted)}
-    assert new == pairs_of(wanted) - pairs_of(stored)
+    assert new == pairs_of(target) - pairs_of(stored)
     written.append(lifted_rows(request.lifted, found))
     derived = pa.concat_tables([PARTIALS.empty_table(), *written])
-    again = lifted_rows([FillRequest(wanted, begin, end)], found)
-    assert set(derived["fingerprint"].to_pylist()) <= {wanted.fingerprint}
+    again = lifted_rows([FillRequest(target, begin, end)], found)
+    assert set(derived["fingerprint"].to_pylist()) <= {target.fingerprint}
     places = (
         set(zip(*(rows[name].to_pylist() for name in ("day", "key", "bucket")), strict=True))
         for rows in (derived, again)
     )
     assert next(places) == next(places)
-    cells = [Cells.decode(wanted, rows).combined() for rows in (derived, again)]
-    for predicate in wanted.predicates:
-        bit = wanted.bit(predicate)
-        assert same(*(content([of_all.projected(bit, wanted.group_by)]) for of_all in cells))
+    cells = [Cells.decode(target, rows).combined() for rows in (derived, again)]
+    for predicate in target.predicates:
+        bit = target.bit(predicate)
+        assert same(*(content([of_all.projected(bit, target.group_by)]) for of_all in cells))
 
 
 def test_what_gives_no_rows() -> None:
@@ -154,10 +157,10 @@ def test_what_gives_no_rows() -> None:
 # ------------------------------------------------------------------------------------------- whole runs
 @pytest.fixture
 def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(engine, tmp_path)
-    made.write(trades())
-    return made
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
+    laboratory = Laboratory(engine, tmp_path)
+    laboratory.write(trades())
+    return laboratory
 
 
 def trades() -> list[laboratory.Event]:
@@ -180,7 +183,7 @@ def watched() -> Iterator[list[FillRequest]]:
     seen: list[FillRequest] = []
     rows_task = rows_stage.rows_task
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_stage, "rows_task", lambda *given: seen.extend(given[3]) or rows_task(*given))
+        patch.setattr(rows_stage, "rows_task", lambda *args: seen.extend(args[3]) or rows_task(*args))
         yield seen
 
 
@@ -249,16 +252,16 @@ def test_any_changes_of_a_workload_are_answered_as_the_oracle_does(
     lab = Laboratory(engine, tmp_path_factory.mktemp("changes"))
     lab.write(trades())
     stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts")
-    names, held, end = [f"q{number}" for number in range(5)], dict[str, str](), END
+    names, query_texts, end = [f"q{number}" for number in range(5)], dict[str, str](), END
     plan: SharingPlan | None = None
     for step in range(data.draw(st.integers(2, 4))):
         for name in data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)):
-            held.pop(name, None)
+            query_texts.pop(name, None)
             if data.draw(st.booleans()):
-                held[name] = data.draw(texts_of_queries(name))
-        held = held or {"q0": OLD.replace("old", "q0")}
+                query_texts[name] = data.draw(texts_of_queries(name))
+        query_texts = query_texts or {"q0": OLD.replace("old", "q0")}
         plan = build_plan(
-            Workload(parse("".join(held.values()), {"trades": stream}).queries, (stream,)),
+            Workload(parse("".join(query_texts.values()), {"trades": stream}).queries, (stream,)),
             {"trades": Fraction(1)},
             data.draw(st.sampled_from(["weave-share", "shared", "no-share"])),
             previous=plan if data.draw(st.booleans()) else None,
@@ -266,6 +269,6 @@ def test_any_changes_of_a_workload_are_answered_as_the_oracle_does(
         version, _ = publish_plan(lab.warehouse, plan)
         end += data.draw(st.sampled_from([0, 0, 1440]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(suite, "expectations", lambda *given: [])
+            patch.setattr(suite, "expectations", lambda *args: [])
             lab.run(version, BEGIN, end, f"step {step}")
         assert lab.wrong(version, BEGIN, end) == []

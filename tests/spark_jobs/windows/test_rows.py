@@ -107,16 +107,16 @@ TRADES = Stream(
 
 def trades(*rows: tuple[float, str | None, float | None, int | None]) -> pa.Table:
     """(hour, symbol, price, n)"""
-    named = [(round(hour * 3_600_000_000), symbol, price, n) for hour, symbol, price, n in rows]
+    timed_rows = [(round(hour * 3_600_000_000), symbol, price, n) for hour, symbol, price, n in rows]
     types = [arrow_type(type) for _, type in TRADES.schema]
-    columns = [pa.array(values, type) for values, type in zip(zip(*named, strict=True), types, strict=True)]
+    columns = [pa.array(values, type) for values, type in zip(zip(*timed_rows, strict=True), types, strict=True)]
     return pa.table(columns, names=["ts", "symbol", "price", "n"])
 
 
 def asked(text: str) -> ACQ:
-    found = parse(text, {"trades": TRADES})
-    assert not [problem for problem in found.diagnostics if problem.severity == "error"]
-    return found.queries[0]
+    parsed = parse(text, {"trades": TRADES})
+    assert not [problem for problem in parsed.diagnostics if problem.severity == "error"]
+    return parsed.queries[0]
 
 
 def told(query: ACQ, events: pa.Table, begin: float = 0, end: float = 240) -> list[tuple[object, ...]]:
@@ -181,14 +181,14 @@ def test_a_slide_beyond_the_range_leaves_rows_out() -> None:
 
 def counts(*rows: tuple[int, int, int]) -> Counts:
     """(key, day, rows), in order"""
-    key, days, found = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    key, days, row_counts = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     size = int(key.max()) + 1
-    return Counts(("symbol",), days * DAY, key, found, (pa.array([str(number) for number in range(size)]),), size)
+    return Counts(("symbol",), days * DAY, key, row_counts, (pa.array([str(number) for number in range(size)]),), size)
 
 
 def test_a_run_goes_back_to_the_day_of_the_first_row_of_its_first_window() -> None:
     # rows 0-9, 10-11, 12 of key 0; 0-1, 2-3 of key 1
-    held = counts((0, 1, 10), (0, 5, 2), (0, 9, 1), (1, 3, 2), (1, 9, 2))
+    day_counts = counts((0, 1, 10), (0, 5, 2), (0, 9, 1), (1, 3, 2), (1, 9, 2))
     for range_, slide, begin, end, first in (
         (1, 1, 9, 10, 9),
         (2, 1, 9, 10, 3),  # rows 1, 2 of key 1
@@ -201,19 +201,19 @@ def test_a_run_goes_back_to_the_day_of_the_first_row_of_its_first_window() -> No
         (5, 5, 3, 4, 4),  # no window ends: nothing is read
         (100, 1, 0, 20, 20),
     ):
-        assert held.history_start([Window(range_, slide, per=("symbol",))], begin * DAY, end * DAY) == first * DAY
+        assert day_counts.history_start([Window(range_, slide, per=("symbol",))], begin * DAY, end * DAY) == first * DAY
     # an interval that ends at midnight reads nothing of the next day, and all of a day that it begins
     pairs = [Window(2, 1, per=("symbol",))]
-    assert held.history_start(pairs, 8 * DAY, 9 * DAY) == 9 * DAY
-    assert held.history_start(pairs, 9 * DAY, 9 * DAY + 1) == 3 * DAY
+    assert day_counts.history_start(pairs, 8 * DAY, 9 * DAY) == 9 * DAY
+    assert day_counts.history_start(pairs, 9 * DAY, 9 * DAY + 1) == 3 * DAY
     both = [Window(1, 1, per=("symbol",)), Window(4, 1, per=("symbol",))]
-    assert held.history_start(both, 9 * DAY + 5, 9 * DAY + 6) == DAY
+    assert day_counts.history_start(both, 9 * DAY + 5, 9 * DAY + 6) == DAY
 
 
 def test_days_are_numbered_together_while_they_have_few_rows() -> None:
-    held = counts((0, 0, 3), (0, 1, 3), (0, 4, 9), (1, 1, 1), (1, 5, 2))
-    assert held.blocks(0, 7 * DAY, most=7) == [(0, 4 * DAY), (4 * DAY, 5 * DAY), (5 * DAY, 7 * DAY)]
-    assert held.blocks(2 * DAY, 2 * DAY) == []
+    day_counts = counts((0, 0, 3), (0, 1, 3), (0, 4, 9), (1, 1, 1), (1, 5, 2))
+    assert day_counts.blocks(0, 7 * DAY, most=7) == [(0, 4 * DAY), (4 * DAY, 5 * DAY), (5 * DAY, 7 * DAY)]
+    assert day_counts.blocks(2 * DAY, 2 * DAY) == []
 
 
 def test_a_stream_that_changed_since_it_was_counted_is_refused() -> None:
@@ -283,7 +283,7 @@ def staged(folder: Path, format: str = "parquet", texts: Sequence[str] = TEXTS) 
         stream, splits_of(stream), blocks, store.requests(0, 5 * DAY), store.counts(), str(folder / "partials")
     )
     outcome = LocalWorkers().run(task, 5, 1, "rows")
-    files = [one for one in outcome.results if isinstance(one, DataFile)]
+    files = [file for file in outcome.results if isinstance(file, DataFile)]
     assert outcome.counts["events"] == 150 and {file.day for file in files} == {
         f"1970-01-0{day}" for day in range(1, 6)
     }
@@ -298,11 +298,11 @@ def staged(folder: Path, format: str = "parquet", texts: Sequence[str] = TEXTS) 
 
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> None:
-    made = staged(tmp_path, format)
-    rows = made.rows
+    staged_run = staged(tmp_path, format)
+    rows = staged_run.rows
     assert set(rows.schema.names) == set(RESULTS.names)
     order = [(name, "ascending") for name in ("query", "key", "position")]
-    expected = made.store.answers(DAY, 4 * DAY).sort_by(order)
+    expected = staged_run.store.answers(DAY, 4 * DAY).sort_by(order)
     assert rows["texts"].null_count == len(rows) and not any(expected["texts"].to_pylist())
     written = rows.select(ANSWERS.names).cast(ANSWERS).drop_columns("texts").sort_by(order)
     assert written.to_pylist() == expected.drop_columns("texts").to_pylist()
@@ -325,7 +325,9 @@ def test_too_many_groups_fail_alone() -> None:
     cells = list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
     (failed,) = lifting.failed.values()
     assert (failed.code, "of n in" in failed.message) == ("HDL-602", True)
-    assert {one.synopsis.fingerprint for one in cells} == {s.fingerprint for s in store.synopses} - {failed.fingerprint}
+    assert {part.synopsis.fingerprint for part in cells} == {s.fingerprint for s in store.synopses} - {
+        failed.fingerprint
+    }
 
 
 def test_a_day_that_takes_too_much_memory_fails_alone() -> None:
@@ -341,8 +343,8 @@ def test_a_day_that_takes_too_much_memory_fails_alone() -> None:
 # -------------------------------------------------------------------------------------------- the audit
 def findings(path: str, made: Staged) -> dict[str, int]:
     bucket_by = {query.name: query.window.per or () for query in made.workload.queries}
-    found = inspect(path, made.workload.queries, DAY, {"trades": 4 * DAY}, bucket_by).rows
-    totals = {finding: sum(row[finding] for row in found) for finding in FINDINGS}
+    inspected_rows = inspect(path, made.workload.queries, DAY, {"trades": 4 * DAY}, bucket_by).rows
+    totals = {finding: sum(row[finding] for row in inspected_rows) for finding in FINDINGS}
     return {finding: count for finding, count in totals.items() if count}
 
 
@@ -366,57 +368,57 @@ def changed(path: str, column: str, change: Callable[[Any], Any]) -> None:
     ],
 )
 def test_wrong_windows_are_found_in_staged_files(tmp_path: Path, column: str, change: Callable[[Any], Any]) -> None:
-    made = staged(tmp_path)
-    assert [findings(path, made) for path in made.paths] == [{}] * len(made.paths)
-    changed(made.paths[0], column, change)
-    assert findings(made.paths[0], made) == {"wrong_window": 1}
+    staged_run = staged(tmp_path)
+    assert [findings(path, staged_run) for path in staged_run.paths] == [{}] * len(staged_run.paths)
+    changed(staged_run.paths[0], column, change)
+    assert findings(staged_run.paths[0], staged_run) == {"wrong_window": 1}
 
 
 def test_sampled_windows_are_recomputed_from_raw_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recompute, "DRAWS", 1000)
-    made = staged(tmp_path)
-    plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
-    (third,) = (query for query in made.workload.queries if query.name == "q2")
-    alone = build_plan(replace(made.workload, queries=(third,)), {"trades": Fraction(1)}, "weave-share")
-    sources, engine = {"trades": splits_of(made.workload.streams[0])}, in_process()
+    staged_run = staged(tmp_path)
+    plan = build_plan(staged_run.workload, {"trades": Fraction(1)}, "weave-share")
+    (third,) = (query for query in staged_run.workload.queries if query.name == "q2")
+    alone = build_plan(replace(staged_run.workload, queries=(third,)), {"trades": Fraction(1)}, "weave-share")
+    sources, engine = {"trades": splits_of(staged_run.workload.streams[0])}, in_process()
 
     def checked(plan: SharingPlan) -> dict[str, str]:
         checks = row_windows.recomputed_rows(
-            engine, Answers(made.paths), plan, sources, DAY, {"trades": 4 * DAY}, "seed"
+            engine, Answers(staged_run.paths), plan, sources, DAY, {"trades": 4 * DAY}, "seed"
         )
         return {check["check"][-3:-1]: check["success"] * "right" or check["detail"] for check in checks}
 
-    found = inspection.summed(map(inspection.inspection_of(plan, DAY, {"trades": 4 * DAY}), made.paths))
-    assert not any(row[name] for row in found for name in FINDINGS)
+    inspected_rows = inspection.summed(map(inspection.inspection_of(plan, DAY, {"trades": 4 * DAY}), staged_run.paths))
+    assert not any(row[name] for row in inspected_rows for name in FINDINGS)
     assert checked(plan) == dict.fromkeys(("q0", "q1", "q2"), "right")
-    path = next(path for path in made.paths if "q2" in pq.read_table(path)["query"].to_pylist())
+    path = next(path for path in staged_run.paths if "q2" in pq.read_table(path)["query"].to_pylist())
     rows = pq.read_table(path)
-    mine = rows.filter(pc.equal(rows["query"], "q2"))
-    for column, change, told in (
+    query_rows = rows.filter(pc.equal(rows["query"], "q2"))
+    for column, change, message in (
         ("doubles", lambda values: [values[0] + 1], "m is"),
         ("key", lambda key: key.replace(key[2], "9", 1), "should not exist"),
         ("window_start", lambda start: start + timedelta(hours=1), "holds 3 of 4 rows"),
     ):
-        pq.write_table(mine, path)
+        pq.write_table(query_rows, path)
         changed(path, column, change)
-        assert told in checked(alone)["q2"], column
-    pq.write_table(mine.slice(1), path)
+        assert message in checked(alone)["q2"], column
+    pq.write_table(query_rows.slice(1), path)
     assert checked(alone)["q2"] != "right"
 
 
 @pytest.mark.parametrize("text", ("sum(n) AS s FROM trades WINDOW ROWS 9 SLIDE 3 ON ts", TEXTS[0]))
 def test_a_window_that_is_missing_is_noticed_whichever_is_sampled(text: str, tmp_path: Path) -> None:
     """At the begin, between others and at the end of an interval; of several keys, those whose key is sampled."""
-    made = staged(tmp_path, texts=(text,))
-    plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
-    sources, engine = {"trades": splits_of(made.workload.streams[0])}, in_process()
-    rows = pa.concat_tables([pq.read_table(path) for path in made.paths])
+    staged_run = staged(tmp_path, texts=(text,))
+    plan = build_plan(staged_run.workload, {"trades": Fraction(1)}, "weave-share")
+    sources, engine = {"trades": splits_of(staged_run.workload.streams[0])}, in_process()
+    rows = pa.concat_tables([pq.read_table(path) for path in staged_run.paths])
     (tmp_path / "left").mkdir()
 
-    def is_right(left: pa.Table) -> bool:
-        pq.write_table(left, tmp_path / "left" / "answers.parquet")
-        given = Answers([str(tmp_path / "left" / "answers.parquet")]), plan, sources, DAY, {"trades": 4 * DAY}
-        (check,) = row_windows.recomputed_rows(engine, *given, "seed")
+    def is_right(remaining_rows: pa.Table) -> bool:
+        pq.write_table(remaining_rows, tmp_path / "left" / "answers.parquet")
+        arguments = Answers([str(tmp_path / "left" / "answers.parquet")]), plan, sources, DAY, {"trades": 4 * DAY}
+        (check,) = row_windows.recomputed_rows(engine, *arguments, "seed")
         return bool(check["success"])
 
     assert is_right(rows)
@@ -447,14 +449,16 @@ def test_rows_that_make_a_window_are_noticed_where_there_is_none(case: Case, mos
         workload = Workload((query,), (replace(stream, source=source),))
         plan = build_plan(workload, {stream.name: Fraction(1)}, "weave-share")
         sources = {stream.name: splits_of(workload.streams[0])}
-        found = row_windows.recomputed_rows(
+        checks = row_windows.recomputed_rows(
             in_process(), Answers([]), plan, sources, case.begin, {stream.name: case.end}, "seed"
         )
-    is_right = all(check["success"] for check in found)
+    is_right = all(check["success"] for check in checks)
     assert is_right or len(answers(query, case.events, "ts", case.begin, case.end))
-    held = case.events.filter(_within(case.events["ts"], case.begin, case.end))
+    events = case.events.filter(_within(case.events["ts"], case.begin, case.end))
     per = [name for name, _ in query.group_by if name in (query.window.per or ())]
-    counts = [held.num_rows] if not per else held.group_by(per).aggregate([([], "count_all")])["count_all"].to_pylist()
+    counts = (
+        [events.num_rows] if not per else events.group_by(per).aggregate([([], "count_all")])["count_all"].to_pylist()
+    )
     if most > len(case.events):
         assert is_right == (max(counts, default=0) < query.window.range + query.window.slide - 1)
 

@@ -57,8 +57,8 @@ def counts(seq: Sequence[str], rest: str = "", select: str = "count(*) AS n", wi
 
 def events(rows: Sequence[tuple[int, str, int]], zone: str = "z", toll: int = 1) -> pa.RecordBatch:
     """Rows of (microseconds, street, vehicle)."""
-    told = [dict(zip(("ts", "street", "vehicle"), row, strict=True), zone=zone, toll=toll) for row in rows]
-    return pa.RecordBatch.from_pylist(told, SCHEMA)
+    event_rows = [dict(zip(("ts", "street", "vehicle"), row, strict=True), zone=zone, toll=toll) for row in rows]
+    return pa.RecordBatch.from_pylist(event_rows, SCHEMA)
 
 
 def made_for(*queries: ACQ) -> Synopsis:
@@ -74,60 +74,60 @@ def lifted(synopsis: Synopsis, batches: Sequence[pa.RecordBatch], end: int = DAY
 
 
 def answers(one: ACQ, rows: pa.Table, end: int = DAY, begin: int = 0) -> list[dict[str, Any]]:
-    found = finals_of_sequences(rows, made_for(one), [one], begin, end)
-    return [row for batch in found for row in batch.to_pylist()]
+    batches = finals_of_sequences(rows, made_for(one), [one], begin, end)
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("length", [1, 30, 40])
 def test_counts_beyond_64_bits_are_exact(length: int) -> None:
-    one = counts(["A"] * length, select="count(*) AS n, count(A) AS a, sum(A.toll) AS t, avg(A.toll) AS mean")
-    rows = lifted(made_for(one), [events([(second * SECOND, "A", 7) for second in range(100)], toll=3)])
-    (row,) = answers(one, rows)
+    query = counts(["A"] * length, select="count(*) AS n, count(A) AS a, sum(A.toll) AS t, avg(A.toll) AS mean")
+    rows = lifted(made_for(query), [events([(second * SECOND, "A", 7) for second in range(100)], toll=3)])
+    (row,) = answers(query, rows)
     matches = math.comb(100, length)
     assert row["texts"] == [str(matches), str(length * matches), str(3 * length * matches)]
     assert row["doubles"] == [3.0] and row["error"] is None
 
 
 def test_what_exceeds_38_digits_says_so_and_nothing_else_suffers() -> None:
-    one = counts(["A"] * 64, select="count(*) AS n, min(A.toll) AS least")
+    query = counts(["A"] * 64, select="count(*) AS n, min(A.toll) AS least")
     other = replace(counts(["A", "A"]), name="other")
     batch = events([(second * SECOND, "A", 7) for second in range(200)])
     assert math.comb(200, 64) > 10**38
-    rows = lifted(made_for(one, other), [batch])
-    found = finals_of_sequences(rows, made_for(one, other), [one, other], 0, DAY)
-    huge, small = [row for part in found for row in part.to_pylist()]
+    rows = lifted(made_for(query, other), [batch])
+    batches = finals_of_sequences(rows, made_for(query, other), [query, other], 0, DAY)
+    huge, small = [row for part in batches for row in part.to_pylist()]
     assert huge["texts"] == [None] and "HDL-601 n does not fit" in huge["error"]
     assert huge["longs"] == [1]
     assert small["texts"] == [str(math.comb(200, 2))] and small["error"] is None
 
 
 def test_a_threshold_on_what_exceeds_38_digits_is_told() -> None:
-    one = counts(["A"] * 64, "HAVING count(*) < 5", select="max(A.toll) AS most")
-    rows = lifted(made_for(one), [events([(second * SECOND, "A", 7) for second in range(200)])])
-    (row,) = answers(one, rows)
+    query = counts(["A"] * 64, "HAVING count(*) < 5", select="max(A.toll) AS most")
+    rows = lifted(made_for(query), [events([(second * SECOND, "A", 7) for second in range(200)])])
+    (row,) = answers(query, rows)
     assert "HDL-601 HAVING" in row["error"] and row["longs"] == [None]
 
 
 def test_rows_are_one_a_key_and_day_and_windows_reach_over_midnight() -> None:
-    one = counts(["A", "B"], window="WINDOW RANGE '2 days' SLIDE '1 day' ON ts")
+    query = counts(["A", "B"], window="WINDOW RANGE '2 days' SLIDE '1 day' ON ts")
     batch = events([(HOUR, "A", 1), (2 * HOUR, "A", 1), (DAY + HOUR, "B", 1), (HOUR, "A", 2), (HOUR, "C", 3)])
-    rows = lifted(made_for(one), [batch], end=2 * DAY)
+    rows = lifted(made_for(query), [batch], end=2 * DAY)
     stored = [(row["key"], row["fragment_start"], row["fragment_end"]) for row in rows.to_pylist()]
     assert sorted(stored) == [('["1"]', 0, DAY), ('["1"]', DAY, 2 * DAY), ('["2"]', 0, DAY)]
     # a part that begins within a day needs that day's row
     assert len(within(rows, DAY // 2, 2 * DAY)) == 3 and len(within(rows, DAY, 2 * DAY)) == 1
-    (row,) = answers(one, rows, end=2 * DAY, begin=DAY)
+    (row,) = answers(query, rows, end=2 * DAY, begin=DAY)
     assert row["texts"] == ["2"] and row["window_start"].day == 1
 
 
 def test_tasks_may_lift_the_events_of_a_key_and_instant_in_any_pieces() -> None:
-    one = counts(["A", "B"], select="count(*) AS n, sum(B.toll) AS t")
-    synopsis = made_for(one)
+    query = counts(["A", "B"], select="count(*) AS n, sum(B.toll) AS t")
+    synopsis = made_for(query)
     rows = [(10, "A", 1), (10, "A", 1), (20, "B", 1), (20, "B", 1), (20, "A", 1), (30, "B", 1)]
-    whole = answers(one, lifted(synopsis, [events(rows)]))
+    expected_answers = answers(query, lifted(synopsis, [events(rows)]))
     pieces = [lifted(synopsis, [events([row])]) for row in reversed(rows)]
-    assert answers(one, pa.concat_tables(pieces)) == whole
-    assert whole[0]["texts"] == ["7", "7"]
+    assert answers(query, pa.concat_tables(pieces)) == expected_answers
+    assert expected_answers[0]["texts"] == ["7", "7"]
 
 
 def test_keys_are_added_up_to_groups_and_by_the_driver_where_there_are_none() -> None:
@@ -136,9 +136,9 @@ def test_keys_are_added_up_to_groups_and_by_the_driver_where_there_are_none() ->
         events([(10, "A", vehicle), (20, "B", vehicle)], zone, toll)
         for vehicle, zone, toll in ((1, "x", 5), (2, "x", 9), (3, "y", 2))
     ]
-    found = answers(grouped, lifted(made_for(grouped), batches))
-    (zones,) = group_values(pa.array([row["key"] for row in found]), 1)
-    assert [(zone, row["texts"], row["longs"]) for zone, row in zip(zones.to_pylist(), found, strict=True)] == [
+    zone_answers = answers(grouped, lifted(made_for(grouped), batches))
+    (zones,) = group_values(pa.array([row["key"] for row in zone_answers]), 1)
+    assert [(zone, row["texts"], row["longs"]) for zone, row in zip(zones.to_pylist(), zone_answers, strict=True)] == [
         ("x", ["2"], [9]),
         ("y", ["1"], [2]),
     ]
@@ -146,26 +146,26 @@ def test_keys_are_added_up_to_groups_and_by_the_driver_where_there_are_none() ->
     synopsis = made_for(plain)
     parts = [lifted(synopsis, [batch]) for batch in batches]
     several = [answered(synopsis, [plain], decoded(synopsis, part), 0, DAY)[0] for part in parts]
-    ((_, told),) = lowered(plain, synopsis, joined(several))
-    (row,) = told.rows().to_pylist()
+    ((_, lowered_answers),) = lowered(plain, synopsis, joined(several))
+    (row,) = lowered_answers.rows().to_pylist()
     assert (row["key"], row["texts"], row["longs"]) == ("[]", ["3"], [9])
 
 
 def test_keys_that_take_too_much_memory_are_written_early() -> None:
-    one = counts(["A"])
+    query = counts(["A"])
     batches = [events([(10 + at, "A", vehicle) for vehicle in range(11)]) for at in range(5)]
     pieces: list[pa.Table] = []
-    lifting = SequenceLifting(STREAM, [FillRequest(made_for(one), 0, DAY)], TaskMemory(1 << 14), pieces.extend)
+    lifting = SequenceLifting(STREAM, [FillRequest(made_for(query), 0, DAY)], TaskMemory(1 << 14), pieces.extend)
     for batch in batches:
         lifting.add(batch)
     assert len(pieces) > 1
     pieces += lifting.tables()
-    assert answers(one, pa.concat_tables(pieces)) == answers(one, lifted(made_for(one), batches))
+    assert answers(query, pa.concat_tables(pieces)) == answers(query, lifted(made_for(query), batches))
 
 
 def test_events_without_time_and_of_other_types_are_left_out_and_counted() -> None:
-    one = counts(["A", "B"])
-    lifting = SequenceLifting(STREAM, [FillRequest(made_for(one), 0, DAY)])
+    query = counts(["A", "B"])
+    lifting = SequenceLifting(STREAM, [FillRequest(made_for(query), 0, DAY)])
     batch = events([(10, "A", 1), (20, "B", 1), (30, "C", 1)])
     missing = pa.RecordBatch.from_pylist([{"ts": None, "street": "A", "vehicle": 1}], SCHEMA)
     lifting.add(pa.concat_batches([batch, missing]))
@@ -175,9 +175,9 @@ def test_events_without_time_and_of_other_types_are_left_out_and_counted() -> No
 
 
 def test_means_of_integers_are_the_nearest_doubles() -> None:
-    one = counts(["A", "A"], select="avg(A.toll) AS mean, sum(A.toll) AS t")
+    query = counts(["A", "A"], select="avg(A.toll) AS mean, sum(A.toll) AS t")
     tolls = [2**53 + 1, 2**53 + 3, 1]
     batches = [events([(second, "A", 1)], toll=toll) for second, toll in enumerate(tolls)]
-    (row,) = answers(one, lifted(made_for(one), batches))
+    (row,) = answers(query, lifted(made_for(query), batches))
     assert row["texts"] == [str(2 * sum(tolls))]
     assert row["doubles"] == [float(Decimal(2 * sum(tolls)) / 6)]

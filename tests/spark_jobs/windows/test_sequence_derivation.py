@@ -69,8 +69,8 @@ def kept(types: Sequence[str], carriers: Mapping[str, Iterable[str]] | None = No
     ]
     sequenced = Sequenced("street", tuple(sorted(types)), tuple(attributes))
     per = (("vehicle", LONG),)
-    made = Synopsis("reports", "ts", ((HOUR, 0),), (None,), per, (), ("vehicle",), None, sequenced)
-    return replace(made, **changes)
+    synopsis = Synopsis("reports", "ts", ((HOUR, 0),), (None,), per, (), ("vehicle",), None, sequenced)
+    return replace(synopsis, **changes)
 
 
 ALL = kept(TYPES, dict.fromkeys(TYPE_OF, TYPES))
@@ -101,21 +101,25 @@ def content(synopsis: Synopsis, rows: pa.Table) -> tuple[Any, ...]:
     assert set(rows["fingerprint"].to_pylist()) <= {synopsis.fingerprint}
     if len(rows) == 0:
         return ()
-    found = decoded(synopsis, rows)
-    columns = [found.events.key, found.events.time, found.events.type, found.events.count]
+    sequences = decoded(synopsis, rows)
+    columns = [sequences.events.key, sequences.events.time, sequences.events.type, sequences.events.count]
     sequenced = sequenced_of(synopsis)
     for at, attribute in enumerate(sequenced.attributes):
-        one = found.events.attributes[str(at)]
-        assert {sequenced.types[code] for code in found.events.type[one.known > 0]} <= set(attribute.carriers)
+        stats = sequences.events.attributes[str(at)]
+        assert {sequenced.types[code] for code in sequences.events.type[stats.known > 0]} <= set(attribute.carriers)
         # of no value there are no extremes
-        columns += [one.known, *one.sum, *(np.where(one.known > 0, each, 0) for each in (one.least, one.greatest))]
-        columns += [] if one.special is None else [one.special]
+        columns += [
+            stats.known,
+            *stats.sum,
+            *(np.where(stats.known > 0, each, 0) for each in (stats.least, stats.greatest)),
+        ]
+        columns += [] if stats.special is None else [stats.special]
     places = set(zip(*(rows[name].to_pylist() for name in ("day", "key", "bucket")), strict=True))
     bounds = {
         (row["day"], row["key"]): (row["fragment_start"], row["fragment_end"])
         for row in rows.select(["day", "key", "fragment_start", "fragment_end"]).to_pylist()
     }
-    return [np.asarray(column).tobytes() for column in columns], found.keys, places, bounds
+    return [np.asarray(column).tobytes() for column in columns], sequences.keys, places, bounds
 
 
 @MANY
@@ -136,7 +140,7 @@ def test_events_of_rows_beside_lifted_types_are_those_of_the_source(
     begin, end = sorted(span)
     batches = [pa.RecordBatch.from_pylist(found[at::2], SCHEMA) for at in range(2)]
     # other days than the wanted ones are stored, too
-    stored = [rows_of(FillRequest(one, 0, 3 * DAY), batches) for one in candidates]
+    stored = [rows_of(FillRequest(candidate, 0, 3 * DAY), batches) for candidate in candidates]
     request = FillRequest(wanted, begin, end, stored=tuple(sources_of(candidates, wanted)))
     written: list[pa.Table] = []
     derivation = SequenceDerivation([request] if request.stored else [], TaskMemory(memory), written.extend)
@@ -144,8 +148,10 @@ def test_events_of_rows_beside_lifted_types_are_those_of_the_source(
         for first in range(0, len(table), 2):
             derivation.add(table.slice(first, 2))
     written += derivation.tables()
-    assert new_of(wanted, candidates) == [type_ for one in request.lifted for type_ in sequenced_of(one.synopsis).types]
-    written += [rows_of(one, batches) for one in request.lifted]
+    assert new_of(wanted, candidates) == [
+        type_ for lift_request in request.lifted for type_ in sequenced_of(lift_request.synopsis).types
+    ]
+    written += [rows_of(lift_request, batches) for lift_request in request.lifted]
     rows = pa.concat_tables([PARTIALS.empty_table(), *written])
     assert content(wanted, rows) == content(wanted, rows_of(FillRequest(wanted, begin, end), batches))
 
@@ -155,21 +161,26 @@ def new_of(wanted: Synopsis, candidates: Sequence[Synopsis]) -> list[str]:
 
     def has(synopsis: Synopsis, event: str) -> set[str] | None:
         sequenced = sequenced_of(synopsis)
-        named = {one.argument.name: one.carriers for one in sequenced.attributes if isinstance(one.argument, Column)}
-        return {name for name, carriers in named.items() if event in carriers} if event in sequenced.types else None
+        by_name = {
+            attribute.argument.name: attribute.carriers
+            for attribute in sequenced.attributes
+            if isinstance(attribute.argument, Column)
+        }
+        return {name for name, carriers in by_name.items() if event in carriers} if event in sequenced.types else None
 
     return [
         event
         for event in sequenced_of(wanted).types
         if not any(
-            (known := has(one, event)) is not None and (has(wanted, event) or set()) <= known for one in candidates
+            (known := has(candidate, event)) is not None and (has(wanted, event) or set()) <= known
+            for candidate in candidates
         )
     ]
 
 
 def test_what_gives_no_events() -> None:
     speeds = {"speed": "AB"}
-    wanted = kept("AB", speeds)
+    target = kept("AB", speeds)
     for other in (
         kept("CD", {"speed": "CD"}),
         kept("AB", {"toll": "AB"}),
@@ -179,11 +190,11 @@ def test_what_gives_no_events() -> None:
         kept("AB", speeds, derived=(("vehicle", Column("toll")),)),
         kept("AB", speeds, sequenced=None),
     ):
-        assert given_by(other, wanted) is None
+        assert given_by(other, target) is None
     # windows do not matter: rows are not cut at their edges
-    assert given_by(kept("ABC", {"speed": "ABC", "toll": "C"}, edges=((7 * HOUR, 1),)), wanted) == wanted
+    assert given_by(kept("ABC", {"speed": "ABC", "toll": "C"}, edges=((7 * HOUR, 1),)), target) == target
     # events of a type of which an attribute is new are lifted again
-    assert given_by(kept("ABC", {"speed": "A"}), wanted) == kept("A", {"speed": "A"})
+    assert given_by(kept("ABC", {"speed": "A"}), target) == kept("A", {"speed": "A"})
     first, second = kept("AC", {"toll": "AC"}), kept("ABD", {"toll": "AB"})
     shares = [[SynopsisPart(kept("AC"))], [SynopsisPart(kept("B"))]], [SynopsisPart(kept("E"))]
     assert shares_of([first, second], kept("ABCE")) == shares
@@ -193,10 +204,10 @@ def test_what_gives_no_events() -> None:
 # ------------------------------------------------------------------------------------------- whole runs
 @pytest.fixture
 def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(suite, "expectations", lambda *given: [])
-    made = Laboratory(engine, tmp_path)
-    made.write([(minute, "ABCD"[minute * 7 % 4], 100.0 + minute % 5, minute % 3) for minute in range(300)])
-    return made
+    monkeypatch.setattr(suite, "expectations", lambda *args: [])
+    laboratory = Laboratory(engine, tmp_path)
+    laboratory.write([(minute, "ABCD"[minute * 7 % 4], 100.0 + minute % 5, minute % 3) for minute in range(300)])
+    return laboratory
 
 
 def query(name: str, seq: str, outputs: str = "count(*) AS n", window: tuple[int, int] = (60, 10)) -> str:

@@ -62,22 +62,22 @@ def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, twice:
 
 def check(reader: Reader, query: ACQ, case: Case) -> None:
     try:
-        found = reader.query(query.name)
+        lookups = reader.query(query.name)
     except HeddleError as error:
         # no window of its tree ends in the interval
         assert error.diagnostic.code == "HDL-603" and not len(instants(query.window, case.begin, case.end))
         return
-    assert isinstance(found, SequenceLookups)
-    table = found.between(case.begin, case.end)
+    assert isinstance(lookups, SequenceLookups)
+    table = lookups.between(case.begin, case.end)
     assert compare(query, table, answers(query, case.events, case.stream.time, case.begin, case.end)) == []
-    check_instants(query, found, table, case)
+    check_instants(query, lookups, table, case)
     needed = reader.query(query.name, case.begin, case.end)
     check_same(needed.between(case.begin, case.end), table)
-    for begin, end in found.stored:
-        check_window(query, found, case, begin, end)
-    for group in found.groups[:2]:
+    for begin, end in lookups.stored:
+        check_window(query, lookups, case, begin, end)
+    for group in lookups.groups[:2]:
         alone = reader.query(query.name, groups=[group])
-        check_same(alone.between(case.begin, case.end), found.between(case.begin, case.end, group))
+        check_same(alone.between(case.begin, case.end), lookups.between(case.begin, case.end, group))
         assert alone.groups == [group]
 
 
@@ -97,16 +97,16 @@ def check_window(query: ACQ, found: SequenceLookups, case: Case, begin: int, end
     start, until = begin + (end - begin) // 3, end - (end - begin) // 7
     if until <= start or until - start > 1 << 45:
         return
-    asked = replace(query, window=Window(until - start, until - start))
+    window_query = replace(query, window=Window(until - start, until - start))
     time = case.stream.time
     index = case.events.column_names.index(time)
     moved = pc.subtract(case.events[time], pa.scalar(start, pa.duration("us")))
-    expected = answers(asked, case.events.set_column(index, time, moved), time, 0, until - start)
+    expected = answers(window_query, case.events.set_column(index, time, moved), time, 0, until - start)
     table = found.window(start, until)
     for name in ("window_start", "window_end"):
         moved = pc.subtract(table[name], pa.scalar(start, pa.duration("us")))
         table = table.set_column(table.column_names.index(name), name, moved)
-    assert compare(asked, table, expected) == []
+    assert compare(window_query, table, expected) == []
 
 
 # ---------------------------------------------------------------------------------------------- by hand
@@ -152,90 +152,90 @@ def counted(table: pa.Table) -> dict[bool, tuple[int, int, float]]:
 
 
 def told(first: int, last: int) -> dict[bool, tuple[int, int, float]]:
-    found = {late: pairs(first, last, late) for late in (False, True)}
-    return {late: (len(each), sum(b for _, b in each), max(a for a, _ in each) / 4) for late, each in found.items()}
+    matches = {late: pairs(first, last, late) for late in (False, True)}
+    return {late: (len(each), sum(b for _, b in each), max(a for a, _ in each) / 4) for late, each in matches.items()}
 
 
 def test_an_instant_between_two_is_answered_by_the_one_before(house: Warehouse) -> None:
-    found = Reader(house).query("pairs")
+    lookups = Reader(house).query("pairs")
     for moment in (50 * SECOND, 59 * SECOND + 999_999):
-        assert counted(found.at(moment)) == told(30, 50)
-    (row,) = rows_of(found.at(60 * SECOND, (True,)))
+        assert counted(lookups.at(moment)) == told(30, 50)
+    (row,) = rows_of(lookups.at(60 * SECOND, (True,)))
     assert (row["late"], int(row["n"]), row["window_end"].second) == (True, len(pairs(40, 60, True)), 0)
-    assert found.single(60 * SECOND, False)[0] == len(pairs(40, 60, False))  # type: ignore[index]
-    values, valid = found.batch([60 * SECOND, 50 * SECOND], [(True,), (False,)])["n"]
+    assert lookups.single(60 * SECOND, False)[0] == len(pairs(40, 60, False))  # type: ignore[index]
+    values, valid = lookups.batch([60 * SECOND, 50 * SECOND], [(True,), (False,)])["n"]
     assert valid.all() and list(values) == [str(len(pairs(40, 60, True))), str(len(pairs(30, 50, False)))]
 
 
 def test_a_window_begins_and_ends_anywhere(house: Warehouse) -> None:
-    found = Reader(house).query("pairs")
+    lookups = Reader(house).query("pairs")
     for first, last in ((31, 58), (40, 41), (44, 60)):
         if pairs(first, last):
-            assert counted(found.window(first * SECOND, last * SECOND)) == told(first, last)
+            assert counted(lookups.window(first * SECOND, last * SECOND)) == told(first, last)
         else:
-            assert len(found.window(first * SECOND, last * SECOND)) == 0
+            assert len(lookups.window(first * SECOND, last * SECOND)) == 0
     # the end is exclusive: the B of second 58 is in the window that ends a microsecond later
-    upon, behind = (found.window(30 * SECOND, 58 * SECOND + more) for more in (0, 1))
+    upon, behind = (lookups.window(30 * SECOND, 58 * SECOND + more) for more in (0, 1))
     assert sum(n for n, _, _ in counted(upon).values()) < sum(n for n, _, _ in counted(behind).values())
     with pytest.raises(HeddleError, match="HDL-606"):
-        found.window(50 * SECOND, 50 * SECOND)
+        lookups.window(50 * SECOND, 50 * SECOND)
     for first, last in ((0, 50), (55, 85), (90, 101)):
         with pytest.raises(HeddleError, match="HDL-604"):
-            found.window(first * SECOND, last * SECOND)
+            lookups.window(first * SECOND, last * SECOND)
 
 
 def test_thresholds_are_the_querys_or_others(house: Warehouse) -> None:
-    found = Reader(house).query("many")
+    lookups = Reader(house).query("many")
     number = len(pairs(40, 60))
-    assert [int(row["n"]) for row in rows_of(found.at(60 * SECOND))] == [number] * (number > 20)
+    assert [int(row["n"]) for row in rows_of(lookups.at(60 * SECOND))] == [number] * (number > 20)
     short = 43 * SECOND, 50 * SECOND
-    assert len(found.window(*short)) == 0
-    assert [int(row["n"]) for row in rows_of(found.window(*short, having=False))] == [len(pairs(43, 50))]
-    other = parse_having(found.query, "n < 20")
-    assert len(found.window(*short, having=other)) == 1 and len(found.window(40 * SECOND, 60 * SECOND, other)) == 0
+    assert len(lookups.window(*short)) == 0
+    assert [int(row["n"]) for row in rows_of(lookups.window(*short, having=False))] == [len(pairs(43, 50))]
+    other = parse_having(lookups.query, "n < 20")
+    assert len(lookups.window(*short, having=other)) == 1 and len(lookups.window(40 * SECOND, 60 * SECOND, other)) == 0
     foreign = replace(other[0], output=Reader(house).query("pairs").query.outputs[1])
     with pytest.raises(HeddleError, match="HDL-608"):
-        found.window(*short, having=[foreign])
+        lookups.window(*short, having=[foreign])
 
 
 def test_historical_windows_reach_back_from_their_instant(house: Warehouse) -> None:
-    found = Reader(house).query("before")
-    (row,) = rows_of(found.at(75 * SECOND))
+    lookups = Reader(house).query("before")
+    (row,) = rows_of(lookups.at(75 * SECOND))
     assert (row["instant"].second, row["window_end"].second, int(row["n"])) == (10, 50, len(pairs(30, 50)))
-    assert found.single(75 * SECOND) == (len(pairs(30, 50)),)
+    assert lookups.single(75 * SECOND) == (len(pairs(30, 50)),)
     with pytest.raises(HeddleError, match="HDL-604 .*1970-01-01T00:00:00Z .. 1970-01-01T00:00:20Z"):
-        found.at(45 * SECOND)
+        lookups.at(45 * SECOND)
     # a window that is asked for is not shifted
-    (row,) = rows_of(found.window(31 * SECOND, 58 * SECOND))
+    (row,) = rows_of(lookups.window(31 * SECOND, 58 * SECOND))
     assert int(row["n"]) == len(pairs(31, 58))
 
 
 def test_sequences_of_several_keys_are_added_up(house: Warehouse) -> None:
-    found = Reader(house).query("by_late", groups=[()])
-    assert found.groups == [()]
+    lookups = Reader(house).query("by_late", groups=[()])
+    assert lookups.groups == [()]
     number = len(pairs(40, 60, True)) + len(pairs(40, 60, False))
-    assert found.single(60 * SECOND) == (number,)
-    assert [int(row["n"]) for row in rows_of(found.at(60 * SECOND))] == [number]
+    assert lookups.single(60 * SECOND) == (number,)
+    assert [int(row["n"]) for row in rows_of(lookups.at(60 * SECOND))] == [number]
 
 
 def test_groups_that_are_not_there(house: Warehouse) -> None:
     reader = Reader(house)
-    found = reader.query("pairs")
+    lookups = reader.query("pairs")
     for ask in (
-        lambda: found.single(50 * SECOND, None),
-        lambda: found.at(50 * SECOND, (None,)),
-        lambda: found.window(40 * SECOND, 50 * SECOND, group=(None,)),
-        lambda: found.batch([50 * SECOND], np.array([2])),
+        lambda: lookups.single(50 * SECOND, None),
+        lambda: lookups.at(50 * SECOND, (None,)),
+        lambda: lookups.window(40 * SECOND, 50 * SECOND, group=(None,)),
+        lambda: lookups.batch([50 * SECOND], np.array([2])),
         lambda: reader.query("pairs", groups=[(None,)]),
     ):
         with pytest.raises(HeddleError, match="HDL-605"):
             ask()
     with pytest.raises(HeddleError, match="HDL-604"):
-        found.single(70 * SECOND, True)
+        lookups.single(70 * SECOND, True)
     with pytest.raises(HeddleError, match="HDL-604 .*00:00:50Z .. 1970-01-01T00:01:10Z"):
-        found.batch([60 * SECOND, 70 * SECOND], [(True,), (False,)])
+        lookups.batch([60 * SECOND, 70 * SECOND], [(True,), (False,)])
     with pytest.raises(ValueError, match="2 instants, 1 groups"):
-        found.batch([60 * SECOND, 60 * SECOND], [(True,)])
+        lookups.batch([60 * SECOND, 60 * SECOND], [(True,)])
 
 
 def test_windows_reach_over_midnight(tmp_path: Path) -> None:
@@ -244,13 +244,13 @@ def test_windows_reach_over_midnight(tmp_path: Path) -> None:
     text = f"-- name: pairs\nSELECT count(*) AS n FROM trades {PATTERN};"
     span = (DAY - 20 * SECOND, DAY + 40 * SECOND)
     reader = Reader(stored(tmp_path / "house", workload_of(text), trades(range(day - 60, day + 60)), [span]))
-    for found in (reader.query("pairs"), reader.query("pairs", DAY, DAY + 10 * SECOND)):
-        assert found.single(DAY + 10 * SECOND) == (len(pairs(day - 10, day + 10)),)
+    for lookups in (reader.query("pairs"), reader.query("pairs", DAY, DAY + 10 * SECOND)):
+        assert lookups.single(DAY + 10 * SECOND) == (len(pairs(day - 10, day + 10)),)
     for groups in (None, [()]):
-        found = reader.query("pairs", DAY - 5 * SECOND, DAY + 5 * SECOND, groups)
-        assert found.single(DAY) == (len(pairs(day - 20, day)),)
+        lookups = reader.query("pairs", DAY - 5 * SECOND, DAY + 5 * SECOND, groups)
+        assert lookups.single(DAY) == (len(pairs(day - 20, day)),)
         with pytest.raises(HeddleError, match="HDL-604"):
-            found.single(DAY + 10 * SECOND)
+            lookups.single(DAY + 10 * SECOND)
 
 
 def test_nothing_that_matches_is_no_answer(tmp_path: Path) -> None:
@@ -258,24 +258,24 @@ def test_nothing_that_matches_is_no_answer(tmp_path: Path) -> None:
     text = f"-- name: pairs\nSELECT count(*) AS n, avg(B.volume) AS mean FROM trades {PATTERN};"
     span = (40 * SECOND, 60 * SECOND)
     for name, symbols in (("one", range(45, 46)), ("none", range(200, 201))):
-        found = Reader(stored(tmp_path / name, workload_of(text), trades(symbols), [span])).query("pairs")
-        assert len(found.at(60 * SECOND)) == len(found.between(40 * SECOND, 60 * SECOND)) == 0
-        assert len(found.window(31 * SECOND, 59 * SECOND)) == 0
-        assert found.at(60 * SECOND).schema == found.between(40 * SECOND, 50 * SECOND).schema
-        for values, valid in found.batch([60 * SECOND, 50 * SECOND]).values():
-            assert values.shape == valid.shape == (len(found.groups), 2) and not valid.any()
-        if found.groups:
-            assert found.single(60 * SECOND) is None
+        lookups = Reader(stored(tmp_path / name, workload_of(text), trades(symbols), [span])).query("pairs")
+        assert len(lookups.at(60 * SECOND)) == len(lookups.between(40 * SECOND, 60 * SECOND)) == 0
+        assert len(lookups.window(31 * SECOND, 59 * SECOND)) == 0
+        assert lookups.at(60 * SECOND).schema == lookups.between(40 * SECOND, 50 * SECOND).schema
+        for values, valid in lookups.batch([60 * SECOND, 50 * SECOND]).values():
+            assert values.shape == valid.shape == (len(lookups.groups), 2) and not valid.any()
+        if lookups.groups:
+            assert lookups.single(60 * SECOND) is None
 
 
 def test_a_threshold_on_what_exceeds_38_digits_is_no_answer_that_is_known(tmp_path: Path) -> None:
     pattern = f"PATTERN SEQ({', '.join('A' * 64)}) ON symbol WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON ts"
     text = f"-- name: many\nSELECT max(A.volume) AS most FROM trades {pattern} HAVING count(*) > 5;"
     span = (0, 600 * SECOND)
-    found = Reader(stored(tmp_path / "house", workload_of(text), trades(range(600)), [span])).query("many")
-    (row,) = rows_of(found.at(600 * SECOND))
-    assert row["most"] is None and found.single(600 * SECOND) == (None,)
-    assert not found.batch([600 * SECOND])["most"][1].any()
+    lookups = Reader(stored(tmp_path / "house", workload_of(text), trades(range(600)), [span])).query("many")
+    (row,) = rows_of(lookups.at(600 * SECOND))
+    assert row["most"] is None and lookups.single(600 * SECOND) == (None,)
+    assert not lookups.batch([600 * SECOND])["most"][1].any()
 
 
 # ------------------------------------------------------------------------------------- the command line
@@ -304,5 +304,5 @@ def test_the_command_answers(house: Warehouse) -> None:
     ],
 )
 def test_the_command_refuses(house: Warehouse, code: int, message: str, arguments: list[str]) -> None:
-    found, _, said = heddle(*arguments, "--warehouse", str(house.root))
-    assert found == code and message in said
+    exit_code, _, error_output = heddle(*arguments, "--warehouse", str(house.root))
+    assert exit_code == code and message in error_output

@@ -104,9 +104,9 @@ class _Counting:
         return getattr(np, name)
 
     def arange(self, *given: Any, **named: Any) -> Any:
-        made = np.arange(*given, **named)
-        self.counts.enumerated.append(len(made))
-        return made
+        numbers = np.arange(*given, **named)
+        self.counts.enumerated.append(len(numbers))
+        return numbers
 
 
 @contextmanager
@@ -127,10 +127,10 @@ class World:
         (folder / "in").mkdir(parents=True)
         self.stream = Stream("s", Source(format, str(folder / "in")), SCHEMA, "ts", event_id=event_id)
         self.warehouse = Warehouse.open(folder / "house")
-        found = parse("".join(f"-- name: {name}\n{QUERIES[name]};\n" for name in names), {"s": self.stream})
-        assert not found.diagnostics, found.diagnostics
-        self.queries: tuple[ACQ, ...] = found.queries
-        plan = build_plan(Workload(found.queries, (self.stream,)), {"s": Fraction(1)}, "weave-share")
+        parsed = parse("".join(f"-- name: {name}\n{QUERIES[name]};\n" for name in names), {"s": self.stream})
+        assert not parsed.diagnostics, parsed.diagnostics
+        self.queries: tuple[ACQ, ...] = parsed.queries
+        plan = build_plan(Workload(parsed.queries, (self.stream,)), {"s": Fraction(1)}, "weave-share")
         self.version, _ = publish_plan(self.warehouse, plan)
 
     def write(self, events: Sequence[Event]) -> None:
@@ -166,7 +166,7 @@ class World:
         columns: list[Any] = [list(column) for column in zip(*events, strict=True)]
         columns[0] = pa.array(columns[0], pa.int64()).cast(ARROW.field("ts").type)
         table = pa.table(columns, schema=ARROW)
-        found = []
+        differences = []
         for query in load_plan(self.warehouse, self.version).workload.queries:
             ours, expected = read(self.warehouse, query.name), dict[oracle.Key, oracle.Row]()
             spans = [(begin, end)]
@@ -182,8 +182,8 @@ class World:
                 ours = ours.filter(inside)
             for first, last in spans:
                 expected |= oracle.answers(query, table, "ts", first, last)
-            found += [f"{query.name}: {line}" for line in oracle.compare(query, ours, expected)]
-        return found
+            differences += [f"{query.name}: {line}" for line in oracle.compare(query, ours, expected)]
+        return differences
 
     def files(self, table: str) -> list[Path]:
         return list((self.folder / "house" / table).rglob("*.parquet"))
@@ -291,17 +291,17 @@ def test_a_late_outlier_is_read_for_its_own_days_alone(tmp_path: Path) -> None:
 def test_clusters_are_the_events_between_gaps_that_no_window_spans(times: list[int], cuts: list[int]) -> None:
     edges = sorted({0, len(times), *(cut % (len(times) + 1) for cut in cuts)})
     parts = [np.array(times[low:high], dtype=np.int64) for low, high in pairwise(edges)]
-    found = grouped_clusters(cluster for part in parts for cluster in of_times(part))
+    clusters = grouped_clusters(cluster for part in parts for cluster in of_times(part))
     groups: list[list[int]] = []
     for at in sorted(times):
         if groups and at - groups[-1][-1] <= FAR_APART:
             groups[-1].append(at)
         else:
             groups.append([at])
-    assert found == tuple(Cluster(group[0], group[-1] + 1, len(group)) for group in groups)
-    far, total = far_groups(found), len(times)
-    assert all(one.events == 1 or 10 * one.events < total for one in far)
-    assert sum(one.events for one in far) * 2 < total or not far
+    assert clusters == tuple(Cluster(group[0], group[-1] + 1, len(group)) for group in groups)
+    far, total = far_groups(clusters), len(times)
+    assert all(cluster.events == 1 or 10 * cluster.events < total for cluster in far)
+    assert sum(cluster.events for cluster in far) * 2 < total or not far
 
 
 @given(
@@ -326,9 +326,9 @@ def test_instants_over_events_are_those_whose_windows_hold_them(window: Window, 
     every = alignment.instants(window, begin, end)
     starts, ends = alignment.starts_of(window, every), every - window.ago
     holds = np.searchsorted(moments, starts) < np.searchsorted(moments, ends)
-    found = alignment.instants_over(window, moments, begin, end)
-    assert set(every[holds].tolist()) <= set(found.tolist()) <= set(every.tolist())
-    assert (np.diff(found) > 0).all()
+    instants = alignment.instants_over(window, moments, begin, end)
+    assert set(every[holds].tolist()) <= set(instants.tolist()) <= set(every.tolist())
+    assert (np.diff(instants) > 0).all()
     assert alignment.has_instant(window, begin, end) == (len(every) > 0)
     choice = alignment.Choice(window, ((begin, end),))
     assert len(choice) == len(every) and choice[range(len(choice))].tolist() == every.tolist()
@@ -361,19 +361,25 @@ def test_a_window_that_is_too_large_is_refused_without_trying_the_others(
         [[FillRequest(synopsis, begin, end)]],
         str(tmp_path / "partials"),
     )
-    paths = [str(tmp_path / "partials" / one.path) for one in task(range(1)) if isinstance(one, DataFile)]
+    paths = [str(tmp_path / "partials" / file.path) for file in task(range(1)) if isinstance(file, DataFile)]
     tried: list[str] = []
     divided = passes_module._divided
 
-    def watched(piece: Any, *given: Any) -> Any:
+    def watched(piece: Any, *args: Any) -> Any:
         tried.extend(query.name for query in piece.queries)
-        return divided(piece, *given)
+        return divided(piece, *args)
 
     monkeypatch.setattr(passes_module, "_divided", watched)
     work = SynopsisWork(synopsis, queries, begin, end)
-    found = list(passes_module.passes(paths, frozenset(range(BUCKETS)), [work], begin, most))
-    refused = [one.query for one in found if isinstance(one, TooLarge)]
-    answered = {query.name for one in found if isinstance(one, Pass) for part in one.parts for query in part.queries}
+    outcomes = list(passes_module.passes(paths, frozenset(range(BUCKETS)), [work], begin, most))
+    refused = [outcome.query for outcome in outcomes if isinstance(outcome, TooLarge)]
+    answered = {
+        query.name
+        for outcome in outcomes
+        if isinstance(outcome, Pass)
+        for part in outcome.parts
+        for query in part.queries
+    }
     assert refused == ["large"] and answered == {"small"}
     assert tried.count("large") <= 12  # whatever the number of its instants
 
@@ -397,29 +403,29 @@ def test_commands_name_what_is_far_and_refuse_an_interval_after_the_newest_event
     monkeypatch.chdir(tmp_path)
     usual = ["2024-03-01T00:00:00Z", "2024-03-01T10:00:00Z", "2024-03-02T00:00:00Z"]
     project(tmp_path, ["1970-01-01T00:00:00Z", *usual], ["9999-12-31T23:59:59.999999Z"])
-    given = ("q.sql", "--streams", "streams.yaml")
+    arguments = ("q.sql", "--streams", "streams.yaml")
     with without_spark(Clock(parse_instant("2024-03-05"))):
-        shown = heddle("preview", *given)
+        shown = heddle("preview", *arguments)
         assert shown.code == 0 and "2024-03-02" in shown.out and shown.err.count("HDL-475") == 2
         assert "1970-01-01T00:00:00Z" in shown.err and "1.csv" in shown.err
         assert heddle("streams", "--streams", "streams.yaml").err.count("HDL-475") == 2
         (tmp_path / "in" / "1.csv").unlink()
-        given = (*given, "--warehouse", "house")
-        asked = heddle("run", *given, "--checks", "none")
-        assert asked.code == 2 and "HDL-477" in asked.err and "2024-03-02T00:00:00Z" in asked.err
-        example = asked.err.partition("e.g. heddle ")[2].split("\n")[0].split()
+        arguments = (*arguments, "--warehouse", "house")
+        first_run = heddle("run", *arguments, "--checks", "none")
+        assert first_run.code == 2 and "HDL-477" in first_run.err and "2024-03-02T00:00:00Z" in first_run.err
+        example = first_run.err.partition("e.g. heddle ")[2].split("\n")[0].split()
         assert example[:2] == ["run", "q.sql"] and "--checks" in example
         ran = heddle(*example)
         assert ran.code == 0 and "1 event at 1970-01-01T00:00:00Z" in ran.err
         later = ("--from", "2024-03-02T00:00:01", "--to", "2024-03-03", "--checks", "none")
-        refused = heddle("run", *given, *later)
+        refused = heddle("run", *arguments, *later)
         assert refused.code == 2 and "HDL-476" in refused.err and "2024-03-02T00:00:00Z" in refused.err
-        idle = heddle("run", *given, *later, "--allow-empty")
+        idle = heddle("run", *arguments, *later, "--allow-empty")
         assert idle.code == 0 and "HDL-413" in idle.err
         # what was published before is published again
-        assert heddle("run", *given, *later).code == 0
+        assert heddle("run", *arguments, *later).code == 0
         status = heddle("status", "--warehouse", "house", "--json")
-        assert [one["code"] for one in json.loads(status.out)["warnings"]] == ["HDL-475"]
+        assert [warning["code"] for warning in json.loads(status.out)["warnings"]] == ["HDL-475"]
 
 
 def test_only_the_newest_event_of_all_streams_counts_and_streams_without_one_do_not(

@@ -31,8 +31,8 @@ WAREHOUSE: Any = SimpleNamespace(path=lambda name: "partials", dataset=lambda *g
     [(None, [0, 10, 20, DAY]), ((10, 20), [10]), ((9, 21), [0, 10, 20]), ((0, 1), [0]), ((DAY, DAY + 1), [DAY])],
 )
 def test_pieces_that_only_touch_a_span_are_not_in_it(within: tuple[int, int] | None, begins: list[int]) -> None:
-    found = coverage(WAREHOUSE, ["f"], within=within)
-    assert [piece[0] for piece in found.get("f", [])] == begins
+    stored_pieces = coverage(WAREHOUSE, ["f"], within=within)
+    assert [piece[0] for piece in stored_pieces.get("f", [])] == begins
 
 
 def test_pieces_of_a_stream_are_of_all_its_synopses() -> None:
