@@ -405,9 +405,8 @@ class ExactSums:
         """The stored form, equal for equal sums: heads (n,), word counts (n,), and all words one after the other (m,).
 
         A head contains the marks, from bit 3 on whether the sum is negative, from bit 4 on the number of its limbs from
-        the first to the last that is not 0, and from bit 16 on the position of the first plus 2**15. A word is
-        two limbs
-        of the magnitude, the first in its low half.
+        the first to the last that is not 0, and from bit 16 on the position of the first plus 2**15. A word is two
+        limbs of the magnitude, the first in its low half.
         """
         heads, counts = np.empty(len(self), dtype=np.int64), np.empty(len(self), dtype=np.int64)
         words = np.empty(len(self) * (self.limbs.shape[1] // 2 + 1), dtype=np.int64)
@@ -508,8 +507,7 @@ def _leading_zeros(typing_context, number):
 @numba.njit(cache=True, inline="always")
 def _leading(digits, last, is_rest):
     """The first 64 bits of a number whose last limb other than 0 is ``last``, the number of bits in that limb, and
-    whether
-    any bit follows the 64; ``is_rest``: whether any bit follows all limbs.
+    whether any bit follows the 64; ``is_rest``: whether any bit follows all limbs.
     """
     bits = 64 - _leading_zeros(digits[last])
     word = np.uint64(digits[last]) << np.uint64(64 - bits)

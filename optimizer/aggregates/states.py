@@ -100,11 +100,11 @@ class State:
       register number with its rank as the weight).
 
     Stored in three carriers, each a list column of the partials table: ``longs``, ``doubles`` or ``texts``.
-    :attr:`widths` is the number of fixed columns in each. A state of variable length has one fixed column, in
-    longs: the
-    number of distinct values that follow. The values follow all fixed columns of :attr:`tail`; their weights follow all
-    fixed columns of ``longs`` (after the values, if these are longs too), state by state. For an exact sum of doubles
-    the fixed column is its head, and its words follow (:meth:`optimizer.aggregates.exact_doubles.ExactSums.packed`).
+    :attr:`widths` is the number of fixed columns in each. A state of variable length has one fixed column, in longs:
+    the number of distinct values that follow. The values follow all fixed columns of :attr:`tail`; their weights follow
+    all fixed columns of ``longs`` (after the values, if these are longs too), state by state. For an exact sum of
+    doubles the fixed column is its head, and its words follow
+    (:meth:`optimizer.aggregates.exact_doubles.ExactSums.packed`).
     """
 
     kind: str
@@ -167,9 +167,8 @@ class State:
 
     @cached_property
     def operation(self) -> str:
-        """Name of the operation that combines two states: ``add`` (integers), ``add_exact`` (doubles), ``union``
-        (adds the
-        weights of equal values), ``union_max`` (takes the greater weight), or the kind (``min``, ``least_by``).
+        """Name of the operation that combines two states: ``add`` (integers), ``add_exact`` (doubles), ``union`` (adds
+        the weights of equal values), ``union_max`` (takes the greater weight), or the kind (``min``, ``least_by``).
         """
         return "add_exact" if self.is_of_doubles else self.definition.operation
 

@@ -81,8 +81,7 @@ def combine_pairs(order: Longs, payload: Longs, greatest: bool, group: Longs, lo
 @dataclass(frozen=True)
 class Cost:
     """Cost of a structure in nanoseconds: per ``fragment`` to build, per ``answer``, per fragment ``passed`` by runs
-    that
-    move forward, and per fragment ``covered`` by a run, over all runs.
+    that move forward, and per fragment ``covered`` by a run, over all runs.
     """
 
     fragment: float = 0.0

@@ -93,9 +93,8 @@ def tell_crash(kind: type[BaseException], error: BaseException, trace: Traceback
 
 
 def exit_code_of(job: Callable[[], int]) -> int:
-    """Run a job and return its exit code: 1, with the diagnostic printed, if it raises; :func:`interrupted_code` if
-    it is
-    interrupted.
+    """Run a job and return its exit code: 1, with the diagnostic printed, if it raises; :func:`interrupted_code` if it
+    is interrupted.
     """
     try:
         return job()

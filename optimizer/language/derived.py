@@ -67,8 +67,7 @@ class _PartsScope(Scope):
 @dataclass(frozen=True)
 class DerivedReader(ExpressionReader):
     """Read one expression over aggregates; ``named``: the output with a name; ``grouped``: the value of the group
-    column
-    that an expression equals, None if it equals none.
+    column that an expression equals, None if it equals none.
     """
 
     aggregates: AggregateReader

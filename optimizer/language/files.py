@@ -57,8 +57,7 @@ def workload_files(paths: Iterable[str | Path]) -> list[Path]:
     """Return the files of some paths, in the order of their names.
 
     A folder stands for the ``*.sql`` in it and below, a pattern for its matches (``**``: any folders), ``-`` for
-    standard
-    input. Folders whose names begin with a dot are skipped.
+    standard input. Folders whose names begin with a dot are skipped.
 
     Raises HDL-111 for a path without a file.
     """

@@ -69,9 +69,8 @@ def parse(
     Never raises for bad text: a query with an error is skipped and reported, with line and column in ``file`` (1-based,
     columns in characters). The others are returned. Linear in the text.
 
-    Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem and
-    its number
-    in the file do), ``-- owner: y`` names its owner, ``-- until: instant`` the last instant that it answers,
+    Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem and its
+    number in the file do), ``-- owner: y`` names its owner, ``-- until: instant`` the last instant that it answers,
     ``-- table: z`` a Delta table that also contains its answers, and ``-- asset`` makes Airflow announce new answers. A
     statement is::
 
@@ -220,9 +219,8 @@ def load_workload(
     - ``tables_of``: owners whose queries each have a table, under the query's name where it names none;
     - ``owner``: the owner of queries that name none.
 
-    A file that cannot be read gives HDL-111, a name of an earlier file HDL-209, a table of an earlier query
-    HDL-226; the
-    first one stays.
+    A file that cannot be read gives HDL-111, a name of an earlier file HDL-209, a table of an earlier query HDL-226;
+    the first one stays.
     """
     queries: dict[str, ACQ] = {}
     origin = {} if origin is None else origin

@@ -33,8 +33,8 @@ class Reader:
     """Reads the queries of a job.
 
     ``views``: relations named by earlier statements, by name in lower case, both full and by its last part;
-    ``targets``:
-    the names of tables that they wrote. ``tables``: the full name of each stream, by the last part in lower case.
+    ``targets``: the names of tables that they wrote. ``tables``: the full name of each stream, by the last part in
+    lower case.
     """
 
     dialect: Dialect

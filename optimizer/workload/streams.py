@@ -246,10 +246,9 @@ def load_streams(
     """The streams that a file declares, by name, and what is wrong with the others.
 
     ``roots``: the only folders, and URLs of folders, that sources may lie in (None: any but :data:`SYSTEM`);
-    ``copies``: where copies lie of what Spark reads.
-    Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
-    be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero), ``step`` (a minute),
-    ``allowed_lateness`` (without end) and ``event_id`` (none) too.
+    ``copies``: where copies lie of what Spark reads. Never raises for bad content. Relative source paths are resolved
+    against the file's folder; ``schema`` may be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then
+    it is zero), ``step`` (a minute), ``allowed_lateness`` (without end) and ``event_id`` (none) too.
     """
     file = str(path)
     try:

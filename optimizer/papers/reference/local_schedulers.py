@@ -6,14 +6,12 @@ of the synopsis until T is due: n once it is executed, one less after every upda
 *late* below.
 
 =============  ======================================================================================================
-mode           jointly executed with the task of lowest d(T) = v
-=============  ======================================================================================================
-no-sharing     nothing (Algorithm 1)
-aggressive     its whole group: a group is one task of its shortest period (section 4.2)
-conservative   tasks of its group that have the same d(T) (Algorithm 2)
-hybrid         likewise; some periods are shortened beforehand (:func:`optimizer.schedule.fixed_periods.hybrid_periods`)
-late           hybrid; if v < 0 all late tasks of its group (section 4.4)
-late-pending   hybrid; if v < 0 all late and pending tasks of its group (Algorithm 3)
+mode           jointly executed with the task of lowest d(T) = v =============
+====================================================================================================== no-sharing
+nothing (Algorithm 1) aggressive     its whole group: a group is one task of its shortest period (section 4.2)
+conservative   tasks of its group that have the same d(T) (Algorithm 2) hybrid         likewise; some periods are
+shortened beforehand (:func:`optimizer.schedule.fixed_periods.hybrid_periods`) late           hybrid; if v < 0 all late
+tasks of its group (section 4.4) late-pending   hybrid; if v < 0 all late and pending tasks of its group (Algorithm 3)
 free-riders    late-pending with the queries' periods; and tasks that the scan covers anyway and that pay for themselves
 =============  ======================================================================================================
 

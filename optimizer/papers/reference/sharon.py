@@ -12,12 +12,12 @@ per START event, and every event for itself; that is ``pooled=False``.
 References
 ----------
 Poppe et al., "Sharon: Shared Online Event Sequence Aggregation", technical report, 2018: sections 3.2 (Non-Shared
-method, taken from A-Seq) and 3.3 (Shared method).
-Deviations: a START event expires with the last window that it is in, at ``floor(time / slide) * slide + range``, not
-when the range has passed. A window's count is added up when the window closes, not at each END event, and so holds only
-what lies in it from START to END. Counts before a later segment are added up by window, once until they change: a START
-of a second segment takes one note for each pane (at most range/slide) of the STARTs before it, and one product when a
-window closes, where the paper's Eq. 5 has the rate of START events.
+method, taken from A-Seq) and 3.3 (Shared method). Deviations: a START event expires with the last window that it is in,
+at ``floor(time / slide) * slide + range``, not when the range has passed. A window's count is added up when the window
+closes, not at each END event, and so holds only what lies in it from START to END. Counts before a later segment are
+added up by window, once until they change: a START of a second segment takes one note for each pane (at most
+range/slide) of the STARTs before it, and one product when a window closes, where the paper's Eq. 5 has the rate of
+START events.
 """
 
 from __future__ import annotations

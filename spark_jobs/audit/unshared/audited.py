@@ -125,8 +125,8 @@ def audit_of(output: Output) -> Audit:
 
 
 def evidence(output: Output, values: Sequence[Any], others: Sequence[Any]) -> plain_evidence.Evidence:
-    """The answer of an output under the empty name, and what
-    :func:`agrees <spark_jobs.audit.unshared.agreement.agrees>` needs in addition.
+    """The answer of an output under the empty name, and what :func:`agrees
+    <spark_jobs.audit.unshared.agreement.agrees>` needs in addition.
 
     - ``values``: its argument where that is not null; of an aggregate of two arguments where both are not null (with
       :attr:`Audit.keeps_nulls` where the second is not); of ``COUNT(*)`` anything, once a row;

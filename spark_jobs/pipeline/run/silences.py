@@ -12,7 +12,8 @@ from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListin
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.clusters import newest_of
-from spark_jobs.streams.sources.ledger import FAR, has_events
+from spark_jobs.streams.sources.decoding import has_events
+from spark_jobs.streams.sources.ledger import FAR
 from spark_jobs.streams.sources.splits import LAST
 
 

@@ -1,10 +1,9 @@
 """Bring copies up to date: Spark reads new rows, and one commit adds them and removes those that are gone.
 
-A copy is a Delta table with the stream's columns and :data:`PIECE`, by which it is partitioned: the piece of the
-origin (:mod:`spark_jobs.streams.copies.origins`) that a row belongs to. Runs read it like any Delta table: its
-log shows
-late, removed, refused and repeated rows. Tasks write its files. A commit names them, on exactly the version that was
-read, so that two runs at once copy nothing twice.
+A copy is a Delta table with the stream's columns and :data:`PIECE`, by which it is partitioned: the piece of the origin
+(:mod:`spark_jobs.streams.copies.origins`) that a row belongs to. Runs read it like any Delta table: its log shows late,
+removed, refused and repeated rows. Tasks write its files. A commit names them, on exactly the version that was read, so
+that two runs at once copy nothing twice.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ def bring_up_to_date(
 
     ``clock``: microseconds. Raises what :func:`spark_jobs.streams.copies.origins.changes_since` raises, HDL-404 for a
     value that is not of its declared type (nothing is copied then), HDL-510 if other runs keep committing first,
-    HDL-542
-    if nothing can be written.
+    HDL-542 if nothing can be written.
     """
     if stream.source.origin is None:
         return None

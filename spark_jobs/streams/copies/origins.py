@@ -71,9 +71,8 @@ class Change:
 
 
 def changes_since(spark: SparkSession, stream: Stream, known: Mapping[str, int], clock: int) -> Change:
-    """Changes that turn a copy of the ``known`` pieces, with their numbers of rows, into a copy of the stream's
-    origin as of
-    now.
+    """Changes that turn a copy of the ``known`` pieces, with their numbers of rows, into a copy of the stream's origin
+    as of now.
 
     ``clock`` (microseconds): rows later than it, less the stream's lateness, may still be arriving.
     Raises HDL-401 (there is nothing), HDL-433 (Spark cannot read it), HDL-458 (its place is not allowed for streams).

@@ -46,9 +46,8 @@ def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], li
 
 
 def read_by(stream: Stream) -> Stream:
-    """Choose the reader of a stream. A table of a catalogue is read directly if Heddle reads its files. A Delta
-    table that
-    Heddle does not understand is read with Spark, unless its ``reader`` forbids it.
+    """Choose the reader of a stream. A table of a catalogue is read directly if Heddle reads its files. A Delta table
+    that Heddle does not understand is read with Spark, unless its ``reader`` forbids it.
 
     Raises HDL-401 for a table that does not exist, HDL-405 for one that only Spark reads and may not, HDL-433.
     """

@@ -108,9 +108,8 @@ def topic_of(
     checkpoint: str | Path | None = None,
     starting: str = "earliest",
 ) -> Topic:
-    """A topic from the options of a command. ``stream``: by default the topic's name; ``table``: by default the
-    place that
-    the stream is read from. Raises HDL-626 for a topic that cannot be landed, and the errors of the stream.
+    """A topic from the options of a command. ``stream``: by default the topic's name; ``table``: by default the place
+    that the stream is read from. Raises HDL-626 for a topic that cannot be landed, and the errors of the stream.
     """
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise HeddleError("HDL-626", f"{printable(name, 100)!r} is no topic", "letters, digits, '.', '_' and '-'")

@@ -27,8 +27,7 @@ TOPICS, LOCK, MARKER = "_heddle_topics.json", "_heddle_land.lock", "heddle.json"
 @dataclass(frozen=True)
 class Landing:
     """Destination of a topic: ``table``, ``quarantine`` and ``checkpoint`` are folders; ``identity`` is the
-    checkpoint's, and
-    names the transactions of both tables.
+    checkpoint's, and names the transactions of both tables.
     """
 
     table: Path

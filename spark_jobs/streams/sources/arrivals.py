@@ -14,11 +14,9 @@ from spark_jobs.streams.sources.clusters import Cluster
 
 @dataclass(frozen=True)
 class Move:
-    """A file came or went, at the moment ``noted``, when its table was in the state ``commit``. ``changed``: None,
-    or the file
-    is covered by a change data feed: outside these spans, all files that moved at this moment contain the same
-    events as
-    before, by the column of times ``by``.
+    """A file came or went, at the moment ``noted``, when its table was in the state ``commit``. ``changed``: None, or
+    the file is covered by a change data feed: outside these spans, all files that moved at this moment contain the same
+    events as before, by the column of times ``by``.
     """
 
     event: str
@@ -101,8 +99,7 @@ class Arrival:
 
     def row(self, stamp: str | None = None, seen: int | None = None) -> dict[str, Any]:
         """The row of the table. ``stamp``: the only one that the file was seen with now, at the moment ``seen``;
-        earlier rows have
-        the others.
+        earlier rows have the others.
         """
         moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
         nothing = Move(self.event, self.noted)

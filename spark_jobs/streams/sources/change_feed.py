@@ -1,11 +1,10 @@
 """Find the events of a Delta table that changed with its change data feed, where its log only shows the changed files.
 
-An UPDATE of one row rewrites the file of a day. If the table has ``delta.enableChangeDataFeed``, each commit
-shows which
-rows it changed: in separate files (``cdc``), which then cover all its changes; by complete files that it added or
+An UPDATE of one row rewrites the file of a day. If the table has ``delta.enableChangeDataFeed``, each commit shows
+which rows it changed: in separate files (``cdc``), which then cover all its changes; by complete files that it added or
 removed; or by the rows that a deletion vector names and the one before it did not. Commits that change no data
-(``OPTIMIZE``) are marked. Only times are read, with the code that reads events, so that a changed row has the same
-time as its event.
+(``OPTIMIZE``) are marked. Only times are read, with the code that reads events, so that a changed row has the same time
+as its event.
 
 The result is sound only if the commits lead from one of the two compared states of the table to the other. So the
 table must be the same one, its files at the version that the ledger knows must be those in the ledger, the feed must
@@ -128,10 +127,9 @@ def _spans(snapshot: DeltaSnapshot, known: Mapping[str, Span]) -> dict[str, Span
 
 @dataclass(frozen=True)
 class _Actions:
-    """Actions of the commits between two states of a table, by the places of files. ``notes``: files of the feed
-    with the
-    rows that changed, and their sizes. By commits without any: the files that were ``added``, ``removed``, and whose
-    deletion ``vectors`` changed. ``named``: all files; ``complete``: the files that first came with all rows.
+    """Actions of the commits between two states of a table, by the places of files. ``notes``: files of the feed with
+    the rows that changed, and their sizes. By commits without any: the files that were ``added``, ``removed``, and
+    whose deletion ``vectors`` changed. ``named``: all files; ``complete``: the files that first came with all rows.
     """
 
     notes: dict[str, int] = field(default_factory=dict)

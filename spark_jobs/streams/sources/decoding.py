@@ -44,9 +44,8 @@ from spark_jobs.streams.sources.splits import FIRST, INTEGERS, LAST, Split, colu
 
 
 def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
-    """Give a stream without a schema the one that its files declare: each column gets the type that fits the values
-    of every
-    file. A column without such a type is skipped and reported (HDL-431).
+    """Give a stream without a schema the one that its files declare: each column gets the type that fits the values of
+    every file. A column without such a type is skipped and reported (HDL-431).
 
     Raises HDL-406 for a format that declares none, and the errors of :func:`optimizer.workload.streams.with_schema` and
     of listing.
@@ -259,10 +258,9 @@ def of_each_layout(stream: Stream, splits: Sequence[Split]) -> list[Split]:
 
 
 def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> list[str]:
-    """Columns of ``columns`` that a stream lacks, so that no query that uses them can be answered: those that all
-    files lack,
-    or one file if each must be complete. Otherwise a column is null in the files that lack it, like columns added later
-    in older files of a Delta table.
+    """Columns of ``columns`` that a stream lacks, so that no query that uses them can be answered: those that all files
+    lack, or one file if each must be complete. Otherwise a column is null in the files that lack it, like columns added
+    later in older files of a Delta table.
 
     Raises HDL-403 if a file lacks the time column or that of event ids, HDL-404 if it has one in a type that cannot be
     read as the declared one. Only reads headers and footers: values are checked when they are read.
@@ -483,3 +481,34 @@ def parse_instant(text: str) -> int:
         return int(_in_years(instants_of_column(pa.array([cleaned])), FIRST, LAST - 1)[0].value)
     except pa.ArrowInvalid as error:
         raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)") from error
+
+
+def events_in(stream: Stream, splits: Iterable[Split], spans: Sequence[tuple[int, int]]) -> int:
+    """Number of events of some splits in one of the spans [begin, end). Raises what reading raises."""
+    return sum(
+        int(inside(times, spans).sum())
+        for split in splits
+        if any(split.may_hold(*span) for span in spans)
+        for batch in read_split(stream, split, [])
+        for times in [times_of(batch, stream)[0]]
+    )
+
+
+def has_events(stream: Stream, splits: Iterable[Split], begin: int, end: int) -> bool:
+    """Return whether an event of some splits lies in [begin, end) (microseconds); reads up to the first one. Raises
+    what reading raises.
+    """
+    return any(
+        bool(inside(times_of(batch, stream)[0], [(begin, end)]).any())
+        for split in splits
+        if split.may_hold(begin, end)
+        for batch in read_split(stream, split, [])
+    )
+
+
+def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
+    """Mask of the times (n,) that lie in one of the spans [begin, end)."""
+    is_inside = np.zeros(len(times), dtype=bool)
+    for begin, end in spans:
+        is_inside |= (times >= begin) & (times < end)
+    return is_inside

@@ -86,9 +86,8 @@ class DeltaFile:
 
 @dataclass(frozen=True)
 class DeltaSnapshot:
-    """A version of a table: its ``schema``, and its ``files`` in the order of the log. ``table``: its id, which
-    changes if the
-    table is recreated.
+    """A version of a table: its ``schema``, and its ``files`` in the order of the log. ``table``: its id, which changes
+    if the table is recreated.
     """
 
     table: str

@@ -127,11 +127,9 @@ class EventCounts:
 def combined(counts: Sequence[EventCounts], limits: Span, bucket: int = HOUR) -> list[tuple[int, int, float]]:
     """Events of a stream by bucket within some limits, each instant as counted by the latest run that read it.
 
-    ``counts``: oldest first. Returns (begin, end, events), ascending and disjoint: the parts of buckets that some
-    run has
-    read, and time without events in one piece however long. Exact where runs read complete buckets, or the same
-    parts of
-    them. If a newer run has read part of a part again, the remainder counts by its length.
+    ``counts``: oldest first. Returns (begin, end, events), ascending and disjoint: the parts of buckets that some run
+    has read, and time without events in one piece however long. Exact where runs read complete buckets, or the same
+    parts of them. If a newer run has read part of a part again, the remainder counts by its length.
     """
     covered = np.zeros((0, 2), dtype=np.int64)
     pieces: list[tuple[int, int, float]] = []

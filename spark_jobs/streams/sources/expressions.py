@@ -108,9 +108,8 @@ def _in(values: list[Value], types: list[Type], result: Type, call: Call) -> Val
 
 
 def _in_set(value: Value, items: list[pa.Scalar], listed: int) -> Value:
-    """IN by one hash lookup. ``items`` are the ``listed`` ones that are not null: with a null in the list no value
-    is known
-    to be absent.
+    """IN by one hash lookup. ``items`` are the ``listed`` ones that are not null: with a null in the list no value is
+    known to be absent.
     """
     is_in = pc.is_in(value, value_set=pa.array([item.as_py() for item in items], value.type))
     if len(items) < listed:

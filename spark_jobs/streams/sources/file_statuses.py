@@ -15,9 +15,8 @@ status_of = os.stat
 
 
 class FileStatuses:
-    """Status of files: bytes, times of modification and of change (nanoseconds), inodes. Reading a status takes
-    longer than
-    listing a file, so it is read only where needed, and once per file.
+    """Status of files: bytes, times of modification and of change (nanoseconds), inodes. Reading a status takes longer
+    than listing a file, so it is read only where needed, and once per file.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:

@@ -260,9 +260,8 @@ def _is_file(link: os.DirEntry[str]) -> bool:
 
 
 class _Walked(NamedTuple):
-    """Content of a folder and its folders, without hidden ones; whether it has no folders; and the folders that have
-    a log
-    (:mod:`spark_jobs.streams.sources.file_names`), with its name.
+    """Content of a folder and its folders, without hidden ones; whether it has no folders; and the folders that have a
+    log (:mod:`spark_jobs.streams.sources.file_names`), with its name.
     """
 
     entries: list[os.DirEntry[str]]

@@ -1,6 +1,5 @@
-"""Inspect a stream's data before anything runs: compare it with streams.yaml, find its times, and estimate the
-number of
-events.
+"""Inspect a stream's data before anything runs: compare it with streams.yaml, find its times, and estimate the number
+of events.
 
 Opens the beginning of a few files, and the end of files without statistics of times.
 """
@@ -38,8 +37,7 @@ NOT_COPIED = "HDL-432"
 @dataclass(frozen=True)
 class Inspection:
     """Result of inspecting a stream: the number of its files; the times of its first and last event (microseconds,
-    None:
-    unknown), approximate if ``about`` because not all rows were read; and the diagnostics.
+    None: unknown), approximate if ``about`` because not all rows were read; and the diagnostics.
     """
 
     stream: str
@@ -171,11 +169,9 @@ def _span(times: Iterable[pa.Array]) -> tuple[int | None, int | None]:
 def estimated(stream: Stream, splits: Sequence[Split]) -> list[Split]:
     """Splits for counting events: those without statistics get approximate rows and times.
 
-    The times of :data:`LOOKS` files, evenly chosen by name, are those at their two ends, and the size of a row is
-    the size
-    at their ends. All other files are assumed to lie between their neighbours. Answers do not depend on this:
-    identities do
-    not contain it. Files that cannot be read do not change.
+    The times of :data:`LOOKS` files, evenly chosen by name, are those at their two ends, and the size of a row is the
+    size at their ends. All other files are assumed to lie between their neighbours. Answers do not depend on this:
+    identities do not contain it. Files that cannot be read do not change.
     """
     if format_of(stream).has_statistics:
         return list(splits)

@@ -57,8 +57,7 @@ class LateDataImpact:
 
 class ChangedWindows(NamedTuple):
     """Changes of a published interval: the ``radius``, and the ``instants`` (ascending) of each affected query whose
-    windows
-    may have changed; None: any of them.
+    windows may have changed; None: any of them.
     """
 
     radius: LateDataImpact
@@ -78,11 +77,9 @@ def change(
     """Find the windows ending after ``begin`` that are affected by files that came or went since an earlier ledger.
 
     By stream: ``arrivals`` its ledger, ``since`` the newest entry at that time, ``ends`` up to where its windows are
-    answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses. The
-    result is
-    certain: other windows contain the same events, because their files are the same. Where an event may make
-    another one a
-    repetition (``event_id``) any window may change, and with windows of rows.
+    answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses. The result
+    is certain: other windows contain the same events, because their files are the same. Where an event may make another
+    one a repetition (``event_id``) any window may change, and with windows of rows.
     """
     files = rows = cut = windows = by_feed = 0
     touched: dict[str, NDArray[np.int64] | None] = {}
@@ -174,10 +171,8 @@ def _windows(
     possible: Iterable[tuple[int, int]],
 ) -> NDArray[np.int64]:
     """Instants in (begin, end] whose windows contain one of the times (ascending), may have contained removed or
-    ``changed``
-    events (spans, ascending and disjoint), or end after ``due`` and may contain an event: events are ``possible``
-    in these
-    spans.
+    ``changed`` events (spans, ascending and disjoint), or end after ``due`` and may contain an event: events are
+    ``possible`` in these spans.
     """
     window = query.window
     spans = [

@@ -1,8 +1,7 @@
 """Admit files of a source: when each file came, which events came too late, and which repeat others.
 
-The ledger ``source_files`` records each file of a stream once, by its identity, with the moment at which it came.
-A file
-that is new where intervals are already published brings *late* events. They are admitted, and
+The ledger ``source_files`` records each file of a stream once, by its identity, with the moment at which it came. A
+file that is new where intervals are already published brings *late* events. They are admitted, and
 :func:`spark_jobs.pipeline.run.history.outdated` finds the intervals that they change, unless the stream has an
 ``allowed_lateness`` and they are later than that: those are *refused*, by spans of time in the ledger, so that every
 later run, retry and backfill skips the same events. They are counted in ``quarantine`` until somebody releases the
@@ -56,7 +55,7 @@ from spark_jobs.streams.sources.arrivals import Arrival, Move, arrival_of, time_
 from spark_jobs.streams.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.streams.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.streams.sources.declared import Declaration
-from spark_jobs.streams.sources.decoding import of_each_layout, read_split, times_of
+from spark_jobs.streams.sources.decoding import events_in, of_each_layout
 from spark_jobs.streams.sources.file_statuses import status_of
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
@@ -80,9 +79,8 @@ class Ledger(Mapping[str, Arrival]):
     """The known files of a stream, by identity, including files that are gone.
 
     Data are columns, so that the cost grows little with the files: an :class:`Arrival` is created for the files that a
-    caller asks for. ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``:
-    files known
-    in addition; ``declared``: the stream's declaration, None: spans count whatever their declaration.
+    caller asks for. ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``: files
+    known in addition; ``declared``: the stream's declaration, None: spans count whatever their declaration.
     """
 
     def __init__(
@@ -322,8 +320,7 @@ class Ledger(Mapping[str, Arrival]):
 
     def newest_in(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Moments of the newest entries of files, present or gone, that may have events in some spans [begin, end)
-        (n,): (n,);
-        0: there are none. O((files + n) log files).
+        (n,): (n,); 0: there are none. O((files + n) log files).
         """
         lows, highs = self._spans
         noted = self._of_last("at").cast(pa.int64()).to_numpy().copy()
@@ -391,9 +388,8 @@ class Ledger(Mapping[str, Arrival]):
         return KnownFiles(self._of_last("path").take(pa.array(numbers)), inodes[chosen]), numbers
 
     def settled_in(self, stream: Stream, files: SourceFiles, span: tuple[int, int]) -> tuple[Any, NDArray[np.int64]]:
-        """Files of a listing that are unchanged and contain no event of a span [begin, end), so that they need not
-        be opened (n,),
-        and the numbers of their identities.
+        """Files of a listing that are unchanged and contain no event of a span [begin, end), so that they need not be
+        opened (n,), and the numbers of their identities.
         """
         passed = self._passed(stream, span)
         if not files.is_settling or not passed.any():
@@ -567,9 +563,8 @@ def opened(
 
 
 class Admitted(NamedTuple):
-    """Admitted files of a stream: its ``splits``, the ledger with them (``arrivals``), and the reason why a change
-    data feed
-    that should show the changes does not.
+    """Admitted files of a stream: its ``splits``, the ledger with them (``arrivals``), and the reason why a change data
+    feed that should show the changes does not.
     """
 
     splits: list[Split]
@@ -695,9 +690,8 @@ def next_moment(known: Ledger) -> int:
 def _judged(
     warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, known: Ledger, trust: bool
 ) -> tuple[list[Arrival], list[Arrival]]:
-    """Files that came and went since the ledger was written, with their refused spans; and unchanged files whose
-    span the
-    ledger did not know for the event times as declared now.
+    """Files that came and went since the ledger was written, with their refused spans; and unchanged files whose span
+    the ledger did not know for the event times as declared now.
     """
     present: dict[str, list[Split]] = {}
     for split in listed.splits:
@@ -792,38 +786,6 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((begin, end))
     return joined
-
-
-def events_in(stream: Stream, splits: Iterable[Split], spans: Sequence[tuple[int, int]]) -> int:
-    """Number of events of some splits in one of the spans [begin, end). Raises what reading raises."""
-    return sum(
-        int(inside(times, spans).sum())
-        for split in splits
-        if any(split.may_hold(*span) for span in spans)
-        for batch in read_split(stream, split, [])
-        for times in [times_of(batch, stream)[0]]
-    )
-
-
-def has_events(stream: Stream, splits: Iterable[Split], begin: int, end: int) -> bool:
-    """Return whether an event of some splits lies in [begin, end) (microseconds); reads up to the first one. Raises
-    what
-    reading raises.
-    """
-    return any(
-        bool(inside(times_of(batch, stream)[0], [(begin, end)]).any())
-        for split in splits
-        if split.may_hold(begin, end)
-        for batch in read_split(stream, split, [])
-    )
-
-
-def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
-    """Mask of the times (n,) that lie in one of the spans [begin, end)."""
-    is_inside = np.zeros(len(times), dtype=bool)
-    for begin, end in spans:
-        is_inside |= (times >= begin) & (times < end)
-    return is_inside
 
 
 def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: str, token: int) -> None:

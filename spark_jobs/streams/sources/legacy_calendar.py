@@ -38,9 +38,8 @@ _PER_DAY = {"s": DAY // 1_000_000, "ms": DAY // 1000, "us": DAY, "ns": DAY * 100
 
 @dataclass(frozen=True)
 class LegacyCalendar:
-    """Values of a file in the legacy calendar: ``datetimes`` (dates and 64-bit timestamps), ``int96``; and the
-    ``zone`` in
-    which timestamps were written, None if it is UTC or not stated.
+    """Values of a file in the legacy calendar: ``datetimes`` (dates and 64-bit timestamps), ``int96``; and the ``zone``
+    in which timestamps were written, None if it is UTC or not stated.
     """
 
     datetimes: bool

@@ -2,11 +2,10 @@
 
 Reading size, inode and times of a hundred thousand files takes longer than a refresh. A folder lists the names and
 inodes of its files at once: these show which files are new, gone, renamed, or replaced. They do not show a file that is
-*rewritten in place*, under its name and with its inode. So each file has a *turn*, by its inode: its status is
-read once
-an hour, a part of all files at each refresh. In between, a live run assumes that a file has not changed if the ledger
-had had it so for an hour before that, and no window of the run reads it. New files, and files that a run reads, are
-always checked; runs that are not live, repairs and backfills check everything.
+*rewritten in place*, under its name and with its inode. So each file has a *turn*, by its inode: its status is read
+once an hour, a part of all files at each refresh. In between, a live run assumes that a file has not changed if the
+ledger had had it so for an hour before that, and no window of the run reads it. New files, and files that a run reads,
+are always checked; runs that are not live, repairs and backfills check everything.
 
 The time of each turn is stored in the folder ``looks`` of the warehouse, once the ledger has everything that was seen.
 If it is lost, the next run checks everything.
@@ -77,9 +76,8 @@ class Look:
         return (self.moment - self.before >= WITHIN) | (self.before > self.moment)
 
     def knows(self, inodes: NDArray[np.uint64], noted: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Mask of the files (n,) that have not changed since the ledger noted them, if their names and inodes have
-        not: files that
-        had been so for an hour when they were read within the last one.
+        """Mask of the files (n,) that have not changed since the ledger noted them, if their names and inodes have not:
+        files that had been so for an hour when they were read within the last one.
         """
         turns = turns_of(inodes)
         return ~self.is_due[turns] & (noted <= self.before[turns] - HOUR)

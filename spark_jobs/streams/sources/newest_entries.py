@@ -13,9 +13,8 @@ def newest_in(
     begins: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Latest of the moments ``noted`` of files whose events lie in spans [low, high) that meet some spans [begin,
-    end) (n,):
-    (n,); 0: there are none. O((files + n) log files).
+    """Latest of the moments ``noted`` of files whose events lie in spans [low, high) that meet some spans [begin, end)
+    (n,): (n,); 0: there are none. O((files + n) log files).
     """
     # np.unique takes a hundred times as long
     edges = np.sort(np.concatenate([lows, highs]))

@@ -85,9 +85,8 @@ def look_at(path: str) -> ObjectVersion:
 
 @contextmanager
 def opened(path: str, version: ObjectVersion | None = None, look: bool = False) -> Iterator[io.BufferedReader]:
-    """Open a file at its first byte; in a store with large requests, for a ``look`` at an end of it with smaller
-    ones, and
-    with none where :func:`look_at` cached enough. Raises OSError.
+    """Open a file at its first byte; in a store with large requests, for a ``look`` at an end of it with smaller ones,
+    and with none where :func:`look_at` cached enough. Raises OSError.
     """
     if Place.of(path).is_local:
         with Path(path).open("rb") as file:
@@ -194,8 +193,7 @@ def parquet(
     path: str, version: ObjectVersion | None = None, metadata: pq.FileMetaData | None = None, **options: Any
 ) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file, optionally with its footer; in a store its columns are requested by ranges at once.
-    Checksums of
-    pages are verified. Raises OSError and pyarrow's errors.
+    Checksums of pages are verified. Raises OSError and pyarrow's errors.
     """
     options["page_checksum_verification"] = True
     if Place.of(path).is_local:

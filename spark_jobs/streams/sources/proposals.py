@@ -78,9 +78,8 @@ class SeenFile:
 class Data:
     """Data without a known time column: a file, a folder of files of one format, or a Delta table.
 
-    ``path``: a place is in a store; ``columns``: name and type of the readable columns; ``sample``: a table of
-    some of the
-    first rows; ``unused``: columns that queries cannot use; ``guess``: for files that declare no columns.
+    ``path``: a place is in a store; ``columns``: name and type of the readable columns; ``sample``: a table of some of
+    the first rows; ``unused``: columns that queries cannot use; ``guess``: for files that declare no columns.
     """
 
     path: Path | Place

@@ -16,8 +16,8 @@ from optimizer.workload.values import Stream, digest
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.declared import Declaration
-from spark_jobs.streams.sources.decoding import read_split
-from spark_jobs.streams.sources.ledger import REPEATED, REPEATS, inside
+from spark_jobs.streams.sources.decoding import inside, read_split
+from spark_jobs.streams.sources.ledger import REPEATED, REPEATS
 from spark_jobs.streams.sources.splits import Split
 
 
@@ -51,10 +51,9 @@ def distinct(
 
 
 def _groups(splits: Sequence[Split], begin: int, end: int) -> list[tuple[int, int, list[int]]]:
-    """Divide [begin, end), both midnights, into spans [first, last) of complete days on which the same splits may
-    have events,
-    with the numbers of these splits. At most four spans a split, however long the time between its first and last
-    event.
+    """Divide [begin, end), both midnights, into spans [first, last) of complete days on which the same splits may have
+    events, with the numbers of these splits. At most four spans a split, however long the time between its first and
+    last event.
     """
     edges = {begin, end}
     for split in splits:
@@ -80,11 +79,9 @@ def _by_day(repeats: pa.Table, first: int, last: int) -> list[tuple[int, int, st
 
 
 def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], begin: int, end: int, trust: bool) -> str:
-    """The file with the rows of some splits that repeat an earlier event of [begin, end): their ``split`` (its place
-    in the
-    list) and ``row``, both ascending. Created once for the same content under the same declaration of the event
-    id and the
-    event time.
+    """The file with the rows of some splits that repeat an earlier event of [begin, end): their ``split`` (its place in
+    the list) and ``row``, both ascending. Created once for the same content under the same declaration of the event id
+    and the event time.
     """
     assert stream.event_id is not None
     content = [[split.identity, split.row_groups, split.refused] for split in splits]

@@ -42,8 +42,7 @@ class FileSpan:
 @dataclass(frozen=True)
 class Replacement:
     """A replacement at the moment ``noted``: outside of the ``changed`` spans (ascending, disjoint) the files that
-    ``came``
-    together contain the same events as those that are ``gone``.
+    ``came`` together contain the same events as those that are ``gone``.
     """
 
     noted: int
@@ -67,9 +66,8 @@ class Replacements:
         """Name the files of a stream in [begin, end) by the earlier files that they replaced, as long as nothing
         there changed.
 
-        Equal sets stand for equal events: each step names files with the same events. The newest step comes
-        first, so that the
-        names of a state equal those of any later state between which and it nothing in the span changed.
+        Equal sets stand for equal events: each step names files with the same events. The newest step comes first, so
+        that the names of a state equal those of any later state between which and it nothing in the span changed.
         """
         for number in np.flatnonzero((self._lows < end) & (self._highs > begin)):
             step = self.newest_first[number]

@@ -27,8 +27,7 @@ _BATCH = re.compile(r"(\d+)(\.compact)?")
 
 class Committed(NamedTuple):
     """Result of reading the logs of a folder: its ``uncommitted`` files, and the ``warnings`` about these and about
-    files that
-    a log names and that are gone.
+    files that a log names and that are gone.
     """
 
     uncommitted: frozenset[str]
@@ -84,8 +83,7 @@ class ReadNames(NamedTuple):
 
 def read_names(stream: Stream, root: Place, names: Sequence[str]) -> ReadNames:
     """Files below a folder, by their paths relative to it, that are read whatever their ending: neither hidden nor
-    temporary,
-    and committed where a folder has a commit log.
+    temporary, and committed where a folder has a commit log.
     """
     parts = [name.split("/") for name in names]
     logs = {"/".join(each[: each.index(COMMIT_LOG)]) for each in parts if COMMIT_LOG in each[:-1]}
@@ -180,8 +178,7 @@ def _decoded(uri: str) -> str:
 
 def _relative(sink: str, paths: Collection[str], names: Collection[str]) -> set[str]:
     """Paths in a log, relative to its folder. If the folder was moved or copied since, the log has paths of another
-    folder:
-    the one below which most of the ``names`` are named.
+    folder: the one below which most of the ``names`` are named.
     """
     relative = {path[len(sink) + 1 :] for path in paths if path.startswith(f"{sink}/")}
     elsewhere = [path for path in paths if not path.startswith(f"{sink}/")]

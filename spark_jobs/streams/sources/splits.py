@@ -1,10 +1,9 @@
 """Splits of event streams, which are read as typed Arrow batches without a JVM.
 
 A *split* is one piece of a source that one task reads: some row groups of a Parquet file, or an entire text file.
-Splits
-know the event times that they can contain where the format has statistics, so a run opens only the splits that its
-interval needs. Decoded batches have one Arrow type per :class:`optimizer.workload.values.Type`: int64, float64, utf8,
-bool, date32, timestamp[us, UTC] and decimal128(p, s). Every value is checked against its column's type, so that
+Splits know the event times that they can contain where the format has statistics, so a run opens only the splits that
+its interval needs. Decoded batches have one Arrow type per :class:`optimizer.workload.values.Type`: int64, float64,
+utf8, bool, date32, timestamp[us, UTC] and decimal128(p, s). Every value is checked against its column's type, so that
 computations in a width that was proven to be sufficient do not wrap round.
 
 Errors while a source is read are coded errors of its stream (:func:`failures_of`). One bad file does not fail another
@@ -205,14 +204,13 @@ class SourceFiles:
     """The files of a stream as a listing has them, in a fixed order, none of them opened.
 
     Of each file its ``paths`` (of those in a store: URLs), its ``names`` below the source, and what it is ``marked``
-    with, in a listing: of a file of this machine ``name|size|time of modification`` and in another line
-    ``inode|time of change``; of a table's file its identity; of a file of a store ``size|time of modification
-    (microseconds)``, by which alone it is not known.
-    ``opened`` gives the splits of some of them, by their numbers, and raises what :func:`splits_of` raises. ``commit``:
-    the state of a table (:attr:`spark_jobs.streams.sources.delta_source.DeltaSnapshot.commit`), ``table`` its id.
-    ``is_settling``: whether a file
-    of which all this is known need not be opened. ``passed``: the numbers of known files that are there as they were
-    (:class:`KnownFiles`), and are not among the others. ``warnings``: about files of the folder that are not read.
+    with, in a listing: of a file of this machine ``name|size|time of modification`` and in another line ``inode|time of
+    change``; of a table's file its identity; of a file of a store ``size|time of modification (microseconds)``, by
+    which alone it is not known. ``opened`` gives the splits of some of them, by their numbers, and raises what
+    :func:`splits_of` raises. ``commit``: the state of a table
+    (:attr:`spark_jobs.streams.sources.delta_source.DeltaSnapshot.commit`), ``table`` its id. ``is_settling``: whether a
+    file of which all this is known need not be opened. ``passed``: the numbers of known files that are there as they
+    were (:class:`KnownFiles`), and are not among the others. ``warnings``: about files of the folder that are not read.
     """
 
     paths: Sequence[str]

@@ -4,10 +4,9 @@ As a rule everything fits, and there is one pass. Work that does not fit is divi
 applies. Each part is tried again, until it fits. Each pass reads the rows that it needs once more, row group by row
 group, and keeps no others:
 
-1. the buckets of group keys;
-2. the synopses;
-3. the groups, by a hash of the group columns that all queries at hand have;
-4. (windows of time) the families of a synopsis: each skips tuples of other filters, and all groups of some families
+1. the buckets of group keys; 2. the synopses; 3. the groups, by a hash of the group columns that all queries at hand
+have; 4. (windows of time) the families of a synopsis: each skips tuples of other filters, and all groups of some
+families
    have columns that others lack (3);
 5. (windows of time) the remaining rows are reduced while they are read: combined into the cells of the family,
    where many rows are of one cell (groups rolled up, or one key whose events are everywhere);

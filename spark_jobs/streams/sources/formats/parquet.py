@@ -236,8 +236,7 @@ def parquet_splits(
 
 def _renamings(stream: Stream, called: Mapping[tuple[str, ...], str]) -> str:
     """Suffix of a file's identity with the table's names for those columns of the stream that the table renamed. A
-    column
-    that is renamed leaves the file unchanged.
+    column that is renamed leaves the file unchanged.
     """
     used = {name.lower() for name in (stream.time, *dict(stream.schema), *dict(stream.nested))}
     renamed_paths = {path for path, name in called.items() if called[path[:1]].lower() in used and name != path[-1]}
@@ -302,8 +301,7 @@ def _file_schema(split: Split) -> pa.Schema:
 @dataclass(frozen=True)
 class _Part:
     """A column of a stream in a file: a ``leaf`` of its column ``root``, possibly the root itself; ``place``: the
-    column as
-    written in the file, None: the file contains no values of it.
+    column as written in the file, None: the file contains no values of it.
     """
 
     root: str

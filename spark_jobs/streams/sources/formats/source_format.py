@@ -103,8 +103,7 @@ def unreadable_by_spark(stream: Stream, what: str) -> HeddleError:
 
 class SourceFormat(ABC):
     """A source format. By default: a folder of files, each of which is read as one split, and whose content is only
-    known from
-    its values. A format of this kind defines its names and :meth:`read`.
+    known from its values. A format of this kind defines its names and :meth:`read`.
 
     A method that reads raises OSError, pyarrow's errors or coded errors, which
     :func:`spark_jobs.streams.sources.splits.failures_of` turns into an error of the stream.
