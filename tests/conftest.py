@@ -119,8 +119,8 @@ def _counted(
     wrong = [row for row in findings or () if any(row[name] for name in FINDINGS)]
     checks = [{"check": "counted", "success": not wrong, "detail": str(wrong)}]
     # without a session there is no second opinion
-    given = in_process(), Staged(staged), plan, sources, begin, ends, seed, past
-    return [*checks, *recomputed(*given), *recomputed_rows(*given)]
+    arguments = in_process(), Staged(staged), plan, sources, begin, ends, seed, past
+    return [*checks, *recomputed(*arguments), *recomputed_rows(*arguments)]
 
 
 def pytest_collection(session: pytest.Session) -> None:

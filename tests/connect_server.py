@@ -29,11 +29,11 @@ def connect_server(folder: Path) -> Iterator[str]:
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
-    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
-    environment = kept | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    base = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    environment = base | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
     log = folder / "log"
-    with log.open("w") as told:
-        process = subprocess.Popen([*command, "spark-internal"], cwd=folder, env=environment, stdout=told, stderr=told)
+    with log.open("w") as sink:
+        process = subprocess.Popen([*command, "spark-internal"], cwd=folder, env=environment, stdout=sink, stderr=sink)
     try:
         with log.open() as lines:
             while "Connect server started" not in (line := lines.readline()):

@@ -26,8 +26,8 @@ _full: set[str] = set()
 
 def used() -> float:
     """CPU seconds of this process and all that it started, since they began."""
-    here = psutil.Process()
-    return sum(sum(process.cpu_times()[:4]) for process in [here, *here.children(recursive=True)])
+    own_process = psutil.Process()
+    return sum(sum(process.cpu_times()[:4]) for process in [own_process, *own_process.children(recursive=True)])
 
 
 def pytest_collection_finish() -> None:

@@ -81,7 +81,7 @@ def _between(value: Fraction, bound: Fraction, maybe: bool = False) -> Interval:
 
 def _corners(numerators: Sequence[Fraction], *divisors: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
     """The least and the greatest of quotients."""
-    quotients = [one / math.prod(below, start=Fraction(1)) for one, *below in itertools.product(numerators, *divisors)]
+    quotients = [top / math.prod(below, start=Fraction(1)) for top, *below in itertools.product(numerators, *divisors)]
     return min(quotients), max(quotients)
 
 
@@ -150,7 +150,7 @@ def _shape_of_exact(function: str, values: Sequence[Any]) -> Interval:
 
 
 def _pair_of_exact(function: str, pairs: Sequence[tuple[Any, Any]]) -> Interval:
-    n, x, y = len(pairs), [Fraction(one) for one, _ in pairs], [Fraction(other) for _, other in pairs]
+    n, x, y = len(pairs), [Fraction(first) for first, _ in pairs], [Fraction(other) for _, other in pairs]
     if function.startswith("covar"):
         freedom = 0 if function == "covar_pop" else 1
         return Interval(float(_central(x, y) * n / (n - freedom)) if n > freedom else None)
@@ -167,9 +167,9 @@ def _pair_of_exact(function: str, pairs: Sequence[tuple[Any, Any]]) -> Interval:
 
 def paired(function: str, pairs: Sequence[tuple[Any, Any]]) -> Interval:
     """What an aggregate of two numbers answers for the pairs of which neither is null; ``x`` is the first."""
-    if pairs and is_exact([one for pair in pairs for one in pair]):
+    if pairs and is_exact([number for pair in pairs for number in pair]):
         return _pair_of_exact(function, pairs)
-    x, y = _Side.of([one for one, _ in pairs]), _Side.of([other for _, other in pairs])
+    x, y = _Side.of([first for first, _ in pairs]), _Side.of([other for _, other in pairs])
     n = len(pairs)
     if function.startswith("covar"):
         freedom = 0 if function == "covar_pop" else 1
@@ -202,7 +202,7 @@ def _regression(function: str, pair: _Pair) -> Interval:
     tops = [xy[0] - xy[1], xy[0] + xy[1]]
     below = [[value - bound, value + bound] for value, bound in divisors]
     if function in ("corr", "regr_r2"):
-        low, high = _corners(tops, *([_root(one) for one in ends] for ends in below))
+        low, high = _corners(tops, *([_root(end) for end in ends] for ends in below))
         low, high = max(low, Fraction(-1)), min(high, Fraction(1))
         if function == "regr_r2":
             low, high = (Fraction(0) if low <= 0 <= high else min(low**2, high**2)), max(low**2, high**2)

@@ -24,8 +24,8 @@ from spark_jobs.windows.partials.encoding import WrittenLists
 def _write_pairs(out: encoding.WrittenLists, state: State, column: ExactSums) -> None:
     """The double nearest to each sum, and the one nearest to what is then left of it."""
     high = column.rounded()
-    rest = ExactSums.of_pairs(np.where(np.isfinite(high), -high, 0.0), np.zeros(len(high)))
-    both = ExactSums.joined(state, [column, rest]).combined(state, np.tile(np.arange(len(high)), 2), len(high))
+    remainders = ExactSums.of_pairs(np.where(np.isfinite(high), -high, 0.0), np.zeros(len(high)))
+    both = ExactSums.joined(state, [column, remainders]).combined(state, np.tile(np.arange(len(high)), 2), len(high))
     low = np.where(np.isfinite(high), both.rounded(), 0.0)
     out.fixed["doubles"].append(np.stack([high, low], axis=1))
 
@@ -44,7 +44,7 @@ def as_before() -> Iterator[None]:
         patch.setattr(encoding, "_WRITERS", written)
         patch.setattr(cells, "is_all_numbers", is_all_numbers)
         # the judge of today refuses such answers
-        patch.setattr(checks_stage, "audit", lambda *given: [{"check": "none", "success": True, "detail": ""}])
+        patch.setattr(checks_stage, "audit", lambda *arguments: [{"check": "none", "success": True, "detail": ""}])
         yield
 
 

@@ -28,10 +28,10 @@ def check(name: str, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         return
-    kept = file.read_text(encoding="utf-8") if file.exists() else ""
-    if kept == text:
+    saved = file.read_text(encoding="utf-8") if file.exists() else ""
+    if saved == text:
         return
-    lines = list(difflib.unified_diff(kept.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="", n=2))
+    lines = list(difflib.unified_diff(saved.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="", n=2))
     more = [f"… {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
     hint = f"If this change is wanted: {RENEW}=renew python -m pytest {Path(__file__).parent.name}/test_goldens.py"
     raise AssertionError("\n".join([f"{name} is not what it was", *lines[:MOST_LINES], *more, hint]))
@@ -46,15 +46,15 @@ def _lines(data: Any, indent: str) -> list[str]:
     flat = json.dumps(data, ensure_ascii=False)
     if len(indent) + len(flat) <= 110 or not isinstance(data, (dict, list)) or not data:
         return [indent + flat]
-    found = []
+    lines = []
     for key in data if isinstance(data, dict) else range(len(data)):
         name = f"{json.dumps(key, ensure_ascii=False)}: " if isinstance(data, dict) else ""
-        first, *rest = _lines(data[key], indent + " ")
-        found += [f"{indent} {name}{first.strip()}", *rest]
-        found[-1] += ","
-    found[-1] = found[-1].removesuffix(",")
+        first, *following = _lines(data[key], indent + " ")
+        lines += [f"{indent} {name}{first.strip()}", *following]
+        lines[-1] += ","
+    lines[-1] = lines[-1].removesuffix(",")
     opening, closing = "{}" if isinstance(data, dict) else "[]"
-    return [indent + opening, *found, indent + closing]
+    return [indent + opening, *lines, indent + closing]
 
 
 # ------------------------------------------------------------------------------------------------- pages
@@ -143,11 +143,11 @@ def outline(page: str) -> str:
 
 def styles(pages: list[str]) -> str:
     """The style sheets of some pages, a rule a line, each once, without comments and white space."""
-    found: dict[str, None] = {}
+    rules: dict[str, None] = {}
     for page in pages:
         for sheet in _Outline(page).styles:
             text = re.sub(r"/\*.*?\*/", "", sheet, flags=re.DOTALL)
             text = re.sub(r"\s*([{};,])\s*", r"\1", " ".join(text.split()))
             text = text.replace(": ", ":").replace(";}", "}")
-            found |= dict.fromkeys(rule.strip() + "}" for rule in text.split("}") if rule.strip())
-    return "\n".join(found)
+            rules |= dict.fromkeys(rule.strip() + "}" for rule in text.split("}") if rule.strip())
+    return "\n".join(rules)

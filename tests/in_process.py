@@ -48,7 +48,7 @@ def without_spark(clock: Clock, checks: Sequence[dict[str, Any]] = PASSED) -> It
         patch.setattr(testing, "_get_command", lambda _: COMMAND)
         patch.setattr(typer.rich_utils, "MAX_WIDTH", WIDTH)
         patch.setenv("COLUMNS", str(WIDTH))
-        patch.setattr(checks_stage, "audit", lambda *given: [dict(check) for check in checks])
+        patch.setattr(checks_stage, "audit", lambda *arguments: [dict(check) for check in checks])
         yield
 
 

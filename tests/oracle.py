@@ -184,77 +184,77 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
             continue
         argument, kind = translate(output.argument)
         argument = argument if place == "TRUE" else f"(CASE WHEN {place} THEN {argument} END)"
-        wanted = [aggregate(f"count({argument})")]
+        indexes = [aggregate(f"count({argument})")]
         if output.function in PAIRED:
             assert output.by is not None
             by = translate(output.by)[0]
-            there = f"{by} IS NOT NULL" + (f" AND {argument} IS NOT NULL" if output.function in PAIRED[:2] else "")
-            wanted.append(aggregate(f"list([struct_pack(o := {by}, v := {argument})]) FILTER ({there})"))
+            not_null = f"{by} IS NOT NULL" + (f" AND {argument} IS NOT NULL" if output.function in PAIRED[:2] else "")
+            indexes.append(aggregate(f"list([struct_pack(o := {by}, v := {argument})]) FILTER ({not_null})"))
         elif output.function in TWO:
             assert output.by is not None
             by = translate(output.by)[0]
-            there = f"{by} IS NOT NULL AND {argument} IS NOT NULL"
-            wanted.append(aggregate(f"list([struct_pack(x := {argument}, y := {by})]) FILTER ({there})"))
+            not_null = f"{by} IS NOT NULL AND {argument} IS NOT NULL"
+            indexes.append(aggregate(f"list([struct_pack(x := {argument}, y := {by})]) FILTER ({not_null})"))
         elif output.function in PLAIN:
-            wanted.append(aggregate(f"{PLAIN[output.function]}({argument})"))
+            indexes.append(aggregate(f"{PLAIN[output.function]}({argument})"))
         if kind == "long" and output.function in ("sum", "avg"):
-            wanted.append(aggregate(f"sum({argument})"))
+            indexes.append(aggregate(f"sum({argument})"))
         elif output.function in TWO:
             pass
         elif output.function in _ORDERED or (output.function != "count" and kind in ("double", "decimal", "long")):
-            wanted.append(aggregate(f"list({argument}) FILTER ({argument} IS NOT NULL)"))
-        finish.append((output, wanted, kind))
+            indexes.append(aggregate(f"list({argument}) FILTER ({argument} IS NOT NULL)"))
+        finish.append((output, indexes, kind))
 
     computed = {name: translate(expression)[0] for name, expression in query.derived}
     groups = [computed.get(name, quoted(name)) for name, _ in query.group_by]
-    where = translate(query.filter)[0] if query.filter is not None else "TRUE"
+    condition = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = quoted(time_column)
     connection = _database()
     if not query.window.is_regular:
         connection.register("calendar windows", calendars.windows_between(query.window, begin, end))
     if query.pattern is not None:
-        expanded, where = _expanded_sequences(query, events, time, where), "TRUE"
+        expanded, condition = _expanded_sequences(query, events, time, condition), "TRUE"
     else:
         expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
-    asked = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
+    chosen = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
     # a window, its start and its instant, then the outputs
     keys = ['"the window"', *groups, '"its start"', '"its instant"']
     statement = f"""
         WITH expanded AS ({expanded})
         SELECT {", ".join([*keys, *selects])} FROM expanded
-        WHERE "its instant" > {begin} AND "its instant" <= {end} AND ({asked}) AND ({where})
+        WHERE "its instant" > {begin} AND "its instant" <= {end} AND ({chosen}) AND ({condition})
         GROUP BY {", ".join(keys)}
     """
     connection.register("events", _plain(events))
     rows = connection.execute(statement).fetchall()
     connection.unregister("events")
-    found: dict[Key, Row] = {}
+    answer_rows: dict[Key, Row] = {}
     for row in rows:
         values = row[len(keys) :]
-        plain = iter([_cell(output, kind, [values[index] for index in wanted]) for output, wanted, kind in finish])
-        asked = (*query.outputs, *query.compared)
+        plain = iter([_cell(output, kind, [values[index] for index in indexes]) for output, indexes, kind in finish])
+        chosen = (*query.outputs, *query.compared)
         cells = [
-            _derived(output, [next(plain) for _ in output.parts]) if output.parts else next(plain) for output in asked
+            _derived(output, [next(plain) for _ in output.parts]) if output.parts else next(plain) for output in chosen
         ]
         first = len(query.outputs)
-        kept = _kept(cells[:first], query.having, cells[first : first + len(query.having)])
-        if kept is not None:
+        answer_row = _kept(cells[:first], query.having, cells[first : first + len(query.having)])
+        if answer_row is not None:
             spanned = query.window.is_rows or not query.window.is_regular
-            kept.span = row[len(keys) - 2 : len(keys)] if spanned else None
-            kept.order = tuple(cells[first + len(query.having) :])
-            found[row[: len(keys) - 2]] = kept
-    return found if query.top is None else _first_of_each(query.top, found)
+            answer_row.span = row[len(keys) - 2 : len(keys)] if spanned else None
+            answer_row.order = tuple(cells[first + len(query.having) :])
+            answer_rows[row[: len(keys) - 2]] = answer_row
+    return answer_rows if query.top is None else _first_of_each(query.top, answer_rows)
 
 
 def _first_of_each(top: Top, found: dict[Key, Row]) -> dict[Key, Row]:
     """Of each window the first k answers; those of which it is not known stay, beside them."""
-    kept: dict[Key, Row] = {}
+    top_rows: dict[Key, Row] = {}
     windows: dict[Any, list[Key]] = {}
     for key, row in found.items():
         if any(cell.overflow for cell in row.order):
             row.failure, row.certain = "must", row.certain
         if row.failure == "must":
-            kept[key] = row
+            top_rows[key] = row
         else:
             windows.setdefault(key[0], []).append(key)
     for keys in windows.values():
@@ -263,7 +263,7 @@ def _first_of_each(top: Top, found: dict[Key, Row]) -> dict[Key, Row]:
             # which are the first depends on how something is rounded
             for row in rows:
                 row.certain = False
-            kept |= dict(zip(keys, rows, strict=True))
+            top_rows |= dict(zip(keys, rows, strict=True))
             continue
         keys.sort(key=lambda key: [_order(value) for value in key[1:]])
         for at in reversed(range(len(top.orders))):
@@ -271,8 +271,8 @@ def _first_of_each(top: Top, found: dict[Key, Row]) -> dict[Key, Row]:
             keys.sort(key=lambda key: _order(found[key].order[at].value), reverse=order.descending)
             nulls = order.nulls_first
             keys.sort(key=lambda key: (found[key].order[at].value is None) != nulls)
-        kept |= {key: found[key] for key in keys[: top.k]}
-    return kept
+        top_rows |= {key: found[key] for key in keys[: top.k]}
+    return top_rows
 
 
 def _is_certain(cell: Cell) -> bool:
@@ -298,21 +298,21 @@ def _derived(output: Output, parts: Sequence[Cell]) -> Cell:
     for at, cell in enumerate(parts):
         if cell.low is not None and cell.high is not None and cell.low < cell.high:
             moved += [[*exact[:at], end, *exact[at + 1 :]] for end in (cell.low, cell.high)]
-    found = []
+    tries = []
     for values in [exact, *moved]:
         try:
-            found.append(_told(_value(output.expression, dict(zip(types, values, strict=True)), types)[0], output.type))
+            tries.append(_told(_value(output.expression, dict(zip(types, values, strict=True)), types)[0], output.type))
         except _Overflow:
-            found.append(_Overflow)
-    if _Overflow in found:
-        return Cell(None, overflow=True) if set(map(str, found)) == {str(_Overflow)} else Cell("anything", free=True)
-    value, *others = found
-    if not others or all(other == value for other in others):
+            tries.append(_Overflow)
+    if _Overflow in tries:
+        return Cell(None, overflow=True) if set(map(str, tries)) == {str(_Overflow)} else Cell("anything", free=True)
+    value, *moved_values = tries
+    if not moved_values or all(other == value for other in moved_values):
         zero = isinstance(value, float) and value == 0
         return Cell(value, 0.0, 0.0) if zero else Cell(value)
-    if not all(isinstance(other, float) and math.isfinite(other) for other in found):
+    if not all(isinstance(other, float) and math.isfinite(other) for other in tries):
         return Cell("anything", free=True)
-    slack = sum(abs(other - value) for other in others) * (1 + 1e-9) + 8 * EPSILON * abs(value) + 5e-324
+    slack = sum(abs(other - value) for other in moved_values) * (1 + 1e-9) + 8 * EPSILON * abs(value) + 5e-324
     return Cell(value, value - slack, value + slack)
 
 
@@ -337,19 +337,19 @@ def _value(expression: Expression, values: dict[str, Any], types: dict[str, Type
             value = datetime.date.fromisoformat(value)
         return Fraction(value) if value is not None and expression.type.is_exact else value, expression.type
     pairs = [_value(argument, values, types) for argument in expression.arguments]
-    told, kinds = [value for value, _ in pairs], [type for _, type in pairs]
+    operands, kinds = [value for value, _ in pairs], [type for _, type in pairs]
     type = derived_call_type(expression.function, kinds, expression.arguments)
     if any(kind.name == "double" for kind in kinds) or expression.function == "/":
-        told = [float(one) if isinstance(one, Fraction) else one for one in told]
+        operands = [float(operand) if isinstance(operand, Fraction) else operand for operand in operands]
     if {"date", "timestamp"} == {kind.name for kind in kinds}:
-        told = [_micros(one) if isinstance(one, datetime.date) else one for one in told]
+        operands = [_micros(operand) if isinstance(operand, datetime.date) else operand for operand in operands]
     if expression.function in _CALLED:
-        value = _called(expression.function, told)
+        value = _called(expression.function, operands)
     else:
-        value = _by_duckdb(expression.function, told, kinds, type)
+        value = _by_duckdb(expression.function, operands, kinds, type)
     if isinstance(value, Fraction):
-        whole = 2**63 if type.name == "long" else 10 ** (type.precision - type.scale)
-        if not -whole <= value < whole or (type.name == "decimal" and value == -whole):
+        limit = 2**63 if type.name == "long" else 10 ** (type.precision - type.scale)
+        if not -limit <= value < limit or (type.name == "decimal" and value == -limit):
             raise _Overflow
     return value, type
 
@@ -362,20 +362,20 @@ def _by_duckdb(function: str, told: Sequence[Any], kinds: Sequence[Type], type: 
             value = _told(value, kind)
         literals.append(Literal(value.isoformat() if isinstance(value, datetime.date) else value, kind))
     sql, _ = Translator(pa.schema([]))(Call(function, tuple(literals)))
-    (found,) = _database().execute(f"SELECT {sql}").fetchall()[0]
-    return Fraction(found) if found is not None and type.is_exact else found
+    (answer,) = _database().execute(f"SELECT {sql}").fetchall()[0]
+    return Fraction(answer) if answer is not None and type.is_exact else answer
 
 
 def _called(function: str, told: list[Any]) -> Any:
     if function == "is_null":
         return told[0] is None
     if function == "coalesce":
-        return next((one for one in told if one is not None), None)
+        return next((operand for operand in told if operand is not None), None)
     if function in ("and", "or"):
         decisive = function == "or"
         return decisive if decisive in told else None if None in told else not decisive
     if function == "in":
-        equal = [None if None in (told[0], one) else _order(told[0]) == _order(one) for one in told[1:]]
+        equal = [None if None in (told[0], member) else _order(told[0]) == _order(member) for member in told[1:]]
         return True if True in equal else None if None in equal else False
     if None in told:
         return None
@@ -562,9 +562,9 @@ def _cell(output: Output, kind: str, found: list[Any]) -> Cell:
         return Cell(count)
     if function in PAIRED:
         # a list within the list: DuckDB would leave out a null struct
-        return _paired(function, [pair for one in found[1] or () for pair in one])
+        return _paired(function, [pair for wrapped in found[1] or () for pair in wrapped])
     if function in TWO:
-        pairs = [(pair["x"], pair["y"]) for one in found[1] or () for pair in one]
+        pairs = [(pair["x"], pair["y"]) for wrapped in found[1] or () for pair in wrapped]
         return Cell(len(pairs)) if function == "regr_count" else _within(paired(function, pairs))
     if function in _ORDERED:
         values = sorted((_one_zero(value) for value in found[1] or ()), key=_order)
@@ -627,7 +627,7 @@ def _paired(function: str, pairs: list[dict[str, Any]]) -> Cell:
     order = best(_order(pair["o"]) for pair in pairs)
     values = [pair["v"] for pair in pairs if _order(pair["o"]) == order]
     value = best(values, key=_order)
-    return _extreme(value, [one for one in values if isinstance(one, float)])
+    return _extreme(value, [number for number in values if isinstance(number, float)])
 
 
 def _fraction(output: Output) -> Fraction:
@@ -682,7 +682,7 @@ def _most_frequent(values: list[Any]) -> list[tuple[Any, int]]:
     """Each value with its count, the most frequent first, of equals the least."""
     counts = _counts(values)
     distinct = {_order(value): value for value in values}
-    return sorted(((distinct[key], count) for key, count in counts.items()), key=lambda one: (-one[1], _order(one[0])))
+    return sorted(((distinct[key], count) for key, count in counts.items()), key=lambda row: (-row[1], _order(row[0])))
 
 
 def _mode(output: Output, values: list[Any]) -> Cell:
@@ -702,21 +702,21 @@ def _top(output: Output, values: list[Any]) -> Cell:
     if not values:
         return Cell(None)
     type, k = output.argument_type, int(output.parameter)
-    told = [(_in_json(value, type), count) for value, count in _most_frequent(values)]
-    expected = [list(one) for one in told[:k]]
+    ranked = [(_in_json(value, type), count) for value, count in _most_frequent(values)]
+    expected = [list(pair) for pair in ranked[:k]]
     if output.error is None:
         return Cell(json.dumps(expected), accept=lambda ours: json.loads(ours) == expected)
-    counts, slack = dict(told), Fraction(output.error) * len(values)
+    counts, slack = dict(ranked), Fraction(output.error) * len(values)
 
     def accept(text: str) -> bool:
-        ours = [tuple(one) for one in json.loads(text)]
-        found = dict(ours)
+        ours = [tuple(pair) for pair in json.loads(text)]
+        our_counts = dict(ours)
         least = ours[-1][1] if len(ours) == k else 0
         return (
-            0 < len(ours) == len(found) <= k
-            and [count for _, count in ours] == sorted(found.values(), reverse=True)
-            and all(counts.get(one, 0) - slack <= count <= counts.get(one, 0) for one, count in ours)
-            and all(count - slack <= least for one, count in told if one not in found)
+            0 < len(ours) == len(our_counts) <= k
+            and [count for _, count in ours] == sorted(our_counts.values(), reverse=True)
+            and all(counts.get(value, 0) - slack <= count <= counts.get(value, 0) for value, count in ours)
+            and all(count - slack <= least for value, count in ranked if value not in our_counts)
         )
 
     return Cell(json.dumps(expected), accept=accept)
@@ -731,8 +731,8 @@ def _percentiles(of: Callable[[Output, list[Any]], Cell]) -> Callable[[Output, l
         double = of is _percentile
         type = DOUBLE if double else output.argument_type
         function = "percentile" if double else "percentile_disc"
-        one = replace(output, function=function, type=type, parameters=())
-        cells = [of(replace(one, parameter=fraction), values) for fraction in output.parameters]
+        single_output = replace(output, function=function, type=type, parameters=())
+        cells = [of(replace(single_output, parameter=fraction), values) for fraction in output.parameters]
         assert type is not None
 
         def accept(text: str) -> bool:
@@ -740,7 +740,7 @@ def _percentiles(of: Callable[[Output, list[Any]], Cell]) -> Callable[[Output, l
             return len(ours) == len(cells) and all(map(Cell.matches, cells, ours))
 
         return Cell(
-            json.dumps([_in_json(float(one.value) if double else one.value, type) for one in cells]), accept=accept
+            json.dumps([_in_json(float(cell.value) if double else cell.value, type) for cell in cells]), accept=accept
         )
 
     return cell
@@ -968,14 +968,14 @@ def compare(query: ACQ, ours: pa.Table, expected: dict[Key, Row]) -> list[str]:
     each naming its output. Missing, extra and doubled windows, wrong ends and instants, wrong column types and wrong
     values are differences.
     """
-    wanted = column_names(query)
-    if [name for name in ours.column_names if name not in _BESIDE] != wanted:
-        return [f"columns {ours.column_names}, expected {wanted}"]
+    names = column_names(query)
+    if [name for name in ours.column_names if name not in _BESIDE] != names:
+        return [f"columns {ours.column_names}, expected {names}"]
     errors = ours["error"].to_pylist() if "error" in ours.column_names else [None] * len(ours)
     instants = _values(ours["instant"]) if "instant" in ours.column_names else None
     positions = _values(ours["position"]) if query.window.is_rows else None
-    ours = ours.select(wanted)
-    groups = wanted[2 : 2 + len(query.group_by)]
+    ours = ours.select(names)
+    groups = names[2 : 2 + len(query.group_by)]
     typed = dict(zip(groups, (type for _, type in query.group_by), strict=True))
     typed |= {output.name: output.type for output in query.outputs}
     differences = [
@@ -989,34 +989,34 @@ def compare(query: ACQ, ours: pa.Table, expected: dict[Key, Row]) -> list[str]:
         key = (start if query.window.is_regular else stop, *values[: len(groups)])
         if positions is not None:
             key = positions[index], *key[1:]
-        where = _named(query, key)
+        label = _named(query, key)
         if key in seen:
-            differences.append(f"{where}: answered more than once")
+            differences.append(f"{label}: answered more than once")
         seen.add(key)
         if query.window.is_rows or not query.window.is_regular:
             if key in expected and (start, stop) != expected[key].span:
-                differences.append(f"{where}: from {_instant(start)} to {_instant(stop)}")
+                differences.append(f"{label}: from {_instant(start)} to {_instant(stop)}")
         elif stop != start + query.window.range:
-            differences.append(f"{where}: ends at {_instant(stop)}")
+            differences.append(f"{label}: ends at {_instant(stop)}")
         if instants is not None and instants[index] != stop + query.window.ago:
-            differences.append(f"{where}: is said to be the answer of {_instant(instants[index])}")
-        found = values[len(groups) :]
+            differences.append(f"{label}: is said to be the answer of {_instant(instants[index])}")
+        answers = values[len(groups) :]
         if key not in expected:
-            differences.append(f"{where}: not expected, answered {found}")
+            differences.append(f"{label}: not expected, answered {answers}")
             continue
         row = expected[key]
-        failed = error is not None and all(value is None for value in found)
+        failed = error is not None and all(value is None for value in answers)
         if row.failure and (failed or row.failure == "must"):
             if not failed:
-                differences.append(f"{where}: {found}, error {error!r}, but what HAVING compares has overflow=True")
+                differences.append(f"{label}: {answers}, error {error!r}, but what HAVING compares has overflow=True")
             continue
-        for output, cell, value in zip(query.outputs, row, found, strict=True):
+        for output, cell, value in zip(query.outputs, row, answers, strict=True):
             if not cell.matches(value):
-                differences.append(f"{where}: {output.name} = {value!r}, expected {cell}")
+                differences.append(f"{label}: {output.name} = {value!r}, expected {cell}")
             overflowed = value is None and (cell.overflow or (cell.may_overflow and cell.value is not None))
-            named = output.name in re.findall(r"HDL-\d+ (\S+)", error or "")
-            if not cell.free and (value is not None or not cell.maybe) and overflowed != named:
-                differences.append(f"{where}: {output.name} = {value!r}, error {error!r}, expected {cell}")
+            is_named = output.name in re.findall(r"HDL-\d+ (\S+)", error or "")
+            if not cell.free and (value is not None or not cell.maybe) and overflowed != is_named:
+                differences.append(f"{label}: {output.name} = {value!r}, error {error!r}, expected {cell}")
     return differences + [
         f"{_named(query, key)}: missing, expected {[cell.value for cell in row]}" + " overflow=True" * bool(row.failure)
         for key, row in expected.items()

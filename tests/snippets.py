@@ -121,8 +121,8 @@ def commands(script: str) -> list[str]:
     for line in lines:
         while line.endswith("\\"):
             line = line[:-1].rstrip() + " " + next(lines).strip()
-        here = re.search(r"<<'(\w+)'", line)
-        while here and not line.endswith(f"\n{here[1]}"):
+        heredoc = re.search(r"<<'(\w+)'", line)
+        while heredoc and not line.endswith(f"\n{heredoc[1]}"):
             line += "\n" + next(lines)
         if line.strip() and not line.lstrip().startswith("#"):
             joined.append(line)
@@ -134,7 +134,7 @@ def without_spark() -> Iterator[None]:
     """Within it runs take place in this process; the audit, which needs Spark, finds nothing wrong."""
     with pytest.MonkeyPatch.context() as patch:
         passed: list[dict[str, Any]] = [{"check": "none", "success": True, "detail": ""}]
-        patch.setattr(checks_stage, "audit", lambda *given: list(passed))
+        patch.setattr(checks_stage, "audit", lambda *arguments: list(passed))
         yield
 
 

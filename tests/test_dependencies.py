@@ -40,18 +40,18 @@ ELSEWHERE = {"chdb", "datafusion", "pyflink"}
 
 
 def lines(name: str) -> list[str]:
-    found = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
-    return [line for line in found if line]
+    stripped_lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
+    return [line for line in stripped_lines if line]
 
 
 @pytest.fixture(scope="module")
 def installed() -> dict[str, Distribution]:
-    return {canonicalize_name(found.name): found for found in distributions()}
+    return {canonicalize_name(distribution.name): distribution for distribution in distributions()}
 
 
 def pinned() -> dict[str, str]:
-    found = [line.partition("==") for line in lines("constraints.txt")]
-    return {canonicalize_name(name): version for name, _, version in found}
+    pins = [line.partition("==") for line in lines("constraints.txt")]
+    return {canonicalize_name(name): version for name, _, version in pins}
 
 
 def requirements() -> list[Requirement]:
@@ -62,41 +62,41 @@ def requirements() -> list[Requirement]:
 
 
 def asked() -> set[str]:
-    return {canonicalize_name(found.name) for found in requirements()}
+    return {canonicalize_name(requirement.name) for requirement in requirements()}
 
 
 def test_every_pin_is_one_version_from_the_index() -> None:
     for line in lines("constraints.txt"):
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.+!]*", line), line
     assert len(pinned()) == len(lines("constraints.txt")) and asked() <= pinned().keys()
-    for found in requirements():
-        assert found.url is None and found.specifier, found
-        assert pinned()[canonicalize_name(found.name)] in found.specifier, found
+    for requirement in requirements():
+        assert requirement.url is None and requirement.specifier, requirement
+        assert pinned()[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
 def test_what_is_installed_is_what_is_pinned(installed: dict[str, Distribution]) -> None:
-    versions = {name: found.version for name, found in installed.items() if name not in TOOLS}
+    versions = {name: distribution.version for name, distribution in installed.items() if name not in TOOLS}
     assert versions == pinned()
     (version,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert "uv" not in installed or installed["uv"].version == version
-    from_elsewhere = [name for name, found in installed.items() if found.read_text("direct_url.json")]
+    from_elsewhere = [name for name, distribution in installed.items() if distribution.read_text("direct_url.json")]
     assert set(from_elsewhere) <= {"heddle"}
 
 
 def test_nothing_is_installed_that_nobody_asked_for(installed: dict[str, Distribution]) -> None:
     """From the requirements by the packages' own requirements, extras that they ask for among them."""
-    wanted: set[tuple[str, str]] = set()
-    open_ = [(canonicalize_name(one.name), extra) for one in requirements() for extra in ("", *one.extras)]
+    required: set[tuple[str, str]] = set()
+    open_ = [(canonicalize_name(package.name), extra) for package in requirements() for extra in ("", *package.extras)]
     while open_:
         name, extra = open_.pop()
-        if (name, extra) in wanted or name not in installed:
+        if (name, extra) in required or name not in installed:
             continue
-        wanted.add((name, extra))
+        required.add((name, extra))
         for text in installed[name].requires or []:
-            one = Requirement(text)
-            if one.marker is None or one.marker.evaluate({"extra": extra}):
-                open_ += [(canonicalize_name(one.name), other) for other in ("", *one.extras)]
-    assert installed.keys() - {name for name, _ in wanted} - TOOLS == set()
+            package = Requirement(text)
+            if package.marker is None or package.marker.evaluate({"extra": extra}):
+                open_ += [(canonicalize_name(package.name), other) for other in ("", *package.extras)]
+    assert installed.keys() - {name for name, _ in required} - TOOLS == set()
 
 
 def test_what_is_installed_fits_together() -> None:
@@ -113,8 +113,8 @@ def test_only_what_is_asked_for_is_imported() -> None:
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
             for name in {name.partition(".")[0] for name in names} - own - sys.stdlib_module_names - ELSEWHERE:
-                found = {canonicalize_name(one) for one in provides.get(name, [])} | {THROUGH.get(name, "")}
-                assert found & asked(), f"{path.relative_to(ROOT)} imports {name}, which nothing asks for"
+                packages = {canonicalize_name(package) for package in provides.get(name, [])} | {THROUGH.get(name, "")}
+                assert packages & asked(), f"{path.relative_to(ROOT)} imports {name}, which nothing asks for"
 
 
 def test_the_jar_is_one_version() -> None:

@@ -186,20 +186,20 @@ def row_of(line: str) -> tuple[str, list[tuple[str, str]]]:
 @cache
 def definitions(path: str) -> frozenset[str]:
     """Names that a module defines at its top level; imported names are not among them."""
-    found = set()
+    names = set()
     for node in ast.parse((ROOT / path).read_text()).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            names.add(node.name)
         assigned = node.targets if isinstance(node, ast.Assign) else []
         assigned = [node.target] if isinstance(node, ast.AnnAssign) else assigned
-        found |= {target.id for target in assigned if isinstance(target, ast.Name)}
-    return frozenset(found)
+        names |= {target.id for target in assigned if isinstance(target, ast.Name)}
+    return frozenset(names)
 
 
 @cache
 def uses_of_production() -> frozenset[tuple[str, str]]:
     """(module, name) of everything that a module of production imports, or reads of a module that it imports."""
-    found = set()
+    uses = set()
     folders = ("heddle", "optimizer", "spark_jobs", "dags", "plugins")
     paths = (path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py"))
     for path in (path for path in paths if not path.is_relative_to(ROOT / "optimizer" / "papers")):
@@ -207,14 +207,14 @@ def uses_of_production() -> frozenset[tuple[str, str]]:
         imports = [
             (node.module or "", name) for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names
         ]
-        found |= {(module, name.name) for module, name in imports}
+        uses |= {(module, name.name) for module, name in imports}
         modules = {name.asname or name.name: f"{module}.{name.name}" for module, name in imports}
-        found |= {
+        uses |= {
             (modules[node.value.id], node.attr)
             for node in nodes
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
         }
-    return frozenset(found)
+    return frozenset(uses)
 
 
 def wrong_row(line: str) -> str:
@@ -391,8 +391,8 @@ def test_python_blocks_are_those_that_a_test_evaluates(page: Path) -> None:
 @named
 def test_every_block_has_a_language(page: Path) -> None:
     known = {"sql", "yaml", "toml", "python", "pycon", "sh", "text", "console", "diff"}
-    others = [f"{page.name}:{block.line}" for block in blocks(page) if block.language not in known]
-    assert others == []
+    unknown_blocks = [f"{page.name}:{block.line}" for block in blocks(page) if block.language not in known]
+    assert unknown_blocks == []
 
 
 def test_the_readme_shows_a_query_and_the_answer_of_an_example() -> None:

@@ -62,16 +62,16 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def done(*arguments: str, code: int = 0) -> dict[str, Any]:
     """What a command on the warehouse says as JSON."""
-    said: Said = heddle(*arguments, "--warehouse", "warehouse", "--json")
-    assert said.code == code, said
-    found: dict[str, Any] = json.loads(said.out)
-    return found
+    completed: Said = heddle(*arguments, "--warehouse", "warehouse", "--json")
+    assert completed.code == code, completed
+    reply: dict[str, Any] = json.loads(completed.out)
+    return reply
 
 
 def write(clock: Clock, file: str, events: Sequence[tuple[int, int, str, float, int]]) -> None:
     """A file of a stream with (minute, id, symbol, price, volume), written now."""
     first = pq.read_table(Path(file).with_name("first.parquet")).schema
-    rows = [dict(zip(first.names, (START + at * MINUTE, *others), strict=True)) for at, *others in events]
+    rows = [dict(zip(first.names, (START + at * MINUTE, *values), strict=True)) for at, *values in events]
     pq.write_table(pa.Table.from_pylist(rows, first), file)
     os.utime(file, ns=(clock.now * 1000,) * 2)
 
@@ -102,16 +102,16 @@ def differences(
     which the one query with a refresh bound is answered; ``names``: only these queries."""
     house = Warehouse.open("warehouse", create=False)
     begin, end = map(parse_instant, interval)
-    found = []
+    lines = []
     for name, query in planned().items():
         if names and name not in names:
             continue
-        asked = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
-        expected = oracle.answers(asked, events(query.stream, refused), "ts", begin, end)
+        refreshed_query = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
+        expected = oracle.answers(refreshed_query, events(query.stream, refused), "ts", begin, end)
         answers = read(house, name, begin, end)
         assert answers.num_rows == len(expected) > 0, (name, answers.num_rows, len(expected))
-        found += [f"{name}: {line}" for line in oracle.compare(query, answers, expected)]
-    return found
+        lines += [f"{name}: {line}" for line in oracle.compare(query, answers, expected)]
+    return lines
 
 
 def refreshes(record: dict[str, Any]) -> list[str]:
@@ -126,14 +126,14 @@ BEFORE = {interval: [refresh["at"] for refresh in run["refreshes"]] for run in S
 # ------------------------------------------------------------------------------------------------- as it is
 @pytest.mark.parametrize("what", ["queries", "status", "quarantine"])
 def test_it_says_what_it_said(clock: Clock, what: str) -> None:
-    asked = {"queries": ("queries", "--at", "2013-07-03")}.get(what, (what,))
-    said = done(*asked)
-    said.pop("warehouse", None)
-    assert said == SAID[what]
+    arguments = {"queries": ("queries", "--at", "2013-07-03")}.get(what, (what,))
+    reply = done(*arguments)
+    reply.pop("warehouse", None)
+    assert reply == SAID[what]
 
 
 def test_all_answers_are_read(clock: Clock) -> None:
-    assert len(SAID["read"]) == 15 and sum(len(said["rows"]) for said in SAID["read"].values()) == 112
+    assert len(SAID["read"]) == 15 and sum(len(reply["rows"]) for reply in SAID["read"].values()) == 112
     assert {name: done("read", name) for name in SAID["read"]} == SAID["read"]
 
 
@@ -149,7 +149,7 @@ def test_its_queries_are_relations(clock: Clock) -> None:
 
 
 def test_partial_aggregates_are_looked_up(clock: Clock) -> None:
-    assert [[asked, done("lookup", *asked)] for asked, _ in SAID["lookup"]] == SAID["lookup"]
+    assert [[arguments, done("lookup", *arguments)] for arguments, _ in SAID["lookup"]] == SAID["lookup"]
 
 
 def test_what_was_published_is_what_the_oracle_says(clock: Clock) -> None:
@@ -160,37 +160,37 @@ def test_what_was_published_is_what_the_oracle_says(clock: Clock) -> None:
 
 def test_a_run_again_finds_that_nothing_changed(clock: Clock) -> None:
     """Files that were moved and unpacked are the same files, and the hashes of plan and sources are as they were."""
-    found = done("backfill", "--from", SECOND[0], "--to", SECOND[1])
-    assert [one["published"] for one in found["runs"]] == [True] and "records" not in found
+    reply = done("backfill", "--from", SECOND[0], "--to", SECOND[1])
+    assert [run["published"] for run in reply["runs"]] == [True] and "records" not in reply
 
 
 # --------------------------------------------------------------------------------------------- gone on with
 def test_late_files_are_repaired(clock: Clock) -> None:
     """The late one of the fixture, then one that comes now: only the first interval, then both."""
-    paused, gone = (SAID["read"][name] for name in ("paused", "gone"))
-    found = done("repair")
-    assert [(one["begin"], one["narrow"]) for one in found["records"]] == [(FIRST[0], False)]
-    assert found["records"][0]["revision"] == 2
-    assert differences(FIRST, refreshes(found["records"][0])) == []
+    paused, removed_answers = (SAID["read"][name] for name in ("paused", "gone"))
+    reply = done("repair")
+    assert [(record["begin"], record["narrow"]) for record in reply["records"]] == [(FIRST[0], False)]
+    assert reply["records"][0]["revision"] == 2
+    assert differences(FIRST, refreshes(reply["records"][0])) == []
     assert done("repair") == {"format_version": 1, "outdated": []}
 
     clock.now += 10 * MINUTE
     write(clock, "trades/later.parquet", [(55, 910, "B", 3.5, 7), (170, 911, "A", 4.25, 8)])
-    found = done("repair")
-    assert [(one["begin"], one["narrow"]) for one in found["records"]] == [(FIRST[0], True), (SECOND[0], True)]
-    for interval, record in zip((FIRST, SECOND), found["records"], strict=True):
+    reply = done("repair")
+    assert [(record["begin"], record["narrow"]) for record in reply["records"]] == [(FIRST[0], True), (SECOND[0], True)]
+    for interval, record in zip((FIRST, SECOND), reply["records"], strict=True):
         assert differences(interval, BEFORE[interval]) == [], record
     # who is in no plan any more keeps the answers of then
-    assert (done("read", "paused"), done("read", "gone")) == (paused, gone)
+    assert (done("read", "paused"), done("read", "gone")) == (paused, removed_answers)
 
 
 def test_what_was_refused_is_taken_in(clock: Clock) -> None:
     released = done("quarantine", "--release", "orders/late.parquet")["released"]
-    assert [one["late"] for one in released] == [1]
-    found = done("repair")
+    assert [release["late"] for release in released] == [1]
+    reply = done("repair")
     # minute 60 lies in windows of the first interval only
-    assert FIRST[0] in [one["begin"] for one in found["records"]]
-    for record in found["records"]:
+    assert FIRST[0] in [record["begin"] for record in reply["records"]]
+    for record in reply["records"]:
         interval = record["begin"], record["end"]
         assert differences(interval, BEFORE[interval], refused=set()) == []
     assert done("quarantine")["refused"] == []
@@ -198,23 +198,23 @@ def test_what_was_refused_is_taken_in(clock: Clock) -> None:
 
 def test_the_first_plan_is_in_force_again(clock: Clock) -> None:
     assert planned().keys() - {"gone"} == planned().keys() and "wide" in planned()
-    found = done("rollback", "1", "--yes")
-    assert (found["from"], found["to"], found["version"]) == (4, 1, 5)
-    assert set(found["changes"]) == {"- query wide", "+ query gone", "~ query replaced (window)"}
+    reply = done("rollback", "1", "--yes")
+    assert (reply["from"], reply["to"], reply["version"]) == (4, 1, 5)
+    assert set(reply["changes"]) == {"- query wide", "+ query gone", "~ query replaced (window)"}
     # what is paused stays paused
     assert set(planned()) == {query["query"] for query in SAID["queries"]["queries"]} - {"wide", "paused"}
     # what the late file outdated, then what was published by the plan of before
     repaired = done("repair")["records"]
     again = done("backfill", "--from", SECOND[0], "--to", SECOND[1])["records"]
-    assert [(one["begin"], one["plan_version"]) for one in (*repaired, *again)] == [(FIRST[0], 5), (SECOND[0], 5)]
+    assert [(run["begin"], run["plan_version"]) for run in (*repaired, *again)] == [(FIRST[0], 5), (SECOND[0], 5)]
     for record in (*repaired, *again):
         assert differences((record["begin"], record["end"]), refreshes(record)) == []
     assert done("read", "wide")["rows"] == SAID["read"]["wide"]["rows"]
 
 
 def test_the_next_interval_is_answered_with_what_is_resumed(clock: Clock) -> None:
-    found = done("resume", "paused")
-    assert found["queries"] == ["paused"] and found["version"] == 5 and "paused" in planned()
+    reply = done("resume", "paused")
+    assert reply["queries"] == ["paused"] and reply["version"] == 5 and "paused" in planned()
     clock.now = START + 390 * MINUTE
     for stream in ("trades", "orders"):
         write(
@@ -247,8 +247,8 @@ def test_plans_with_a_sequence_plan_are_gone_on_with(clock: Clock) -> None:
     stored = house.dataset("sharing_plans").to_table(["plan_version", "fingerprint", "row"]).to_pylist()
     for version in (1, 2, 3, 4):
         rows = [row for row in stored if row["plan_version"] == version]
-        (sequence_plan,) = [found for row in rows if (found := json.loads(row["row"])["sequence_plan"])]
-        assert [one["queries"] for one in json.loads(sequence_plan)["shared"]] == [["longer_pattern", "pattern"]]
+        (sequence_plan,) = [plan_text for row in rows if (plan_text := json.loads(row["row"])["sequence_plan"])]
+        assert [piece["queries"] for piece in json.loads(sequence_plan)["shared"]] == [["longer_pattern", "pattern"]]
         assert load_plan(house, version).fingerprint not in {row["fingerprint"] for row in rows}
     done("pause", *(name for name in planned() if name != "longer_pattern"))
     clock.now = START + 390 * MINUTE
@@ -273,13 +273,13 @@ def test_queries_of_then_may_have_tables_now(clock: Clock) -> None:
     """Of all answers, those of before definitions had fingerprints too."""
     house = Warehouse.open("warehouse")
     known = registered(registered_events(house))
-    asked = [replace(one.query, table=AnswerTable(name, True)) for name, one in known.items() if not one.removed]
+    tabled = [replace(state.query, table=AnswerTable(name, True)) for name, state in known.items() if not state.removed]
     now = max(event.at for event in registered_events(house)) + 1
-    rows = [QueryEvent.of(query, "replaced", now, 1, "").to_row() for query in asked]
+    rows = [QueryEvent.of(query, "replaced", now, 1, "").to_row() for query in tabled]
     with house.lease() as token:
         house.append("workload_queries", rows, token)
     assert tables.follow(house) == [] and wrong(house) == []
-    assert len(tables.table_requests(house)) == len(asked) > 3
-    read_then = {query.name: len(read(house, query.name)) for query in asked}
+    assert len(tables.table_requests(house)) == len(tabled) > 3
+    read_then = {query.name: len(read(house, query.name)) for query in tabled}
     assert sum(read_then.values()) > 100
-    assert {one.query: one.rows for one in table_listings(house, ())} == read_then
+    assert {listing.query: listing.rows for listing in table_listings(house, ())} == read_then

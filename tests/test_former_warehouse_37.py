@@ -80,7 +80,7 @@ LATE_FILES = (
 def unpacked(issue: str, name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unpack one of the two projects of an issue and make it the current folder."""
     with tarfile.open(FIXTURES / f"warehouse_{issue}.tar.xz") as archive:
-        members = [one for one in archive.getmembers() if one.name.partition("/")[0] == name]
+        members = [member for member in archive.getmembers() if member.name.partition("/")[0] == name]
         archive.extractall(place, members, filter="data")
     monkeypatch.chdir(place / name / "project")
     # one stream is declared by an absolute path, which is corrected as whoever moves a project corrects it
@@ -106,10 +106,10 @@ def clock(issue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def done(*arguments: str, code: int = 0) -> dict[str, Any]:
     """Run a command on the project in the current folder; its JSON."""
-    said = heddle(*arguments, "--json")
-    assert said.code == code, said
-    found: dict[str, Any] = json.loads(said.out)
-    return found
+    completed = heddle(*arguments, "--json")
+    assert completed.code == code, completed
+    reply: dict[str, Any] = json.loads(completed.out)
+    return reply
 
 
 def arrived(*files: Written) -> None:
@@ -162,21 +162,21 @@ def differences(
     """
     house = Warehouse.open("warehouse", create=False)
     begin, end = map(parse_instant, interval)
-    found, compared = [], 0
+    lines, compared = [], 0
     for name, query in planned().items():
         if names and name not in names:
             continue
-        asked = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
+        refreshed_query = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
         time = SCHEMAS[query.stream].names[0]
-        answered = oracle.answers(asked, events(query.stream, files, refused), time, begin, end)
+        answered = oracle.answers(refreshed_query, events(query.stream, files, refused), time, begin, end)
         expected = {key: published_before(query, row) for key, row in answered.items()}
         answers = read(house, name, begin, end)
         compared += answers.num_rows
         if answers.num_rows != len(expected):
-            found.append(f"{name}: {answers.num_rows} answers, expected {len(expected)}")
-        found += [f"{name}: {line}" for line in oracle.compare(query, answers, expected)]
+            lines.append(f"{name}: {answers.num_rows} answers, expected {len(expected)}")
+        lines += [f"{name}: {line}" for line in oracle.compare(query, answers, expected)]
     assert compared
-    return found
+    return lines
 
 
 def refreshes(record: dict[str, Any]) -> list[str]:
@@ -210,14 +210,14 @@ def test_commands_print_what_they_printed(issue: str, clock: Clock, what: str) -
 
 def test_all_answers_are_read(issue: str, clock: Clock) -> None:
     answers = SAID[issue]["read"]
-    assert len(answers) == {"37": 16, "39": 18}[issue] and sum(len(said["rows"]) for said in answers.values()) > 200
-    assert all(has(done("read", name), said) for name, said in answers.items())
+    assert len(answers) == {"37": 16, "39": 18}[issue] and sum(len(reply["rows"]) for reply in answers.values()) > 200
+    assert all(has(done("read", name), reply) for name, reply in answers.items())
 
 
 def test_partial_aggregates_are_looked_up(issue: str, clock: Clock) -> None:
     assert len(SAID[issue]["lookup"]) == 3
     # the last bits of a double are those of today's arithmetic
-    assert all(has(done("lookup", *words), said, 1e-12) for words, said in SAID[issue]["lookup"])
+    assert all(has(done("lookup", *words), reply, 1e-12) for words, reply in SAID[issue]["lookup"])
 
 
 def test_published_answers_equal_the_oracle(clock: Clock) -> None:
@@ -232,22 +232,22 @@ def test_published_answers_equal_the_oracle(clock: Clock) -> None:
 
 
 def test_a_run_again_finds_that_nothing_changed(clock: Clock) -> None:
-    found = done("backfill", "--from", INTERVALS[2][0], "--to", INTERVALS[2][1])
-    assert [one["published"] for one in found["runs"]] == [True] and "records" not in found
+    reply = done("backfill", "--from", INTERVALS[2][0], "--to", INTERVALS[2][1])
+    assert [run["published"] for run in reply["runs"]] == [True] and "records" not in reply
 
 
 # ----------------------------------------------------------------------------------------------- continued
 def test_late_files_are_repaired(clock: Clock) -> None:
     """The file that was pending, then one of each stream."""
-    found = done("repair")
-    assert intervals(found) == [INTERVALS[1]]
+    reply = done("repair")
+    assert intervals(reply) == [INTERVALS[1]]
     assert differences(INTERVALS[1], BEFORE[INTERVALS[1]], KNOWN) == []
     assert done("repair") == {"format_version": 1, "outdated": []}
 
     clock.now = START + 416 * MINUTE
     arrived(*LATE_FILES)
-    found = done("repair")
-    assert intervals(found) == list(INTERVALS)
+    reply = done("repair")
+    assert intervals(reply) == list(INTERVALS)
     files = (*KNOWN, *LATE_FILES)
     first = [name for name in planned() if name not in ("spread", "phases")]
     assert differences(INTERVALS[0], BEFORE[INTERVALS[0]], files, first) == []
@@ -259,10 +259,10 @@ def test_late_files_are_repaired(clock: Clock) -> None:
 
 def test_refused_events_are_released(clock: Clock) -> None:
     released = done("quarantine", "--release", "data/orders/late.csv")["released"]
-    assert [one["late"] for one in released] == [1]
-    found = done("repair")
-    assert INTERVALS[0] in intervals(found)
-    for interval in intervals(found):
+    assert [release["late"] for release in released] == [1]
+    reply = done("repair")
+    assert INTERVALS[0] in intervals(reply)
+    for interval in intervals(reply):
         names = [name for name in planned() if interval != INTERVALS[0] or name not in ("spread", "phases")]
         assert differences(interval, BEFORE[interval], KNOWN, names, refused=set()) == []
     assert done("quarantine")["refused"] == []
@@ -302,9 +302,9 @@ def test_stored_partial_aggregates_are_used_again(issue: str, clock: Clock) -> N
 
 
 def test_the_first_plan_is_in_force_again(issue: str, clock: Clock) -> None:
-    found = done("rollback", "1", "--yes")
-    assert (found["from"], found["to"], found["version"]) == (2, 1, 3)
-    assert set(found["changes"]) == {"- query spread", "- query phases"}
+    reply = done("rollback", "1", "--yes")
+    assert (reply["from"], reply["to"], reply["version"]) == (2, 1, 3)
+    assert set(reply["changes"]) == {"- query spread", "- query phases"}
     assert set(planned()) == set(SAID[issue]["read"]) - {"spread", "phases"}
     assert intervals(done("repair")) == [INTERVALS[1]]
     again = done("backfill", "--from", INTERVALS[2][0], "--to", INTERVALS[2][1])
@@ -345,7 +345,7 @@ def nothing_is_late(record: dict[str, Any]) -> None:
     """The run reports no late events and refuses nothing that was not refused before."""
     assert not (record["radius"] or {}).get("rows"), record["radius"]
     assert record["refused"] == {"orders": 1}
-    assert sum(one["late"] for one in done("quarantine")["refused"]) == 1
+    assert sum(refusal["late"] for refusal in done("quarantine")["refused"]) == 1
 
 
 @pytest.mark.parametrize("how", ["moved with times", "copied without times"])
@@ -361,8 +361,8 @@ def test_a_moved_project_goes_on(moved: Clock, how: str) -> None:
     nothing_is_late(record)
     assert differences(NEXT, refreshes(record), (*KNOWN, *THIRD_FILES)) == []
     # what was late before the project moved is repaired, and nothing else
-    found = done("repair")
-    assert intervals(found) == [INTERVALS[1]]
+    reply = done("repair")
+    assert intervals(reply) == [INTERVALS[1]]
     assert differences(INTERVALS[1], BEFORE[INTERVALS[1]], KNOWN) == []
     assert done("repair") == {"format_version": 1, "outdated": []}
 

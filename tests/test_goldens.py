@@ -122,10 +122,10 @@ def told(commands: Sequence[Sequence[str]]) -> str:
     """What some commands say, one after the other."""
     parts = []
     for command in commands:
-        said = heddle(*command)
+        run = heddle(*command)
         line = " ".join(f"'{word}'" if " " in word else word for word in command)
-        parts += [f"$ heddle {line}", plain(compact(said.out)), *(f"! {one}" for one in plain(said.err).splitlines())]
-        parts.append(f"exit code {said.code}\n")
+        parts += [f"$ heddle {line}", plain(compact(run.out)), *(f"! {text}" for text in plain(run.err).splitlines())]
+        parts.append(f"exit code {run.code}\n")
     return "\n".join(parts)
 
 
@@ -164,7 +164,7 @@ def test_commands_on_files(world: Path) -> None:
          "--add", "more.sql", "--remove", "rows", "--rate", "tradesx10"),
         ("plan", "--windows", "windows.csv", "--rate", "1.2", "--algorithm", "weave-share"),
     ]  # fmt: skip
-    others = [
+    as_text = [
         ("plan", *planned, "optimal", "--cost-model", "measured", "--summary"),
         ("plan", *planned, "no-share", "--format", "mermaid"),
         ("plan", "small.sql", "queries.sql", *FILES, *RATES, "--algorithm", "weave-share"),
@@ -172,7 +172,7 @@ def test_commands_on_files(world: Path) -> None:
         ("plan", "missing.sql", *FILES),
         ("plan", "small.sql"),
     ]
-    check("commands_on_files.txt", told([one for each in both for one in (each, (*each, "--json"))] + others))
+    check("commands_on_files.txt", told([argv for each in both for argv in (each, (*each, "--json"))] + as_text))
 
 
 def test_commands_on_a_warehouse(world: Path) -> None:
@@ -199,7 +199,7 @@ def test_commands_on_a_warehouse(world: Path) -> None:
         ("remove", "gone", "spread", *HOUSE, "--with-answers", "--dry-run"),
         ("maintain", *HOUSE, "--dry-run", "--keep", "36500 days", "--retention", "36500 days"),
     ]  # fmt: skip
-    others = [
+    as_text = [
         ("plan", *HOUSE, "--format", "mermaid"),
         ("read", "pattern", *HOUSE, "--format", "csv"),
         ("read", "ranks", *HOUSE, "--limit", "3"),
@@ -211,7 +211,7 @@ def test_commands_on_a_warehouse(world: Path) -> None:
         ("rollback", "9", *HOUSE),
         ("status", "--warehouse", "trades"),
     ]
-    check("commands_on_a_warehouse.txt", told([one for each in both for one in (each, (*each, "--json"))] + others))
+    check("commands_on_a_warehouse.txt", told([argv for each in both for argv in (each, (*each, "--json"))] + as_text))
 
 
 def test_commands_that_change_a_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,18 +295,18 @@ def test_fingerprints(tmp_path: Path) -> None:
     assert not wrong
     # a plan's fingerprint has the paths of its sources
     streams = {name: replace(stream, source=replace(stream.source, path=name)) for name, stream in declared.items()}
-    found, queries = {}, []
+    fingerprints, queries = {}, []
     for number, line in enumerate(LANGUAGE.strip().splitlines()):
         text = line.replace("\\n", "\n").replace("@W", "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON ts")
         parsed = parse(f"-- name: q{number}\n{text};", streams)
-        assert [one.code for one in parsed.diagnostics if one.severity == "error"] == [], (line, parsed.diagnostics)
+        assert [note.code for note in parsed.diagnostics if note.severity == "error"] == [], (line, parsed.diagnostics)
         (query,) = parsed.queries
         queries.append(query)
-        kept = {name: value for name, value in stored(query).items() if name not in ("text", "name")}
+        fields = {name: value for name, value in stored(query).items() if name not in ("text", "name")}
         assert query.definition == query.fingerprint
-        found[line] = {"fingerprint": query.fingerprint, "stored": kept}
-    assert len(found) == len({query.name for query in queries}) > 30
-    check("queries.json", as_json(found))
+        fingerprints[line] = {"fingerprint": query.fingerprint, "stored": fields}
+    assert len(fingerprints) == len({query.name for query in queries}) > 30
+    check("queries.json", as_json(fingerprints))
     plan = build_plan(Workload(tuple(queries), tuple(streams.values())), {"trades": Fraction(10)}, "weave-share")
     rows = [{name: _parsed(value) for name, value in row.items()} for row in to_rows(plan)]
     for row in rows:
@@ -338,10 +338,10 @@ HOSTILE = "<script>alert('x')</script>\"'&amp;<!--]]>\u202e\x1b[31m<a href=javas
 def ill() -> Operations:
     """An operating view in which everything is wrong that may be."""
 
-    def run(number: int, status: Any = "published", **rest: Any) -> Run:
-        given = {"measured": 10.0, "predicted": 12.0, "wall": 5.0, "passed": 14, "checks": 14}
+    def run(number: int, status: Any = "published", **overrides: Any) -> Run:
+        defaults = {"measured": 10.0, "predicted": 12.0, "wall": 5.0, "passed": 14, "checks": 14}
         begin, at = number * DAY, NOW - timedelta(hours=30 - number)
-        return Run(f"run-{number}", status, at, begin, begin + DAY, 1, 2, 1000, 3, 50_000, **(given | rest))
+        return Run(f"run-{number}", status, at, begin, begin + DAY, 1, 2, 1000, 3, 50_000, **(defaults | overrides))
 
     silent = Diagnostic("HDL-413", "stream orders has no events", "is it fed?", severity="warning")
     problem = Diagnostic("HDL-530", "the checks failed", "look at them")
@@ -435,7 +435,7 @@ def pages(world: Path) -> dict[str, str]:
     """Every page, by name."""
     house = Warehouse.open("warehouse", create=False)
     versions, total = read_versions(house)
-    found = {
+    html_pages = {
         "plan": heddle("plan", *HOUSE, "--format", "html").out,
         "plan_in_airflow": plan.page(
             load_plan(house, 1), {"version": "1", "by": HOSTILE, "because": "<b>"}, in_menu=True
@@ -451,7 +451,7 @@ def pages(world: Path) -> dict[str, str]:
         **{f"refresh_{name}": page for name, page in refreshes().items()},
         **of_answers(house),
     }
-    return {name: page.replace(str(Path.cwd()), "/place") for name, page in found.items()}
+    return {name: page.replace(str(Path.cwd()), "/place") for name, page in html_pages.items()}
 
 
 PAGES = (
@@ -478,11 +478,11 @@ def test_styles(pages: dict[str, str]) -> None:
 def test_data_docs() -> None:
     row = {"query": "volume", "answers": 40, **dict.fromkeys(FINDINGS, 0), "examples": ""}
     hostile = row | {"query": "<script>alert(1)</script><img src=x>", "repeated": 3, "examples": "<b>"}
-    found: list[str] = []
+    pages: list[str] = []
     facts = {"answers of": "2013-07-01 .. 2013-07-02", "files": "3"}
-    expectations(pd.DataFrame([row, hostile]), lambda result: found.append(data_docs.page(document(result, facts))))
-    check("pages/data_docs.txt", re.sub(r"20\d\d-?\d\d-?\d\dT[\d:.]+(Z|\+00:00)", "<now>", outline(found[0])))
-    check("pages/style.css", styles(found))
+    expectations(pd.DataFrame([row, hostile]), lambda result: pages.append(data_docs.page(document(result, facts))))
+    check("pages/data_docs.txt", re.sub(r"20\d\d-?\d\d-?\d\dT[\d:.]+(Z|\+00:00)", "<now>", outline(pages[0])))
+    check("pages/style.css", styles(pages))
 
 
 # ------------------------------------------------------------------------------------------------- Airflow
@@ -561,8 +561,8 @@ print("RESULT" + json.dumps(found, default=str))
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The plugin and the DAGs, as a process of their own has them."""
     home = tmp_path_factory.mktemp("airflow")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))}
-    environment = kept | {
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))}
+    environment = base | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
@@ -575,8 +575,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=home)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT"))
-    return found
+    description: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT"))
+    return description
 
 
 def test_airflow(airflow: dict[str, Any]) -> None:

@@ -137,7 +137,7 @@ def classes(module: Module) -> Iterator[ast.ClassDef]:
 
 def decorators(node: Function) -> set[str]:
     """The names of what decorates a function, without arguments."""
-    return {ast.unparse(found.func if isinstance(found, ast.Call) else found) for found in node.decorator_list}
+    return {ast.unparse(wrapper.func if isinstance(wrapper, ast.Call) else wrapper) for wrapper in node.decorator_list}
 
 
 # ------------------------------------------------------------------------------------------------ docstrings
@@ -149,18 +149,18 @@ def undocumented(modules: Modules) -> list[str]:
     does a function that Airflow's ``@dag`` makes a DAG of, for its text is the module's (``doc_md=__doc__``).
     """
     known = {node.name: node for module in modules.values() for node in classes(module)}
-    found = [path for path, module in modules.items() if not ast.get_docstring(module.tree)]
+    findings = [path for path, module in modules.items() if not ast.get_docstring(module.tree)]
     for path, module in modules.items():
         public = [
             node for node in module.tree.body if isinstance(node, Function | ast.ClassDef) and node.name[0] != "_"
         ]
         for node in public:
             if not ast.get_docstring(node) and not (isinstance(node, Function) and "dag" in decorators(node)):
-                found.append(f"{path} {node.name}")
+                findings.append(f"{path} {node.name}")
             for method in node.body if isinstance(node, ast.ClassDef) else ():
                 if isinstance(method, Function) and method.name[0] != "_" and not _says_it_all(method, node, known):
-                    found.append(f"{path} {node.name}.{method.name}")
-    return found
+                    findings.append(f"{path} {node.name}.{method.name}")
+    return findings
 
 
 def _says_it_all(method: Function, owner: ast.ClassDef, known: Mapping[str, ast.ClassDef]) -> bool:
@@ -200,20 +200,20 @@ def test_a_missing_docstring_is_noticed() -> None:
 # ----------------------------------------------------------------------------------------------------- names
 def dialect(modules: Modules) -> list[str]:
     """Functions, classes, methods, parameters and fields of classes whose name is a word of :data:`DIALECT`."""
-    found = []
+    findings = []
     for path, module in modules.items():
         names: list[tuple[int, str]] = []
         for function in functions(module):
-            given = function.args
-            parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            args = function.args
+            parameters = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
             names.append((function.lineno, function.name))
             names += [(parameter.lineno, parameter.arg) for parameter in parameters if parameter is not None]
         for node in classes(module):
             fields = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
             names.append((node.lineno, node.name))
             names += [(field.lineno, field.id) for field in fields if isinstance(field, ast.Name)]
-        found += [f"{path}:{line} {name}" for line, name in names if name.lower() in DIALECT]
-    return found
+        findings += [f"{path}:{line} {name}" for line, name in names if name.lower() in DIALECT]
+    return findings
 
 
 def test_no_word_of_a_dialect_is_a_name(modules: Modules) -> None:
@@ -483,13 +483,13 @@ def test_what_nothing_reads_is_noticed() -> None:
 def long_commands(modules: Modules) -> list[str]:
     """Commands whose bodies have more than :data:`LONGEST_COMMAND` lines, without signature and docstring: they take
     their options, make one call and show what it returns."""
-    found = []
+    findings = []
     for path, module in modules.items():
         for function in functions(module):
             body = function.body[1 if ast.get_docstring(function) else 0 :]
             if "app.command" in decorators(function) and body and _span(body) > LONGEST_COMMAND:
-                found.append(f"{path} {function.name}")
-    return found
+                findings.append(f"{path} {function.name}")
+    return findings
 
 
 def _span(body: list[ast.stmt]) -> int:

@@ -31,8 +31,8 @@ def loaded(statement: str, *arguments: str, folder: Path | None = None) -> set[s
 
 
 def test_the_optimizer_is_pure_python_and_numpy() -> None:
-    found = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "optimizer").rglob("*.py"))
-    modules = sorted(".".join(path.parts) for path in found if path.stem != "__init__")
+    paths = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "optimizer").rglob("*.py"))
+    modules = sorted(".".join(path.parts) for path in paths if path.stem != "__init__")
     assert len(modules) > 20
     assert loaded("import optimizer, " + ", ".join(modules)) == set()
 
@@ -49,8 +49,8 @@ def test_the_optimizer_is_pure_python_and_numpy() -> None:
     ],
 )
 def test_what_plans_and_reads_loads_no_spark(module: str) -> None:
-    found = loaded(f"import spark_jobs.{module}")
-    assert found <= {"pyarrow", "deltalake"}
+    packages = loaded(f"import spark_jobs.{module}")
+    assert packages <= {"pyarrow", "deltalake"}
 
 
 def test_the_command_line_starts_without_anything_heavy() -> None:

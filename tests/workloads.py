@@ -197,13 +197,13 @@ def _comparisons(draw: st.DrawFn) -> Expression:
 
 def filters() -> st.SearchStrategy[Expression | None]:
     """No filter, a comparison, or a few under AND, OR, NOT."""
-    one = _comparisons()
+    comparison = _comparisons()
     both = st.builds(
         lambda name, parts: Call(name, tuple(parts)),
         st.sampled_from(("and", "or")),
-        st.lists(one, min_size=2, max_size=3),
+        st.lists(comparison, min_size=2, max_size=3),
     )
-    return st.one_of(st.none(), st.none(), one, both, one.map(lambda part: Call("not", (part,))))
+    return st.one_of(st.none(), st.none(), comparison, both, comparison.map(lambda part: Call("not", (part,))))
 
 
 _COMPUTED: tuple[Expression, ...] = (
@@ -266,11 +266,11 @@ def takes(aggregate: Aggregate, type: Type) -> bool:
 def _arguments(draw: st.DrawFn, takes: str) -> tuple[Expression, Type]:
     """A column, an expression or a condition that an aggregate applies to, and its type."""
     every = [*(Column(name) for name, _ in SCHEMA), *_COMPUTED]
-    typed = [(one, type_of(one, TYPES)) for one in every]
-    found = st.sampled_from([(one, type) for one, type in typed if _TAKEN[takes](type)])
+    typed = [(expression, type_of(expression, TYPES)) for expression in every]
+    candidates = st.sampled_from([(expression, type) for expression, type in typed if _TAKEN[takes](type)])
     if takes == "a condition":
-        return draw(st.one_of(found, _comparisons().map(lambda condition: (condition, BOOLEAN))))
-    return draw(found)
+        return draw(st.one_of(candidates, _comparisons().map(lambda condition: (condition, BOOLEAN))))
+    return draw(candidates)
 
 
 @st.composite
@@ -318,7 +318,7 @@ _THRESHOLDS: dict[str, st.SearchStrategy[Literal]] = {
 @st.composite
 def conditions(draw: st.DrawFn, name: str, made: tuple[Output, ...]) -> Condition:
     """A threshold of one of the query's outputs or of another aggregate."""
-    output = draw(st.one_of(st.sampled_from(made), outputs(name)).filter(lambda one: one.type != BINARY))
+    output = draw(st.one_of(st.sampled_from(made), outputs(name)).filter(lambda candidate: candidate.type != BINARY))
     family = family_of(output.type)
     threshold = draw(_THRESHOLDS[output.type.name if family == "time" else family])
     return Condition(output, draw(st.sampled_from((">=", "!=", ">", ">=", "<", "<=", "="))), threshold)
@@ -346,20 +346,20 @@ def reckoned(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), conditio
 
     def add(function: str, *arguments: Expression) -> None:
         try:
-            made = Call(function, arguments)
-            known.append((made, derived_type(made, types)))
+            call = Call(function, arguments)
+            known.append((call, derived_type(call, types)))
         except HeddleError:
             pass
 
     for _ in range(draw(st.integers(1, 4))):
-        one, type = draw(st.sampled_from(known))
+        operand, type = draw(st.sampled_from(known))
         other = draw(st.sampled_from([expression for expression, _ in known]))
         literal = draw(_THRESHOLDS[type.name if family_of(type) == "time" else family_of(type)])
         function = draw(st.sampled_from(("+", "-", "*", "/", "neg", "abs", "coalesce", "<", "=", "is_null", "in")))
         if function in ("neg", "abs", "is_null"):
-            add(function, one)
+            add(function, operand)
         else:
-            add(function, one, literal if function == "in" or draw(st.booleans()) else other)
+            add(function, operand, literal if function == "in" or draw(st.booleans()) else other)
     for _ in range(draw(st.integers(0, 2)) if condition else 0):
         flags = [expression for expression, type in known if type == BOOLEAN]
         if flags:
@@ -375,8 +375,8 @@ def reckoned(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), conditio
 def tops(draw: st.DrawFn, made: tuple[Output, ...]) -> Top:
     """The first few groups of each window, by one or two outputs or others."""
     comparable = [output for output in made if output.type != BINARY] or [_ROWS_COUNTED]
-    one = st.one_of(st.sampled_from(comparable), outputs("", _RECKONED), reckoned(""))
-    orders = st.builds(lambda output, *how: Order(replace(output, name=""), *how), one, st.booleans(), st.booleans())
+    keys = st.one_of(st.sampled_from(comparable), outputs("", _RECKONED), reckoned(""))
+    orders = st.builds(lambda output, *how: Order(replace(output, name=""), *how), keys, st.booleans(), st.booleans())
     return Top(draw(st.sampled_from((1, 1, 2, 3, 1000))), tuple(draw(st.lists(orders, min_size=1, max_size=2))))
 
 
@@ -443,15 +443,15 @@ def calendar_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40
     tick = draw(st.sampled_from((900 * SECOND, 3600 * SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
     begin = draw(st.sampled_from(CHANGES)) + draw(st.integers(-30, 2)) * tick + draw(st.sampled_from((-1, 0, 0, 1)))
     end = begin + draw(st.integers(1, 60)) * tick + draw(st.sampled_from((0, 0, 1)))
-    found = []
+    drawn_queries = []
     for number in range(draw(st.integers(1, most_queries))):
         query = draw(queries(f"q{number}", tick))
         if draw(st.integers(0, 3)):
             query = replace(query, window=draw(irregular_windows()))
-        found.append(query)
+        drawn_queries.append(query)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     table = draw(events(begin - draw(st.sampled_from((0, 10, 60))) * tick, end, tick, most_events))
-    return Case(Workload(tuple(found), (stream,)), table, begin, end)
+    return Case(Workload(tuple(drawn_queries), (stream,)), table, begin, end)
 
 
 @st.composite
@@ -459,26 +459,26 @@ def queries(draw: st.DrawFn, name: str, tick: int, computes: bool = True) -> ACQ
     """``computes``: it may group by expressions."""
     groups = draw(st.lists(st.sampled_from(GROUPS), max_size=2, unique=True))
     select = tuple(f"by_{group}" for group in groups) if draw(st.booleans()) else tuple(groups)
-    found = draw(st.sampled_from(DERIVED)) if computes and len(groups) < 2 else Column("carrier")
-    derived = () if isinstance(found, Column) else ((written(found), found),)
+    expression = draw(st.sampled_from(DERIVED)) if computes and len(groups) < 2 else Column("carrier")
+    derived = () if isinstance(expression, Column) else ((written(expression), expression),)
     select += tuple("computed" for _ in derived)
-    made = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
+    selected = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
     if draw(st.integers(0, 2)) == 0:
-        made = (*made, draw(reckoned("made", made)))
+        selected = (*selected, draw(reckoned("made", selected)))
     count = draw(st.sampled_from((0, 0, 0, 1, 2)))
-    having = tuple(draw(conditions(f"compared_{index}", made)) for index in range(count))
+    having = tuple(draw(conditions(f"compared_{index}", selected)) for index in range(count))
     if draw(st.integers(0, 4)) == 0:
         having = (*having, Condition(draw(reckoned("having", (), True)), "=", Literal(True, BOOLEAN)))
-    top = draw(tops(made)) if groups and draw(st.integers(0, 3)) == 0 else None
+    top = draw(tops(selected)) if groups and draw(st.integers(0, 3)) == 0 else None
     return ACQ(
         name,
         "events",
         draw(windows(tick)),
-        made,
+        selected,
         draw(filters()),
         (
             *((group, TYPES[group]) for group in groups),
-            *((group, type_of(one, {**TYPES, "ts": TIMESTAMP})) for group, one in derived),
+            *((group, type_of(formula, {**TYPES, "ts": TIMESTAMP})) for group, formula in derived),
         ),
         select,
         having=having,
@@ -505,12 +505,12 @@ def cases(draw: st.DrawFn, most_queries: int = 6, most_events: int = 30) -> Case
     begin = draw(st.sampled_from(_ANCHORS)) + draw(st.integers(-20, 20)) * tick
     end = begin + draw(st.integers(1, 40)) * tick + draw(st.sampled_from((0, 0, 1, tick // 2)))
     drawn = [draw(queries(f"q{index}", tick)) for index in range(draw(st.integers(1, most_queries)))]
-    found = tuple(draw(refreshed(query, begin, end)) for query in drawn)
+    refreshed_queries = tuple(draw(refreshed(query, begin, end)) for query in drawn)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     # events from as far back as the windows of the interval can reach, so that history matters
-    reach = max(query.window.reach for query in found)
+    reach = max(query.window.reach for query in refreshed_queries)
     table = draw(events(begin - draw(st.sampled_from((0, reach))), end, tick, most_events))
-    return Case(Workload(found, (stream,)), table, begin, end)
+    return Case(Workload(refreshed_queries, (stream,)), table, begin, end)
 
 
 @st.composite
@@ -530,7 +530,7 @@ def row_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> 
     tick = draw(st.sampled_from((SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
     begin = draw(st.sampled_from(_ANCHORS)) + draw(st.integers(-20, 20)) * tick
     end = begin + draw(st.integers(1, 14)) * tick + draw(st.sampled_from((0, 1)))
-    found = tuple(draw(row_queries(f"q{index}")) for index in range(draw(st.integers(1, most_queries))))
+    drawn_queries = tuple(draw(row_queries(f"q{index}")) for index in range(draw(st.integers(1, most_queries))))
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     first = begin - draw(st.sampled_from((0, 6 * tick)))
     parts = draw(st.lists(events(first, end, tick, most_events // 2), min_size=1, max_size=3))
@@ -538,7 +538,7 @@ def row_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> 
     if len(table) and draw(st.booleans()):
         again = draw(st.lists(st.integers(0, len(table) - 1), max_size=most_events // 2))
         table = pa.concat_tables([table, table.take(pa.array(again, pa.int64()))])
-    return Case(Workload(found, (stream,)), table, begin, end)
+    return Case(Workload(drawn_queries, (stream,)), table, begin, end)
 
 
 SEQUENCED = ("volume", "huge", "code", "price", "wild", "fee", "due", "seen")
@@ -564,9 +564,9 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
     per = tuple(sorted({*groups, *draw(st.sampled_from(((), (), ("late",), ("due",))))}))
     length = draw(st.sampled_from((1, 2, 2, 3, 4)))
     pattern = Pattern(tuple(draw(st.lists(st.sampled_from(types), min_size=length, max_size=length))), "carrier", per)
-    made = tuple(draw(sequence_outputs(f"out_{index}", pattern)) for index in range(draw(st.integers(1, 3))))
+    selected = tuple(draw(sequence_outputs(f"out_{index}", pattern)) for index in range(draw(st.integers(1, 3))))
     if draw(st.integers(0, 2)) == 0:
-        plain = dict.fromkeys(replace(part, name="") for part in made)
+        plain = dict.fromkeys(replace(part, name="") for part in selected)
         parts = tuple(replace(part, name=str(number)) for number, part in enumerate(plain))
         first, last = Column("0"), Column(str(len(parts) - 1))
         able = [Call("is_null", (first,)), Call("=", (first, first)), Call("coalesce", (last, last))]
@@ -574,7 +574,7 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
             able += [Call(function, (first, last)) for function in ("+", "-", "*", "/", "<")]
         expression = draw(st.sampled_from(able))
         type = derived_type(expression, {part.name: part.type for part in parts})
-        made = (*made, Output("made", values.DERIVED, None, None, type, parts=parts, expression=expression))
+        selected = (*selected, Output("made", values.DERIVED, None, None, type, parts=parts, expression=expression))
     having: tuple[Condition, ...] = ()
     if draw(st.integers(0, 3)) == 0:
         counted = Output("compared", "count", None, None, SEQUENCES["count"](None))
@@ -583,7 +583,7 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
     window = draw(windows(tick))
     # most filters leave too little for a sequence
     filter = draw(filters()) if draw(st.integers(0, 3)) == 0 else None
-    return ACQ(name, "events", window, made, filter, chosen, groups, having=having, pattern=pattern)
+    return ACQ(name, "events", window, selected, filter, chosen, groups, having=having, pattern=pattern)
 
 
 @st.composite
@@ -593,10 +593,10 @@ def sequence_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30
     tick = draw(st.sampled_from(_TICKS))
     types = tuple(draw(st.lists(st.sampled_from(POOLS["carrier"]), min_size=1, max_size=2, unique=True)))
     number = draw(st.integers(1, most_queries))
-    asked = [draw(sequence_queries(f"s{index}", tick, types)) for index in range(number)]
-    found = tuple(draw(refreshed(query, case.begin, case.end)) for query in asked)
-    beside = case.workload.queries if draw(st.integers(0, 3)) == 0 else ()
-    reach = max(query.window.reach for query in found)
+    drawn_queries = [draw(sequence_queries(f"s{index}", tick, types)) for index in range(number)]
+    refreshed_queries = tuple(draw(refreshed(query, case.begin, case.end)) for query in drawn_queries)
+    event_queries = case.workload.queries if draw(st.integers(0, 3)) == 0 else ()
+    reach = max(query.window.reach for query in refreshed_queries)
     end = case.begin + draw(st.integers(1, 30)) * tick
     table = draw(events(case.begin - draw(st.sampled_from((0, reach))), end, tick, most_events))
     if len(table):
@@ -604,7 +604,7 @@ def sequence_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30
             st.lists(st.sampled_from((*types, *types, *types, None)), min_size=len(table), max_size=len(table))
         )
         table = table.set_column(table.column_names.index("carrier"), "carrier", pa.array(drawn, pa.string()))
-    return Case(Workload((*found, *beside), case.workload.streams), table, case.begin, end)
+    return Case(Workload((*refreshed_queries, *event_queries), case.workload.streams), table, case.begin, end)
 
 
 def spans_of(case: Case, pieces: int) -> list[tuple[int, int]]:

@@ -95,14 +95,14 @@ def outcome(run_script: RunScript, airflow_database: Path, tmp_path_factory: pyt
         shutil.copy(file, dags)
     # the hourly DAG looks at what was published lately, by the clock of the machine
     with without_spark(Clock(round(datetime.now(UTC).timestamp() * 1e6))):
-        given = [
+        arguments = [
             str(EXAMPLE / "queries.sql"),
             "--streams",
             str(EXAMPLE / "streams.yaml"),
             "--warehouse",
             str(warehouse),
         ]
-        assert heddle("run", *given, "--from", "2025-03-03", "--to", "2025-03-04").code == 0
+        assert heddle("run", *arguments, "--from", "2025-03-03", "--to", "2025-03-04").code == 0
         read = heddle("read", "slow_paths", "--warehouse", str(warehouse), "--format", "json").out
     variables = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
@@ -111,8 +111,8 @@ def outcome(run_script: RunScript, airflow_database: Path, tmp_path_factory: pyt
     }
     shutil.copy(airflow_database, place)
     result, printed = run_script(SCRIPT, place, str(dags), **variables)
-    told = [line for line in printed.splitlines() if "ALERT" in line]
-    return result | {"answers": json.loads(read)["rows"], "log": told}
+    alerts = [line for line in printed.splitlines() if "ALERT" in line]
+    return result | {"answers": json.loads(read)["rows"], "log": alerts}
 
 
 def test_an_attempt_that_fails_announces_nothing_and_the_next_one_all(outcome: dict[str, Any]) -> None:
@@ -148,9 +148,9 @@ def test_the_examples_dag_is_triggered_by_new_answers_and_alerts(outcome: dict[s
     assert consumed["type"] == "asset_triggered" and consumed["tasks"] == {"alert": "success"}
     slow = [row for row in outcome["answers"] if row["worst_ms"] > 510]
     assert 0 < len(slow) < len(outcome["answers"])
-    (told,) = consumed["told"]
-    assert sorted(line.split()[0] for line in told) == sorted(row["path"] for row in slow)
-    assert len(outcome["log"]) == len(told) and all(any(line in logged for logged in outcome["log"]) for line in told)
+    (lines,) = consumed["told"]
+    assert sorted(line.split()[0] for line in lines) == sorted(row["path"] for row in slow)
+    assert len(outcome["log"]) == len(lines) and all(any(line in logged for logged in outcome["log"]) for line in lines)
 
 
 # ------------------------------------------------------------------------------------------ what is added
@@ -179,10 +179,10 @@ def test_only_what_has_no_event_yet_is_added(monkeypatch: pytest.MonkeyPatch) ->
 
     had = [news(), news("other", 2)]
     more = [news(revision=2), news("other"), news(run_id="scheduled__2")]
-    events = Events(*(json.loads(json.dumps(one.extra)) for one in had))
+    events = Events(*(json.loads(json.dumps(notice.extra)) for notice in had))
     context = {"inlet_events": {ANSWERS: events}, "outlet_events": {ANSWERS: events}}
-    assert announce(context, [*had, *more]) == [one.extra for one in more]
-    assert events.added == [(f"heddle://answers/{one.query}", one.extra) for one in more]
+    assert announce(context, [*had, *more]) == [notice.extra for notice in more]
+    assert events.added == [(f"heddle://answers/{notice.query}", notice.extra) for notice in more]
     assert events.since == "2026-01-02T02:00:00+00:00"
     # without news, Airflow is not asked at all
     assert announce({}, []) == []

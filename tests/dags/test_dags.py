@@ -127,9 +127,9 @@ def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
 def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
     aggregate, refresh = parsed["dags"]["aggregate_windows"], parsed["dags"]["refresh_sharing_plan"]
     assert (aggregate["timetable"], refresh["timetable"]) == ("RefreshTimetable", "CronDataIntervalTimetable")
-    for found in (aggregate, refresh):
-        assert found["catchup"] is False and found["max_active_runs"] == 1
-        assert set(found["retries"].values()) == {2}
+    for dag in (aggregate, refresh):
+        assert dag["catchup"] is False and dag["max_active_runs"] == 1
+        assert set(dag["retries"].values()) == {2}
     announced = ["heddle_refreshes", "heddle_answers"]
     assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": announced}
     assert parsed["dags"]["repair_results"]["outlets"]["report"] == announced[1:]

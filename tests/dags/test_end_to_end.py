@@ -193,7 +193,7 @@ def test_an_interval_is_published_and_a_repetition_changes_nothing(
     assert answers_told(results["aggregate"]) == answers_told(results["repeat"])
     published = [extra for uri, extra in results["repeat"]["events"] if uri == "heddle://results/"]
     # one event for one publication, however often its run is repeated or cleared
-    assert [(one["from"], one["to"], one["revision"]) for one in published] == [
+    assert [(event["from"], event["to"], event["revision"]) for event in published] == [
         ("2013-07-01T00:00:00Z", "2013-07-02T00:00:00Z", 1)
     ]
     assert published[0]["plan_version"] == 1 and published[0]["answers"] > 0

@@ -45,8 +45,8 @@ def test_event_times_are_in_the_utc_hour_that_the_source_states(table: DeltaTabl
     hours = pc.cast(source["time_hour"], pa.timestamp("us", "UTC"))
     minutes = pc.cast(source["minute"], pa.int64())
     expected = pc.add(hours.cast(pa.int64()), pc.multiply(minutes, 60_000_000))
-    found = table.to_pyarrow_table()["event_time"].cast(pa.int64())
-    assert sorted(found.to_pylist()) == sorted(expected.to_pylist())
+    event_times = table.to_pyarrow_table()["event_time"].cast(pa.int64())
+    assert sorted(event_times.to_pylist()) == sorted(expected.to_pylist())
 
 
 def test_the_table_is_sorted_monthly_files_with_the_declared_schema(table: DeltaTable) -> None:

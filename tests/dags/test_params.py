@@ -58,12 +58,12 @@ def misspelled(draw: st.DrawFn) -> str:
 def test_undeclared_param_is_refused(plugin: Any, conf: dict[str, Any], declared: set[str]) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    given = context(conf, dict.fromkeys(sorted(declared)))
+    task_context = context(conf, dict.fromkeys(sorted(declared)))
     if conf.keys() <= declared:
-        assert plugin.params_of(given) == given["params"]
+        assert plugin.params_of(task_context) == task_context["params"]
         return
     with pytest.raises(AirflowFailException) as refused:
-        plugin.params_of(given)
+        plugin.params_of(task_context)
     first = next(name for name in conf if name not in declared)
     assert first[:100] in str(refused.value) and (
         "did you mean" in str(refused.value) or "known: " in str(refused.value)
@@ -127,8 +127,8 @@ def test_each_publication_has_one_event(plugin: Any, published: list[tuple[int, 
             answers=5,
             run_id=run_id,
         )
-        where = {"inlet_events": {plugin.RESULTS: events}, "outlet_events": {plugin.REFRESHES: events}}
-        plugin.announce_results(where, [row])
+        task_context = {"inlet_events": {plugin.RESULTS: events}, "outlet_events": {plugin.REFRESHES: events}}
+        plugin.announce_results(task_context, [row])
         if is_old_form and events.added:
             last = events.added[-1]
             last["from"] = last["from"].replace("Z", "+00:00")

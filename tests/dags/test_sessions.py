@@ -200,27 +200,27 @@ def results(run: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_session_answers_each_refresh_of_its_period(outcome: tuple[dict[str, Any], Warehouse]) -> None:
-    found, warehouse = outcome
-    first, second = found["first"], found["second"]
+    runs, warehouse = outcome
+    first, second = runs["first"], runs["second"]
     assert first["state"] == second["state"] == "success"
     assert first["tasks"] == {"session": "success", "report_refreshes": "success", "answered": "success"}
     quarter = 15 * MINUTE
     assert first["interval"] == [NOON, NOON + quarter] and first["clock"] == NOON + quarter
     assert second["interval"] == [NOON + quarter, NOON + 2 * quarter]
     schedules = load_plan(warehouse, 1).schedules
-    told = results(second)
+    events = results(second)
     # a minute after their instants by the clock: none is late, none left out, also where one session ends
-    begin, end = parse_instant(told[0]["to"]), NOON + 2 * quarter - MINUTE
+    begin, end = parse_instant(events[0]["to"]), NOON + 2 * quarter - MINUTE
     due = [at for at, _ in instants_due.ticks(schedules, begin - 1, end)]
-    assert [parse_instant(one["to"]) for one in told] == due and len(due) > 4
-    assert [one["from"] for one in told[1:]] == [one["to"] for one in told[:-1]]
-    mine = [row for row in publications(warehouse) if row.end <= end]
-    assert [row.end for row in mine] == due and not any(row.record.late for row in mine[1:])
+    assert [parse_instant(event["to"]) for event in events] == due and len(due) > 4
+    assert [event["from"] for event in events[1:]] == [event["to"] for event in events[:-1]]
+    rows = [row for row in publications(warehouse) if row.end <= end]
+    assert [row.end for row in rows] == due and not any(row.record.late for row in rows[1:])
 
 
 def test_a_killed_session_goes_on_where_it_was(outcome: tuple[dict[str, Any], Warehouse]) -> None:
-    found, warehouse = outcome
-    assert found["first"]["tries"]["session"] == 2
+    runs, warehouse = outcome
+    assert runs["first"]["tries"]["session"] == 2
     (third,) = {row.end for row in rows(warehouse) if row.end == sorted({r.end for r in publications(warehouse)})[2]}
     # the dead process had published; its retry found that and logged it, under the revision that it was given
     of_third = [(row.event, row.revision) for row in rows(warehouse) if row.end == third]
@@ -228,24 +228,24 @@ def test_a_killed_session_goes_on_where_it_was(outcome: tuple[dict[str, Any], Wa
 
 
 def test_every_publication_has_its_events_once(outcome: tuple[dict[str, Any], Warehouse]) -> None:
-    found, warehouse = outcome
-    second, cleared = found["second"], found["cleared"]
+    runs, warehouse = outcome
+    second, cleared = runs["second"], runs["cleared"]
     assert cleared["state"] == "success" and cleared["tries"]["session"] == 3
     assert cleared["events"] == second["events"]
-    told = results(found["unpaused"])
+    events = results(runs["unpaused"])
     published = [
         {
             **{"from": format_instant(row.begin), "to": format_instant(row.end), "revision": row.revision},
             **{"plan_version": row.plan_version, "answers": row.answers, "run_id": row.run_id},
         }
         for row in publications(warehouse)
-        if row.end <= parse_instant(told[-1]["to"])
+        if row.end <= parse_instant(events[-1]["to"])
     ]
-    assert told == published
-    assert {one["run_id"].split("/")[1] for one in told[:2]} == {found["first"]["run_id"]}
+    assert events == published
+    assert {event["run_id"].split("/")[1] for event in events[:2]} == {runs["first"]["run_id"]}
     answers = [extra for uri, extra in second["events"] if uri == "heddle://answers/often"]
-    asked = [one for one in results(second) if "often" in dict(refreshed(warehouse, one))]
-    assert [one["to"] for one in answers] == [one["to"] for one in asked]
+    refreshing_events = [event for event in results(second) if "often" in dict(refreshed(warehouse, event))]
+    assert [event["to"] for event in answers] == [event["to"] for event in refreshing_events]
 
 
 def refreshed(warehouse: Warehouse, told: dict[str, Any]) -> list[tuple[str, int]]:
@@ -255,24 +255,24 @@ def refreshed(warehouse: Warehouse, told: dict[str, Any]) -> list[tuple[str, int
 
 
 def test_after_a_pause_the_first_refresh_stands_for_all(outcome: tuple[dict[str, Any], Warehouse]) -> None:
-    found, warehouse = outcome
-    unpaused = found["unpaused"]
+    runs, warehouse = outcome
+    unpaused = runs["unpaused"]
     # the period of the clock, though the last session had ended long before
     assert unpaused["interval"] == [NOON + 150 * MINUTE, NOON + 165 * MINUTE]
     late = [row for row in publications(warehouse) if row.record.late]
-    assert [row.begin for row in late] == [parse_instant(results(found["second"])[-1]["to"])]
+    assert [row.begin for row in late] == [parse_instant(results(runs["second"])[-1]["to"])]
     assert late[0].end + 5 * MINUTE >= NOON + 150 * MINUTE
 
 
 def test_a_session_that_cannot_answer_all_fails(outcome: tuple[dict[str, Any], Warehouse]) -> None:
     """It has published what it could, once, and nobody tries again; that is announced as of any run that failed."""
-    found, warehouse = outcome
-    failed = found["unreadable"]
+    runs, warehouse = outcome
+    failed = runs["unreadable"]
     tasks = {"session": "failed", "report_refreshes": "success", "answered": "upstream_failed"}
     assert failed["state"] == "failed" and failed["tasks"] == tasks and failed["tries"]["session"] == 1
-    assert results(failed) == results(found["unpaused"])
-    mine = [row for row in publications(warehouse) if row.begin >= parse_instant(results(failed)[-1]["to"])]
-    assert len(mine) > 1 and all(row.record.has_failed for row in mine) and sum(row.answers or 0 for row in mine)
+    assert results(failed) == results(runs["unpaused"])
+    rows = [row for row in publications(warehouse) if row.begin >= parse_instant(results(failed)[-1]["to"])]
+    assert len(rows) > 1 and all(row.record.has_failed for row in rows) and sum(row.answers or 0 for row in rows)
 
 
 def test_what_is_no_period_is_told_when_the_file_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +281,8 @@ def test_what_is_no_period_is_told_when_the_file_is_parsed(monkeypatch: pytest.M
 
     for text, seconds in (("15 minutes", 900), ("1 hour", 3600), ("", None)):
         monkeypatch.setenv("HEDDLE_SESSION", text)
-        found = session_period()
-        assert (None if found is None else found.total_seconds()) == seconds
+        period = session_period()
+        assert (None if period is None else period.total_seconds()) == seconds
     for wrong in ("hourly", "0 hours", "1 day", "1.5 hours", "\u0661 hour"):
         monkeypatch.setenv("HEDDLE_SESSION", wrong)
         with pytest.raises(ValueError, match="HEDDLE_SESSION"):

@@ -137,10 +137,10 @@ print("RESULT" + json.dumps([found, found[-1] in page]))
 
 def test_a_task_links_what_spark_did_for_its_run(run_script: RunScript, tmp_path: Path) -> None:
     variables = {"HEDDLE_HOME": str(tmp_path), "HEDDLE_WAREHOUSE": str(tmp_path / "house")}
-    (found, is_linked), _ = run_script(LINKED, tmp_path, **variables)
+    (links, is_linked), _ = run_script(LINKED, tmp_path, **variables)
     own = "/sharing-plan/run?id=backfill__2013-07-01T00%3A00%3A00%2B00%3A00"
     # a run that is on record nowhere has no page in a history server
-    assert found == [own, own, own, "http://history:18080/history/application_1_2/"] and is_linked
+    assert links == [own, own, own, "http://history:18080/history/application_1_2/"] and is_linked
 
 
 # ------------------------------------------------------------------------------- with users, and a refresh
@@ -415,10 +415,10 @@ def test_nothing_is_applied_to_another_plan_than_it_was_shown_for(served: dict[s
 
 
 def test_a_folder_that_lost_a_file_is_refused_unless_removals_are_allowed(served: dict[str, Any]) -> None:
-    [[state, problem, _], [allowed, _, told]] = served["removals"]
+    [[state, problem, _], [allowed, _, diff]] = served["removals"]
     assert state.endswith("failed") and "HDL-526 1 of 1 registered queries would be removed" in problem
     assert "workload.sql" in problem
-    assert allowed.endswith("success") and told[:2] == ["- query volume", "+ query another"]
+    assert allowed.endswith("success") and diff[:2] == ["- query volume", "+ query another"]
 
 
 def test_pages_under_airflow(served: dict[str, Any]) -> None:

@@ -60,24 +60,24 @@ def executed(
     ("code", "result"), [(0, "well"), (3, "AirflowException aggregate_windows.py ended with exit code 3")]
 )
 def test_the_job_runs_here(run_script: RunScript, code: int, result: str, tmp_path: Path) -> None:
-    end, told = executed(run_script, REMOTE, tmp_path, code)
-    assert end.startswith(result), told[-2000:]
+    end, output = executed(run_script, REMOTE, tmp_path, code)
+    assert end.startswith(result), output[-2000:]
     options = ["--warehouse", str(tmp_path / "warehouse"), "--plan-version", "3"]
     options += ["--from", "2013-07-01", "--to", "2013-07-02", "--run-id", "r 1", "--live"]
-    assert f"arguments {options}" in told and "remote sc://spark.internal:15002/;token=TOKEN" in told
-    assert "a-token" not in told
+    assert f"arguments {options}" in output and "remote sc://spark.internal:15002/;token=TOKEN" in output
+    assert "a-token" not in output
 
 
 @pytest.mark.parametrize("engine", ["auto", "local"])
 def test_an_engine_that_starts_spark_itself_needs_no_spark_submit(
     run_script: RunScript, engine: str, tmp_path: Path
 ) -> None:
-    end, told = executed(run_script, LOCAL, tmp_path, conf={"spark.executor.memory": "1 g"}, engine=engine)
-    assert end == "well", told[-2000:]
-    assert "master local[3] --conf 'spark.executor.memory=1 g' pyspark-shell" in told
+    end, output = executed(run_script, LOCAL, tmp_path, conf={"spark.executor.memory": "1 g"}, engine=engine)
+    assert end == "well", output[-2000:]
+    assert "master local[3] --conf 'spark.executor.memory=1 g' pyspark-shell" in output
 
 
 @pytest.mark.parametrize(("host", "engine"), [("spark://127.0.0.1:1", ""), ("local[3]", ""), ("local[3]", "spark")])
 def test_spark_is_submitted_to(run_script: RunScript, host: str, engine: str, tmp_path: Path) -> None:
-    end, told = executed(run_script, LOCAL | {"host": host}, tmp_path, engine=engine)
-    assert "no-such-binary" in told and end != "well" and "master" not in told.split("RESULT")[0]
+    end, output = executed(run_script, LOCAL | {"host": host}, tmp_path, engine=engine)
+    assert "no-such-binary" in output and end != "well" and "master" not in output.split("RESULT")[0]

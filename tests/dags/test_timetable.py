@@ -107,32 +107,32 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    command, said = [sys.executable, "-c", SERVER, str(ROOT / "dags")], home / "said"
+    command, log_file = [sys.executable, "-c", SERVER, str(ROOT / "dags")], home / "said"
     with (
-        said.open("w") as log,
+        log_file.open("w") as log,
         subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
         assert process.stdin is not None and process.stdout is not None
 
-        def asked(name: str, place: Path, *given: Any) -> Any:
-            print(json.dumps([name, str(place), given]), file=process.stdin, flush=True)
+        def call(name: str, place: Path, *arguments: Any) -> Any:
+            print(json.dumps([name, str(place), arguments]), file=process.stdin, flush=True)
             for line in process.stdout:
                 if line.startswith("RESULT"):
                     return json.loads(line.removeprefix("RESULT"))
-            raise AssertionError(said.read_text())
+            raise AssertionError(log_file.read_text())
 
-        yield asked
+        yield call
         process.stdin.close()
 
 
 def publish(place: Path, bound: int, lateness: int = 0) -> Any:
     """The schedules of a plan that is stored."""
     stream = Stream("events", Source("csv", "x.csv"), (("ts", TIMESTAMP), ("amount", LONG)), "ts", lateness)
-    found = parse(WORKLOAD.format(bound), {"events": stream})
-    assert not found.errors
-    plan = build_plan(Workload(found.queries, (stream,)), {"events": Fraction(1)})
+    parsed = parse(WORKLOAD.format(bound), {"events": stream})
+    assert not parsed.errors
+    plan = build_plan(Workload(parsed.queries, (stream,)), {"events": Fraction(1)})
     publish_plan(Warehouse.open(place / "warehouse"), plan)
     return plan.schedules
 
@@ -141,27 +141,27 @@ def test_runs_follow_the_published_schedule(ask: Ask, tmp_path: Path) -> None:
     late = 3 * MINUTE
     schedules = publish(tmp_path, 4, late)
     ticks = [at for at, _ in instants_due.ticks(schedules, NOON - 60 * MINUTE, NOON + 60 * MINUTE)]
-    here = max(at for at in ticks if at <= NOON - late)
-    place = ticks.index(here)
+    latest_tick = max(at for at in ticks if at <= NOON - late)
+    place = ticks.index(latest_tick)
     before, following, after = ticks[place - 1], ticks[place + 1], ticks[place + 2]
     questions = [
         (NOON, None, False),
-        (NOON, (before, here), False),
+        (NOON, (before, latest_tick), False),
         # a run that was missed while Airflow was down, and a first run after a change from daily runs
         (NOON, (ticks[0], ticks[1]), False),
         # after a run: the next; a clock that went backwards asks for nothing twice
-        (following + late, (here, following), False),
-        (here - 20 * MINUTE, (here, following), False),
+        (following + late, (latest_tick, following), False),
+        (latest_tick - 20 * MINUTE, (latest_tick, following), False),
         # backfills go by days
         (NOON, None, True),
     ]
-    found = ask("asked", tmp_path, questions)
-    assert (found["name"], found["summary"], found["deadlines"]) == ("RefreshTimetable", "published schedule", True)
+    answer = ask("asked", tmp_path, questions)
+    assert (answer["name"], answer["summary"], answer["deadlines"]) == ("RefreshTimetable", "published schedule", True)
     day = 1440 * MINUTE
-    assert found["told"] == [
-        [before, here, here + late],
-        [here, following, following + late],
-        [before, here, here + late],
+    assert answer["told"] == [
+        [before, latest_tick, latest_tick + late],
+        [latest_tick, following, following + late],
+        [before, latest_tick, latest_tick + late],
         [following, after, after + late],
         [following, after, after + late],
         [0, day, day],
@@ -172,15 +172,15 @@ def test_the_schedule_changes_with_the_plan(ask: Ask, tmp_path: Path) -> None:
     often = publish(tmp_path, 4)
     seldom = publish(tmp_path, 7)
     last = NOON - 30 * MINUTE
-    (told,) = ask("asked", tmp_path, [(last, (last - MINUTE, last), False)])["told"]
-    assert told[1] == instants_due.next_tick(seldom, last) != instants_due.next_tick(often, last)
+    (next_run,) = ask("asked", tmp_path, [(last, (last - MINUTE, last), False)])["told"]
+    assert next_run[1] == instants_due.next_tick(seldom, last) != instants_due.next_tick(often, last)
 
 
 def test_without_a_plan_or_bounds_runs_are_daily(ask: Ask, tmp_path: Path) -> None:
     day = 1440 * MINUTE
     midnight = NOON - NOON % day
-    (told,) = ask("asked", tmp_path, [(NOON, (midnight - 2 * day, midnight - day), True)])["told"]
-    assert told == [midnight - day, midnight, midnight]
+    (next_run,) = ask("asked", tmp_path, [(NOON, (midnight - 2 * day, midnight - day), True)])["told"]
+    assert next_run == [midnight - day, midnight, midnight]
 
 
 def test_a_deadline_is_when_the_next_refresh_is_due(ask: Ask, tmp_path: Path) -> None:
@@ -228,10 +228,10 @@ def test_scheduled_runs_go_on_where_the_last_one_ended(ask: Ask, tmp_path: Path)
     published(tmp_path, ticks[0], ticks[2], True)
     published(tmp_path, ticks[2], ticks[5], False)
     assert ask("pinned", tmp_path, ticks[1], ticks[2], "live") == "covered"
-    found = ask("pinned", tmp_path, ticks[2], ticks[3], "live")
+    pinned_run = ask("pinned", tmp_path, ticks[2], ticks[3], "live")
     # from the last live run on to now, which is much later than two refreshes
-    assert found["from"] == format_instant(ticks[2]) and found["live"] and found["late"]
-    assert parse_instant(found["to"]) > ticks[-1]
+    assert pinned_run["from"] == format_instant(ticks[2]) and pinned_run["live"] and pinned_run["late"]
+    assert parse_instant(pinned_run["to"]) > ticks[-1]
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,11 @@ def test_secrets_come_from_the_environment_and_have_no_default(compose: dict[str
 
 def test_the_example_names_every_variable_and_no_secret(compose: dict[str, Any]) -> None:
     text = (DOCKER / ".env.example").read_text()
-    given = dict(re.findall(r"^([A-Z_]+)=(.*)$", text, re.MULTILINE))
+    variables = dict(re.findall(r"^([A-Z_]+)=(.*)$", text, re.MULTILINE))
     compose_text = (DOCKER / "compose.yaml").read_text()
-    assert set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", compose_text)) == set(given)
+    assert set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", compose_text)) == set(variables)
     required = set(re.findall(r"\$\{([A-Z_]+):\?", compose_text))
-    assert required and all(given[name] == "" for name in required)
+    assert required and all(variables[name] == "" for name in required)
 
 
 def test_only_loopback_is_published(compose: dict[str, Any]) -> None:

@@ -56,12 +56,12 @@ def gone(pid: int) -> bool:
 def test_down_stops_the_whole_session_and_is_idempotent(place: Place) -> None:
     leader, child = sleeper()
     Server("airflow", leader.pid, psutil.Process(leader.pid).create_time()).save(place)
-    said: list[str] = []
-    down(place, said.append)
+    messages: list[str] = []
+    down(place, messages.append)
     leader.wait(10)
     assert gone(child) and not place.record("airflow").exists()
-    down(place, said.append)
-    assert said == ["airflow: stopped", "nothing runs here"]
+    down(place, messages.append)
+    assert messages == ["airflow: stopped", "nothing runs here"]
 
 
 def test_down_finds_children_whose_leader_is_gone(place: Place) -> None:
@@ -97,10 +97,10 @@ def test_a_broken_record_counts_as_none(place: Place) -> None:
 
 
 def test_a_taken_port_is_not_given_out() -> None:
-    with socket.socket() as taken:
-        taken.bind((LOOPBACK, 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         assert free_port(port) != port
     assert free_port(0) > 0
 
@@ -117,13 +117,13 @@ def test_airflow_listens_on_loopback_only_and_keeps_heddles_settings(
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     monkeypatch.setenv("HEDDLE_WAREHOUSE", "/elsewhere")
     monkeypatch.setenv("HEDDLE_SPARK_MASTER", "spark://127.0.0.1:7077")
-    found = airflow_environment(place, 5433, {"api": 8090, "worker_logs": 1, "trigger_logs": 2})
-    assert found["AIRFLOW__API__HOST"] == LOOPBACK
-    assert found["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"http://{LOOPBACK}:8090/execution/"
-    assert found["AIRFLOW__CORE__EXECUTOR"] == "heddle_attempts.ExplainingExecutor"
-    assert f"@{LOOPBACK}:5433/airflow" in found["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-    assert json.loads(found["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "spark://127.0.0.1:7077"
-    assert found["HEDDLE_WAREHOUSE"] == "/elsewhere"
+    environment = airflow_environment(place, 5433, {"api": 8090, "worker_logs": 1, "trigger_logs": 2})
+    assert environment["AIRFLOW__API__HOST"] == LOOPBACK
+    assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"http://{LOOPBACK}:8090/execution/"
+    assert environment["AIRFLOW__CORE__EXECUTOR"] == "heddle_attempts.ExplainingExecutor"
+    assert f"@{LOOPBACK}:5433/airflow" in environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    assert json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "spark://127.0.0.1:7077"
+    assert environment["HEDDLE_WAREHOUSE"] == "/elsewhere"
 
 
 def accounts() -> list[str]:

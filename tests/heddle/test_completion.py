@@ -15,21 +15,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("completed")
+    folder = tmp_path_factory.mktemp("completed")
     with tarfile.open(ROOT / "tests/fixtures/warehouse_0_1.tar.xz") as archive:
-        archive.extractall(found, filter="data")
-    (found / "broken").mkdir()
-    (found / "broken/heddle.json").write_text("{")
-    return found
+        archive.extractall(folder, filter="data")
+    (folder / "broken").mkdir()
+    (folder / "broken/heddle.json").write_text("{")
+    return folder
 
 
 def completed(line: str, place: Path, **environment: str) -> list[str]:
     """What bash is told for a line whose last word is being typed; nothing else is said."""
-    asked = {"_HEDDLE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    variables = {"_HEDDLE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     done = subprocess.run(
         [sys.executable, "-c", "from heddle.cli.app import app; app(prog_name='heddle')"],
         cwd=place,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HEDDLE_HOME": str(place)} | asked | environment,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HEDDLE_HOME": str(place)} | variables | environment,
         capture_output=True,
         text=True,
     )

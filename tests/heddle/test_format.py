@@ -31,8 +31,8 @@ def heddle(*arguments: str, given: str | None = None) -> tuple[int, str, str]:
 
 
 def test_check_names_what_is_not_laid_out_and_writes_nothing(place: Path) -> None:
-    code, out, told = heddle("format", "--check", "q")
-    assert (code, out) == (1, "") and "q/a.sql" in told and "q/deep/b.sql" in told and ".git" not in told
+    code, out, stderr = heddle("format", "--check", "q")
+    assert (code, out) == (1, "") and "q/a.sql" in stderr and "q/deep/b.sql" in stderr and ".git" not in stderr
     assert (place / "q/a.sql").read_text() == UGLY
 
 
@@ -44,8 +44,8 @@ def test_diff_shows_what_would_change_and_writes_nothing(place: Path) -> None:
 
 def test_files_are_written_and_then_fine(place: Path) -> None:
     (place / "d.txt").write_bytes(b"\xef\xbb\xbf" + UGLY.encode())
-    code, out, told = heddle("format", "q/**/*.sql", "d.txt", "--json")
-    assert code == 0 and told == "" and [one["changed"] for one in json.loads(out)["files"]] == [True] * 3
+    code, out, stderr = heddle("format", "q/**/*.sql", "d.txt", "--json")
+    assert code == 0 and stderr == "" and [file["changed"] for file in json.loads(out)["files"]] == [True] * 3
     assert (place / "q/deep/b.sql").read_text() == FINE and (place / "q/.git/c.sql").read_text() == UGLY
     assert (place / "d.txt").read_bytes() == b"\xef\xbb\xbf" + FINE.encode()
     assert heddle("format", "--check", "q", "d.txt")[0] == 0
@@ -55,15 +55,15 @@ def test_files_are_written_and_then_fine(place: Path) -> None:
 def test_standard_input_goes_to_standard_output(place: Path) -> None:
     assert heddle("format", "-", given=UGLY) == (0, FINE, "")
     assert heddle("format", "-", "--check", given=FINE)[0] == 0
-    code, out, told = heddle("format", "-", given=UGLY + WRONG)
-    assert code == 1 and out == FINE + "\n" + WRONG + "\n" and told.startswith("stdin:4:13: error HDL-101 [b]")
+    code, out, stderr = heddle("format", "-", given=UGLY + WRONG)
+    assert code == 1 and out == FINE + "\n" + WRONG + "\n" and stderr.startswith("stdin:4:13: error HDL-101 [b]")
 
 
 def test_what_is_wrong_stays_as_it_is(place: Path) -> None:
     (place / "d.txt").write_text(WRONG + ";\n")
     (place / "e.txt").write_bytes(b"\xff")
-    code, _, told = heddle("format", "d.txt", "e.txt")
-    assert code == 1 and "HDL-101" in told and "e.txt: error HDL-111 is not UTF-8" in told
+    code, _, stderr = heddle("format", "d.txt", "e.txt")
+    assert code == 1 and "HDL-101" in stderr and "e.txt: error HDL-111 is not UTF-8" in stderr
     assert (place / "d.txt").read_text() == WRONG + ";\n"
     assert (place / "e.txt").read_bytes() == b"\xff"
     assert heddle("format", "none.sql")[0] == 2
@@ -77,5 +77,5 @@ def test_other_commands_read_standard_input_too(place: Path) -> None:
     (place / "s.csv").write_text("t\n2024-01-01T00:00:00\n")
     _, out, _ = heddle("validate", "-", "q", "--streams", "streams.yaml", "--json", given=UGLY.replace("a\n", "z\n"))
     assert '"z"' in out and "HDL-209" in out
-    told = heddle("validate", "-", "--streams", "streams.yaml", given=WRONG)[2]
-    assert told.startswith("stdin:2:13: error HDL-101 [b]")
+    stderr = heddle("validate", "-", "--streams", "streams.yaml", given=WRONG)[2]
+    assert stderr.startswith("stdin:2:13: error HDL-101 [b]")

@@ -62,9 +62,9 @@ def test_the_documents_say_what_happens(house: heddle.House, tmp_path: Path) -> 
     (tmp_path / "warehouse").rename(tmp_path / "var/warehouse")
     text = (Path(__file__).parents[2] / "docs/python.md").read_text().replace("```", "")
     session = doctest.DocTestParser().get_doctest(text, {}, "docs/python.md", None, 0)
-    said: list[str] = []
-    done = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session, out=said.append)
-    assert done.attempted > 10 and not done.failed, "".join(said)
+    output: list[str] = []
+    done = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session, out=output.append)
+    assert done.attempted > 10 and not done.failed, "".join(output)
 
 
 def test_importing_it_takes_nothing_slow() -> None:
@@ -109,14 +109,14 @@ def test_sql_duckdb_and_polars_have_the_same_answers(house: heddle.House) -> Non
         rows = sorted(map(repr, expected.to_pylist()))
         statement = f'SELECT * FROM "{name}"'
         connected = heddle.connect("warehouse").execute(statement).to_arrow_table()
-        for found in (
+        for table in (
             house.sql(statement).table,
             connected,
             house.scan(name).collect().to_arrow(),
             heddle.scan(name, "warehouse").collect().to_arrow(),
         ):
-            again = pa.table({column: found[column].cast(expected[column].type) for column in columns})
-            assert found.column_names == columns and sorted(map(repr, again.to_pylist())) == rows
+            again = pa.table({column: table[column].cast(expected[column].type) for column in columns})
+            assert table.column_names == columns and sorted(map(repr, again.to_pylist())) == rows
     with pytest.raises(heddle.Error) as raised:
         house.sql("SELECT *\nFROM nobody")
     assert raised.value.code == "HDL-621" and raised.value.position == ("SQL", 2, 6)
@@ -234,17 +234,17 @@ def test_notebooks_show_no_text_as_markup(house: heddle.House) -> None:
 def test_threads_share_a_warehouse(house: heddle.House) -> None:
     name = next(query.name for query in house.plan().workload.queries if query.kind.shares_synopses)
     expected = house.lookup(name, "2013-07-02T01:00").table
-    other, found = heddle.open("warehouse"), []
+    other, comparisons = heddle.open("warehouse"), []
 
     def look() -> None:
-        found.append(other.lookup(name, "2013-07-02T01:00").table.equals(expected))
+        comparisons.append(other.lookup(name, "2013-07-02T01:00").table.equals(expected))
 
     threads = [threading.Thread(target=look) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 6
+    assert comparisons == [True] * 6
 
 
 def test_what_is_no_warehouse_is_said(tmp_path: Path) -> None:

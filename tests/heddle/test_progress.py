@@ -103,7 +103,7 @@ def test_who_is_no_terminal_is_told_nothing_unasked(form: Form, monkeypatch: pyt
 
 def tracker(*stages: tuple[int, int] | None) -> Any:
     """Spark's, of active stages with so many tasks done of so many; None: one that has just ended."""
-    infos = [one and SimpleNamespace(numCompletedTasks=one[0], numTasks=one[1]) for one in stages]
+    infos = [stage and SimpleNamespace(numCompletedTasks=stage[0], numTasks=stage[1]) for stage in stages]
     return SimpleNamespace(getActiveStageIds=lambda: range(len(infos)), getStageInfo=infos.__getitem__)
 
 
@@ -120,17 +120,17 @@ def test_tasks_are_watched_until_the_session_ends(screen: io.StringIO, monkeypat
     seen = Stages(Form.auto, lambda line: None)
     seen("scanning events")
     looks = iter([(1, 9)])
-    told = []
+    counts = []
 
     def count(done: int, total: int) -> None:
-        told.append((done, total))
+        counts.append((done, total))
 
     monkeypatch.setattr(seen, "count", count)
     before = set(progress.threading.enumerate())
     with watched(seen, lambda: next(looks)):
         for watcher in set(progress.threading.enumerate()) - before:
             watcher.join()  # it ends when nothing can be asked any more
-    assert told == [(1, 9)]
+    assert counts == [(1, 9)]
 
 
 def heddle(*arguments: str) -> tuple[int, str, str]:
@@ -145,9 +145,9 @@ def test_commands_tell_their_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     house = ("--warehouse", str(lab.warehouse.root))
     span = ("--from", "2013-07-01", "--to", "2013-07-01T02:00", "--every", "1 hour")
     with without_audit():
-        code, _, told = heddle("--progress", "json", "backfill", *house, *span)
+        code, _, stderr = heddle("--progress", "json", "backfill", *house, *span)
         assert code == 0
-        begun = [found["stage"] for found in map(json.loads, told.splitlines()) if found["event"] == "begin"]
+        begun = [event["stage"] for event in map(json.loads, stderr.splitlines()) if event["event"] == "begin"]
         second = "2013-07-01T01:00:00Z .. 2013-07-01T02:00:00Z (2 of 2): "
         names = ["listing sources", "scanning events", "answering queries", "checking the answers", "publishing"]
         assert begun[:2] == ["listing sources", "starting"] and "starting Spark" not in begun
@@ -155,24 +155,24 @@ def test_commands_tell_their_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert heddle("backfill", *house, *span)[2] == ""
         monkeypatch.setenv("HEDDLE_ENGINE", "spark")
         session = SimpleNamespace(stop=lambda: None)
-        monkeypatch.setattr("spark_jobs.engine.session.start_context", lambda *given, **named: session)
-        monkeypatch.setattr("spark_jobs.engine.choice.spark_workers", lambda *given: LocalWorkers())
+        monkeypatch.setattr("spark_jobs.engine.session.start_context", lambda *arguments, **options: session)
+        monkeypatch.setattr("spark_jobs.engine.choice.spark_workers", lambda *arguments: LocalWorkers())
         later = ("--from", "2013-07-01T02:00", "--to", "2013-07-01T03:00")
         lines = heddle("--progress", "json", "backfill", *house, *later)[2].splitlines()
         stages = [json.loads(line) for line in lines if line.startswith("{")]
-        begun = [found["stage"] for found in stages if found["event"] == "begin"]
+        begun = [event["stage"] for event in stages if event["event"] == "begin"]
         assert "starting Spark" in begun and begun[-1] == "stopping Spark"
     for command in (("maintain", "--dry-run"), ("repair", "--dry-run")):
-        told = heddle("--progress", "json", *command, *house)[2]
-        assert {json.loads(line)["event"] for line in told.splitlines()} == {"begin", "end"}
+        stderr = heddle("--progress", "json", *command, *house)[2]
+        assert {json.loads(line)["event"] for line in stderr.splitlines()} == {"begin", "end"}
         assert heddle("--progress", "none", *command, *house)[2] == ""
     assert heddle("--progress", "loud", "status", *house)[0] == 2
 
 
 def test_planning_has_stages(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2] / "examples/sensor-readings"
-    given = ("plan", str(root / "queries.sql"), "--streams", str(root / "streams.yaml"), "--json")
-    code, out, told = heddle("--progress", "json", *given)
-    begun = [found["stage"] for found in map(json.loads, told.splitlines()) if found["event"] == "begin"]
+    arguments = ("plan", str(root / "queries.sql"), "--streams", str(root / "streams.yaml"), "--json")
+    code, out, stderr = heddle("--progress", "json", *arguments)
+    begun = [event["stage"] for event in map(json.loads, stderr.splitlines()) if event["event"] == "begin"]
     assert code == 0 and json.loads(out)
     assert begun == ["reading the queries", "measuring the streams", "planning 3 queries"]

@@ -51,7 +51,7 @@ def _columns() -> st.SearchStrategy[dict[str, str]]:
 @st.composite
 def sources(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from(("csv", "parquet", "delta")))
-    made: dict[str, Any] = {"format": kind, "path": draw(st.sampled_from(("data", "./a/b.csv", "2013", 2013)))}
+    source: dict[str, Any] = {"format": kind, "path": draw(st.sampled_from(("data", "./a/b.csv", "2013", 2013)))}
     optional: dict[str, st.SearchStrategy[Any]] = {"time_unit": st.sampled_from(("s", "ms", "us", "ns"))}
     if kind == "csv":
         optional |= {
@@ -63,14 +63,14 @@ def sources(draw: st.DrawFn) -> dict[str, Any]:
         }
     for key, values in optional.items():
         if draw(st.booleans()):
-            made[key] = draw(values)
-    return made
+            source[key] = draw(values)
+    return source
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> dict[str, Any]:
     """What is right in every respect."""
-    made: dict[str, Any] = {"source": draw(sources()), "time": "ts"}
+    stream: dict[str, Any] = {"source": draw(sources()), "time": "ts"}
     optional = {
         "schema": _columns(),
         "lateness": st.sampled_from(("0 seconds", "2 hours")),
@@ -79,13 +79,13 @@ def streams(draw: st.DrawFn) -> dict[str, Any]:
     }
     for key, values in optional.items():
         if draw(st.booleans()):
-            made[key] = draw(values)
-    if made["source"]["format"] != "csv" and "schema" in made:
+            stream[key] = draw(values)
+    if stream["source"]["format"] != "csv" and "schema" in stream:
         kinds = st.sampled_from(
             ("struct<a: long, `b c`: map<string,double>>", " ARRAY< decimal(4,2)>", "map<int, date>")
         )
-        made["schema"] |= draw(st.dictionaries(st.just("nested"), kinds))
-    return made
+        stream["schema"] |= draw(st.dictionaries(st.just("nested"), kinds))
+    return stream
 
 
 files = st.dictionaries(st.sampled_from(("trades", "_s", "A1")), streams(), min_size=1).map(lambda of: {"streams": of})
@@ -117,12 +117,12 @@ def _places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 def _put(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     if not path:
         return value
-    made = deepcopy(content)
-    inner = made
+    modified_content = deepcopy(content)
+    inner = modified_content
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return made
+    return modified_content
 
 
 ODD = (None, 7, 1.5, True, "", "x", "s", [], ["x"], [["x"]], {}, {"x": "y"}, {"format": "csv"}, "decimal(99)", "tab")
@@ -207,5 +207,5 @@ def test_project_files_fit_if_they_are_read(folder: Path, content: dict[str, Any
 
 def test_the_documented_project_file_fits() -> None:
     page = (ROOT / "docs/configuration.md").read_text()
-    found = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert found is not None and PROJECT.is_valid(tomllib.loads(found[1]))
+    match = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert match is not None and PROJECT.is_valid(tomllib.loads(match[1]))

@@ -63,26 +63,26 @@ finally:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("loaded")
+    folder = tmp_path_factory.mktemp("loaded")
     with tarfile.open(FIXTURES / "warehouse_0_1.tar.xz") as archive:
-        archive.extractall(found, filter="data")
-    return found
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_is_loaded_that_is_not_needed(command: str, place: Path) -> None:
     code = CODE.format(names=HEAVY | COMMANDS[command])
-    given, here = [sys.executable, "-c", code, *command.split()], os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(given, cwd=place, env=here, capture_output=True, text=True)
+    argv, environment = [sys.executable, "-c", code, *command.split()], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True)
     assert done.returncode in (0, 1) and done.stdout, done.stderr
     assert done.stderr.splitlines()[-1] == "[]"
 
 
 def test_a_lookup_loads_numba_without_the_rest(place: Path) -> None:
     code = CODE.format(names=HEAVY - {"numba"} | {"scipy.linalg"})
-    given = [sys.executable, "-c", code, "lookup", "by_symbol", "--warehouse", "warehouse", "--at", "2024-03-01T12:00"]
+    argv = [sys.executable, "-c", code, "lookup", "by_symbol", "--warehouse", "warehouse", "--at", "2024-03-01T12:00"]
     done = subprocess.run(
-        given, cwd=place, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+        argv, cwd=place, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
     )
     assert set(ast.literal_eval(done.stderr.splitlines()[-1])) <= {"scipy"}, done.stderr
 
@@ -119,8 +119,8 @@ def test_checks_load_what_they_are_about_and_leave_the_rest_usable() -> None:
 def test_every_command_is_declared_where_it_is_looked_for() -> None:
     for module in set(MODULES.values()):
         import_module(module)
-    found = {name: info.callback.__module__ for name, info in app.declared.items() if info.callback is not None}
-    assert found == MODULES
+    modules = {name: info.callback.__module__ for name, info in app.declared.items() if info.callback is not None}
+    assert modules == MODULES
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_plain_parameters_become_what_typer_makes_of_them(kind: Any, value: Any,
         """Nothing."""
 
     command.__annotations__ = {"given": kind}
-    one = get_command_from_info(
+    param = get_command_from_info(
         CommandInfo(callback=command), pretty_exceptions_short=True, rich_markup_mode=None
     ).params[0]
-    theirs = one.get_runtime_param()  # type: ignore[attr-defined]
-    assert _Plain(one).coerce(value, one, None) == theirs.coerce(value, param=one, ctx=None) == made
+    runtime_param = param.get_runtime_param()  # type: ignore[attr-defined]
+    assert _Plain(param).coerce(value, param, None) == runtime_param.coerce(value, param=param, ctx=None) == made

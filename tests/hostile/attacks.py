@@ -14,7 +14,7 @@ PREFIX = "SELECT count(*) AS n FROM trades @W "
 
 def expanded(text: str) -> str:
     """``{piece×n}`` as n pieces."""
-    return re.sub(r"\{([^{}]*?)×(\d+)\}", lambda found: found[1] * int(found[2]), text, flags=re.DOTALL)
+    return re.sub(r"\{([^{}]*?)×(\d+)\}", lambda match: match[1] * int(match[2]), text, flags=re.DOTALL)
 
 
 WHOLE: dict[str, tuple[str, ...]] = {
@@ -736,10 +736,10 @@ LEGAL = (
 
 def queries() -> list[tuple[str, str]]:
     """Every attack by query text that has to be refused: its category and its text."""
-    found = [(category, text) for category, texts in WHOLE.items() for text in texts]
-    found += [(category, PREFIX + "WHERE " + text) for category, texts in CONDITIONS.items() for text in texts]
-    found += [(category, f"SELECT {text} FROM trades @W") for category, texts in EXPRESSIONS.items() for text in texts]
-    return [(category, expanded(text)) for category, text in found]
+    cases = [(category, text) for category, texts in WHOLE.items() for text in texts]
+    cases += [(category, PREFIX + "WHERE " + text) for category, texts in CONDITIONS.items() for text in texts]
+    cases += [(category, f"SELECT {text} FROM trades @W") for category, texts in EXPRESSIONS.items() for text in texts]
+    return [(category, expanded(text)) for category, text in cases]
 
 
 STREAM = """streams:

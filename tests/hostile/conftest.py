@@ -12,5 +12,5 @@ from tests.hostile.guard import Canary, canary_in
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Iterator[Canary]:
-    with canary_in(tmp_path) as found:
-        yield found
+    with canary_in(tmp_path) as planted_canary:
+        yield planted_canary

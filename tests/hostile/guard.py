@@ -127,21 +127,21 @@ def bounded(what: str, seconds: float = 2.0) -> Iterator[None]:
 
 def told(diagnostics: Iterable[Diagnostic]) -> list[str]:
     """Everything that is said of some findings: to people and as JSON."""
-    found = list(diagnostics)
-    return [*map(str, found), *(json.dumps(one.to_json(), ensure_ascii=False) for one in found)]
+    findings = list(diagnostics)
+    return [*map(str, findings), *(json.dumps(finding.to_json(), ensure_ascii=False) for finding in findings)]
 
 
 def check_findings(diagnostics: Iterable[Diagnostic], text: str) -> None:
     """Coded, short, printable, and placed inside the text."""
     lines = text.split("\n")
-    for found in diagnostics:
-        assert found.code.startswith("HDL-") and found.message
-        assert len(str(found)) <= LONGEST
-        for line in str(found).split("\n"):
-            assert all(c.isprintable() or c == "\u00a0" for c in line), found
-        if found.line:
-            assert 1 <= found.line <= len(lines), found
-            assert 1 <= found.column <= len(lines[found.line - 1]) + 1, found
+    for diagnostic in diagnostics:
+        assert diagnostic.code.startswith("HDL-") and diagnostic.message
+        assert len(str(diagnostic)) <= LONGEST
+        for line in str(diagnostic).split("\n"):
+            assert all(c.isprintable() or c == "\u00a0" for c in line), diagnostic
+        if diagnostic.line:
+            assert 1 <= diagnostic.line <= len(lines), diagnostic
+            assert 1 <= diagnostic.column <= len(lines[diagnostic.line - 1]) + 1, diagnostic
 
 
 def filled(text: str, canary: Canary) -> str:

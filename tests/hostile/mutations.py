@@ -149,30 +149,30 @@ _PIECES = re.compile(r"\w+|\s+|'[^'\n]*'|[^\w\s]")
 
 def mutated(text: str, seed: int, nasty: tuple[str, ...] = NASTY) -> str:
     """The text with one to six changes, the same for a seed for ever."""
-    made = random.Random(seed)
+    rng = random.Random(seed)
     pieces = _PIECES.findall(text)
-    for _ in range(made.choice((1, 1, 2, 3, 6))):
-        at = made.randrange(len(pieces)) if pieces else 0
-        kind = made.randrange(8)
+    for _ in range(rng.choice((1, 1, 2, 3, 6))):
+        at = rng.randrange(len(pieces)) if pieces else 0
+        kind = rng.randrange(8)
         if kind == 0:
-            pieces.insert(at, made.choice(nasty))
+            pieces.insert(at, rng.choice(nasty))
         elif not pieces:
             continue
         elif kind == 1:
             del pieces[at]
         elif kind == 2:
-            other = made.randrange(len(pieces))
+            other = rng.randrange(len(pieces))
             pieces[at], pieces[other] = pieces[other], pieces[at]
         elif kind == 3:
-            pieces[at] = made.choice(nasty)
+            pieces[at] = rng.choice(nasty)
         elif kind == 4:
-            piece = pieces[at : at + made.randint(1, 6)]
-            pieces[at:at] = piece * made.choice((1, 1, 2, 40))
+            piece = pieces[at : at + rng.randint(1, 6)]
+            pieces[at:at] = piece * rng.choice((1, 1, 2, 40))
         elif kind == 5:
             pieces = pieces[:at]
         elif kind == 6:
-            place = made.randint(0, len(pieces[at]))
-            noise = made.choice((made.choice(nasty), chr(made.randrange(0x20)), chr(made.randrange(0x110000))))
+            place = rng.randint(0, len(pieces[at]))
+            noise = rng.choice((rng.choice(nasty), chr(rng.randrange(0x20)), chr(rng.randrange(0x110000))))
             pieces[at] = pieces[at][:place] + noise + pieces[at][place:]
         else:
             pieces[at] = pieces[at].swapcase()

@@ -53,10 +53,10 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     shutil.copytree(made, copy)
     monkeypatch.chdir(copy)
     monkeypatch.delenv("HEDDLE_DEBUG", raising=False)
-    monkeypatch.setattr(session, "start_session", lambda *given, **named: in_process())
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(kept))
+    monkeypatch.setattr(session, "start_session", lambda *arguments, **options: in_process())
+    temp_folder = tmp_path / "kept"
+    temp_folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temp_folder))
     with without_audit():
         yield copy
 
@@ -67,17 +67,17 @@ def heddle(*arguments: str) -> Result:
 
 def check(done: Result, *arguments: str) -> None:
     """A code of ours and a reason; nothing that only whoever wrote Heddle can read."""
-    told = f"heddle {arguments}: {done.exit_code}\n{done.output}"
-    assert done.exception is None or isinstance(done.exception, SystemExit), told
-    assert done.exit_code in (0, 1, 2), told
+    report = f"heddle {arguments}: {done.exit_code}\n{done.output}"
+    assert done.exception is None or isinstance(done.exception, SystemExit), report
+    assert done.exit_code in (0, 1, 2), report
     # what can be wrong with data is of the tests of sources
     of_data = any("of_csv" in argument for argument in arguments)
-    assert "Traceback" not in done.output and (of_data or "HDL-900" not in done.output), told
+    assert "Traceback" not in done.output and (of_data or "HDL-900" not in done.output), report
     if done.exit_code:
-        assert "HDL-" in done.stderr or "Usage:" in done.stderr, told
+        assert "HDL-" in done.stderr or "Usage:" in done.stderr, report
     for line in done.stderr.splitlines():
-        assert not re.match(r"\s*error\b(?! HDL-\d{3} )", line), told
-        assert "\\n" not in line or any("\n" in argument for argument in arguments), told
+        assert not re.match(r"\s*error\b(?! HDL-\d{3} )", line), report
+        assert "\\n" not in line or any("\n" in argument for argument in arguments), report
 
 
 # ------------------------------------------------------------------------------------------- warehouses
@@ -94,17 +94,17 @@ def _replaced(path: str, content: bytes | None) -> Callable[[Path], None]:
     """A file or a folder below the warehouse is a file of this content, or (None) an empty folder."""
 
     def change(house: Path) -> None:
-        for found in house.glob(path):
-            shutil.rmtree(found) if found.is_dir() else found.unlink()
-            found.mkdir() if content is None else found.write_bytes(content)
+        for target in house.glob(path):
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+            target.mkdir() if content is None else target.write_bytes(content)
 
     return change
 
 
 def _gone(path: str) -> Callable[[Path], None]:
     def change(house: Path) -> None:
-        for found in house.glob(path):
-            shutil.rmtree(found) if found.is_dir() else found.unlink()
+        for target in house.glob(path):
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
 
     return change
 
@@ -304,17 +304,17 @@ def test_over_odd_files(command: tuple[str, ...], place: Path) -> None:
 def test_a_run_that_has_nothing_to_store_leaves_no_warehouse(place: Path) -> None:
     (place / "bad.sql").write_text("SELECT 1;")
     (place / "empty.sql").write_text("-- nothing\n")
-    for file, said in (("bad.sql", "`heddle validate` lists"), ("empty.sql", "write one: SELECT")):
+    for file, message in (("bad.sql", "`heddle validate` lists"), ("empty.sql", "write one: SELECT")):
         done = heddle("run", file, "--streams", "streams.yaml", "--warehouse", "new", *SPAN)
-        assert done.exit_code == 1 and "HDL-113" in done.stderr and said in done.stderr
+        assert done.exit_code == 1 and "HDL-113" in done.stderr and message in done.stderr
         assert not (place / "new").exists()
 
 
 def test_read_says_why_there_is_no_answer(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty and exit 0 is an answer only where something was published."""
     call = ("read", "all", "--warehouse", "new")
-    gone = place / "gone.parquet"
-    (place / "trades.parquet").rename(gone)
+    moved_file = place / "gone.parquet"
+    (place / "trades.parquet").rename(moved_file)
     done = heddle("run", *FILES, "--rate", "trades=1", "--warehouse", "new", *SPAN)
     # every stream that cannot be read is told, in lines of its own, once
     assert done.exit_code == 1 and done.stderr.count("error HDL-505") == 1 and "\nerror HDL-4" in done.stderr
@@ -324,7 +324,7 @@ def test_read_says_why_there_is_no_answer(place: Path, monkeypatch: pytest.Monke
         done.exit_code == 1
         and "HDL-547 the last run of 2013-07-01T00:00:00Z .. 2013-07-01T02:00:00Z failed" in done.stderr
     )
-    gone.rename(place / "trades.parquet")
+    moved_file.rename(place / "trades.parquet")
     assert heddle("run", *FILES, "--warehouse", "new", *SPAN).exit_code == 0
     assert heddle(*call).exit_code == 0
     done = heddle(*call, "--from", "2014-01-01", "--to", "2014-01-02")
@@ -346,7 +346,7 @@ def test_answers_as_csv_have_times_as_json_has_them(place: Path) -> None:
 
 def test_one_query_is_one_query(place: Path) -> None:
     (place / "one.sql").write_text(QUERIES.split(";")[0] + ";")
-    told = heddle("validate", "one.sql", "--streams", "streams.yaml").stdout
-    assert told.endswith("1 query usable, 0 errors\n") and "stream trades: 1 file," in told
-    told = heddle("plan", "one.sql", "--streams", "streams.yaml").stdout
-    assert "1 execution tree " in told.replace("\n", " ")
+    stdout = heddle("validate", "one.sql", "--streams", "streams.yaml").stdout
+    assert stdout.endswith("1 query usable, 0 errors\n") and "stream trades: 1 file," in stdout
+    stdout = heddle("plan", "one.sql", "--streams", "streams.yaml").stdout
+    assert "1 execution tree " in stdout.replace("\n", " ")

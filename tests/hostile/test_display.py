@@ -76,8 +76,8 @@ def _plan(canary: Canary, names: bool) -> SharingPlan:
     Python API may make them."""
     texts = [f"-- name: q{number}\n{filled(text, canary)}" for number, text in enumerate(LEGAL)]
     (canary.path.parent / "legal.sql").write_text(";\n".join(texts))
-    workload, found = load_workload([canary.path.parent / "legal.sql"], STREAMS)
-    assert not found and len(workload.queries) == len(LEGAL)
+    workload, diagnostics = load_workload([canary.path.parent / "legal.sql"], STREAMS)
+    assert not diagnostics and len(workload.queries) == len(LEGAL)
     if names:
         stream = STREAMS["trades"]
         hostile = Stream(TRICKS[0] + TRICKS[3], stream.source, stream.schema, stream.time)
@@ -171,7 +171,7 @@ def test_the_place_of_a_mistake_is_shown_in_its_line(tmp_path: Path, monkeypatch
     assert hint == "    \x1b[36mhint:\x1b[0m did you mean symbol?"
     assert shown.startswith("    SELECT '日本', sum(symbl) xxx") and len(shown) < 160 and "\x1b" not in shown
     assert mark == "    " + " " * len("SELECT 'wide', sum(") + "^"
-    for told in (
+    for diagnostic in (
         Diagnostic("HDL-457", "a key", "", str(file), 3, 7),
         Diagnostic("HDL-458", "a path", "", str(file), 2, 3),
         Diagnostic("HDL-404", "a row", "", str(file), 2, 3),
@@ -181,7 +181,7 @@ def test_the_place_of_a_mistake_is_shown_in_its_line(tmp_path: Path, monkeypatch
     ):
         out.truncate(0)
         out.seek(0)
-        output.print_diagnostics([told])
+        output.print_diagnostics([diagnostic])
         assert "password1" not in out.getvalue() and "SELECT" not in out.getvalue()
 
 
@@ -286,14 +286,14 @@ def test_the_routes_of_the_plugin(canary: Canary, tmp_path: Path) -> None:
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
     versions = [text.replace("@CANARY", str(canary.path)).replace("@SECRET", SECRET_NAME) for text in attacks.VERSIONS]
-    given = json.dumps({"versions": versions, "paths": PATHS, "trick": "".join(TRICKS)})
+    probe_input = json.dumps({"versions": versions, "paths": PATHS, "trick": "".join(TRICKS)})
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, given], env=environment, capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", PROBE, probe_input], env=environment, capture_output=True, text=True, cwd=tmp_path
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout + done.stderr
-    found, status, html, policy = json.loads(lines[-1].removeprefix("RESULT"))
-    for path, parameters, code, text in found:
+    responses, status, html, policy = json.loads(lines[-1].removeprefix("RESULT"))
+    for path, parameters, code, text in responses:
         assert code == 404 and len(text) < 200, (path, parameters, code, text[:300])
         canary.check(text)
         assert not any(len(value) > 3 and value in text for value in parameters.values())

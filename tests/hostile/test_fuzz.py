@@ -95,15 +95,15 @@ def test_mutated_streams(canary: Canary, tmp_path: Path) -> None:
         # as an editor would, and as nobody does
         file.write_bytes(text.encode(errors="surrogatepass" if seed % 7 == 0 else "replace"))
         with bounded(text):
-            streams, found = load_streams(file)
-        canary.check(repr(streams), *told(found))
-        check_findings([one for one in found if not one.line], text)
+            streams, diagnostics = load_streams(file)
+        canary.check(repr(streams), *told(diagnostics))
+        check_findings([diagnostic for diagnostic in diagnostics if not diagnostic.line], text)
         check_findings(
-            found, text.replace("\r\n", "\n").replace("\r", "\n").replace("\x85", "\n").replace("\u2028", "\n")
+            diagnostics, text.replace("\r\n", "\n").replace("\r", "\n").replace("\x85", "\n").replace("\u2028", "\n")
         )
-        assert streams or found
+        assert streams or diagnostics
         assert all(from_json(to_json(stream)) == stream for stream in streams.values())
-        return "read" if streams else found[0].code
+        return "read" if streams else diagnostics[0].code
 
     outcomes = each("streams", COUNT // 10 or 1, check)
     assert COUNT < 1000 or len(outcomes) > 4, outcomes
@@ -120,12 +120,12 @@ OPTIONS: tuple[tuple[str, Callable[[str], object]], ...] = (
 
 
 def test_mutated_options(canary: Canary) -> None:
-    asked = parsed(
+    parse_result = parsed(
         "SELECT max(symbol) AS s, count(*) AS n FROM trades @W GROUP BY symbol, day".replace("@W", WINDOW), canary
     )
     of_query = (
-        ("n >= 100 AND s <> 'it''s'", lambda text: parse_having(asked.queries[0], text)),
-        ("AA,2013-07-04", lambda text: parse_group(asked.queries[0], text.split(","))),
+        ("n >= 100 AND s <> 'it''s'", lambda text: parse_having(parse_result.queries[0], text)),
+        ("AA,2013-07-04", lambda text: parse_group(parse_result.queries[0], text.split(","))),
     )
     options = (*OPTIONS, *of_query)
 
@@ -134,12 +134,12 @@ def test_mutated_options(canary: Canary) -> None:
         text = mutated(text, seed)
         try:
             with bounded(text, 1.0):
-                found = read(text)
+                option = read(text)
         except HeddleError as error:
             canary.check(*told([error.diagnostic]))
             check_findings([error.diagnostic], text)
             return error.diagnostic.code
-        assert not isinstance(found, Fraction) or 0 <= found < 10**140
+        assert not isinstance(option, Fraction) or 0 <= option < 10**140
         return "read"
 
     outcomes = each("options", COUNT // 2 or 1, check)

@@ -19,7 +19,7 @@ def test_there_are_enough_of_them_and_none_twice() -> None:
 
 @pytest.mark.parametrize("category", sorted({category for category, _ in QUERIES}))
 def test_attacks_are_refused(category: str, canary: Canary) -> None:
-    for text in (text for found, text in QUERIES if found == category):
+    for text in (text for text_category, text in QUERIES if text_category == category):
         result = parsed(filled(text, canary), canary)
         assert not result.queries and result.errors, text[:200]
         assert len(result.diagnostics) <= 64 or text.count(";") > 64

@@ -61,10 +61,10 @@ def test_the_lease_tells_no_password(
     with pytest.raises(HeddleError) as refused:
         Warehouse.open(place / "house")
     assert refused.value.diagnostic.code == "HDL-513"
-    told = "".join(traceback.format_exception(refused.value)) + json.dumps(refused.value.diagnostic.to_json())
+    output = "".join(traceback.format_exception(refused.value)) + json.dumps(refused.value.diagnostic.to_json())
     with pytest.raises(HeddleError) as refused:
         refresh_plan(place / "house", [place / "w.sql"], place / "streams.yaml", algorithm="shared")
-    told += "".join(traceback.format_exception(refused.value)) + caplog.text
+    output += "".join(traceback.format_exception(refused.value)) + caplog.text
     files = [str(place / "w.sql"), "--streams", str(place / "streams.yaml")]
     house = ["--warehouse", str(place / "house")]
     for arguments in (
@@ -74,8 +74,8 @@ def test_the_lease_tells_no_password(
         ["status", *house, "--json"],
     ):
         done = CliRunner().invoke(app, arguments)
-        told += done.output + "".join(traceback.format_exception(done.exception) if done.exception else [])
-    assert "HDL-513" in told and PASSWORD not in told
+        output += done.output + "".join(traceback.format_exception(done.exception) if done.exception else [])
+    assert "HDL-513" in output and PASSWORD not in output
 
 
 def test_tables_and_sessions_know_no_dsn(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,22 +99,22 @@ def test_tables_and_sessions_know_no_dsn(place: Path, monkeypatch: pytest.Monkey
 
         def close(self) -> None: ...
 
-    asked = []
-    monkeypatch.setattr(psycopg2, "connect", lambda dsn: asked.append(dsn) or Connection())
+    dsns = []
+    monkeypatch.setattr(psycopg2, "connect", lambda dsn: dsns.append(dsn) or Connection())
     monkeypatch.setenv("HEDDLE_LEASE_DSN", DSNS[0])
     outcome = refresh_plan(house.root, [place / "w.sql"], place / "streams.yaml", algorithm="shared", reason="x")
-    assert asked and set(asked) == {DSNS[0]} and outcome.version == 1
+    assert dsns and set(dsns) == {DSNS[0]} and outcome.version == 1
     stored = b"".join(path.read_bytes() for path in house.root.rglob("*") if path.is_file())
     rows = [house.rows(name) for name in ("sharing_plans", "workload_queries", "stream_statistics", "publish_log")]
     assert rows[0] and b"sharing_plans" in stored
-    for told in (
+    for text in (
         repr(outcome),
         json.dumps(outcome.to_json()),
         repr(rows),
         json.dumps(spark_settings()),
         stored.decode("latin-1"),
     ):
-        assert PASSWORD not in told
+        assert PASSWORD not in text
 
 
 # ------------------------------------------------------------------------------------------- redaction
@@ -135,17 +135,17 @@ GIVEN = {
 def test_a_secret_of_the_environment_is_in_no_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for other in GIVEN:
         monkeypatch.delenv(other, raising=False)
-    told = f"cannot connect with {SECRET} to db, nor with {quote(SECRET, safe='')}"
-    assert redacted(told) == told
+    message = f"cannot connect with {SECRET} to db, nor with {quote(SECRET, safe='')}"
+    assert redacted(message) == message
     monkeypatch.setenv(name, GIVEN[name])
-    assert redacted(told) == f"cannot connect with {HIDDEN} to db, nor with {HIDDEN}"
-    found = Diagnostic("HDL-531", told, told, file=told, query=told)
-    assert SECRET not in json.dumps(found.to_json()) + str(found) + str(HeddleError.of(found))
-    assert SECRET not in str(HeddleError("HDL-531", f"{'x' * 580} {told}"))
+    assert redacted(message) == f"cannot connect with {HIDDEN} to db, nor with {HIDDEN}"
+    diagnostic = Diagnostic("HDL-531", message, message, file=message, query=message)
+    assert SECRET not in json.dumps(diagnostic.to_json()) + str(diagnostic) + str(HeddleError.of(diagnostic))
+    assert SECRET not in str(HeddleError("HDL-531", f"{'x' * 580} {message}"))
 
 
 def test_addresses_and_pairs_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
-    for told in (
+    for message in (
         f"could not translate postgresql://me:{PASSWORD}@host:1/db",
         f"could not translate //me:{PASSWORD}@host and jdbc:postgresql://:{PASSWORD}@host",
         f"bad option password={PASSWORD} in DSN",
@@ -154,7 +154,7 @@ def test_addresses_and_pairs_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -
         f"connect(host='x', password='{PASSWORD} and more')",
         f"?user=me&password={PASSWORD}&ssl=true",
     ):
-        assert PASSWORD not in redacted(told) and HIDDEN in redacted(told), told
+        assert PASSWORD not in redacted(message) and HIDDEN in redacted(message), message
     for harmless in (
         "",
         "2013-07-01T00:00:00Z .. 12:00",
@@ -176,14 +176,14 @@ def test_words_and_short_values_are_no_secrets(monkeypatch: pytest.MonkeyPatch) 
 
 @given(st.text(max_size=300), st.text(min_size=8, max_size=20))
 def test_what_is_kept_is_hidden_wherever_it_stands(text: str, secret: str) -> None:
-    held = dict(redaction._given)
+    saved_secrets = dict(redaction._given)
     try:
         keep_secret({"spark.hadoop.fs.s3a.secret.key": secret, "spark.app.name": "heddle"})
-        told = redacted(f"{text} {secret} {text}")
-        assert HIDDEN in told and not any(secret in piece for piece in told.split(HIDDEN))
+        redacted_text = redacted(f"{text} {secret} {text}")
+        assert HIDDEN in redacted_text and not any(secret in piece for piece in redacted_text.split(HIDDEN))
     finally:
         redaction._given.clear()
-        redaction._given.update(held)
+        redaction._given.update(saved_secrets)
 
 
 def test_a_hostile_text_takes_no_time() -> None:
@@ -199,8 +199,8 @@ def test_the_log_of_runs_holds_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("HEDDLE_LEASE_DSN", raising=False)
     warehouse = Warehouse.open(tmp_path / "house")
     record = publish_log.RunRecord("run", 1, 0, 1)
-    told = f"PythonException: Traceback:\n  HeddleError: HDL-402 no answer to {SECRET} from s3://me:{PASSWORD}@store"
-    record.diagnostics.append(publish_log.coded_error(RuntimeError(told)).diagnostic.to_json())
+    message = f"PythonException: Traceback:\n  HeddleError: HDL-402 no answer to {SECRET} from s3://me:{PASSWORD}@store"
+    record.diagnostics.append(publish_log.coded_error(RuntimeError(message)).diagnostic.to_json())
     with pytest.raises(HeddleError) as refused:
         publish_log.refuse(warehouse, record, "HDL-505", f"nothing could be read: password={PASSWORD}")
     (row,) = warehouse.rows("publish_log")
@@ -232,8 +232,8 @@ def test_a_crash_of_the_command_line_tells_no_secret(debug: str, tmp_path: Path)
     environment |= {"HEDDLE_DEBUG": debug, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "error HDL-900 OperationalError" in done.stderr
-    kept = [path.read_text() for path in tmp_path.glob("heddle-*.txt")]
-    assert ("Traceback" in done.stderr) == bool(debug) and len(kept) == (not debug)
-    for text in (done.stdout, done.stderr, *kept):
+    crash_reports = [path.read_text() for path in tmp_path.glob("heddle-*.txt")]
+    assert ("Traceback" in done.stderr) == bool(debug) and len(crash_reports) == (not debug)
+    for text in (done.stdout, done.stderr, *crash_reports):
         assert SECRET not in text and PASSWORD not in text
-    assert all("Traceback" in text and text.count("OperationalError") for text in kept)
+    assert all("Traceback" in text and text.count("OperationalError") for text in crash_reports)

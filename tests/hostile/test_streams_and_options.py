@@ -33,10 +33,10 @@ def test_paths_of_sources_are_refused(path: str, canary: Canary, tmp_path: Path)
     text = _said(text.replace("@SECRETVALUE", canary.secret), canary)
     (tmp_path / "streams.yaml").write_text(text)
     with bounded(text):
-        streams, found = load_streams(tmp_path / "streams.yaml")
-    assert not streams and found
-    canary.check(*told(found))
-    check_findings(found, text)
+        streams, diagnostics = load_streams(tmp_path / "streams.yaml")
+    assert not streams and diagnostics
+    canary.check(*told(diagnostics))
+    check_findings(diagnostics, text)
 
 
 @pytest.mark.parametrize("what", attacks.YAML)
@@ -44,17 +44,17 @@ def test_hostile_yaml_is_refused(what: str, canary: Canary, tmp_path: Path) -> N
     text = expanded(attacks.YAML[what])
     (tmp_path / "streams.yaml").write_bytes(text.encode(errors="surrogatepass"))
     with bounded(text):
-        _, found = load_streams(tmp_path / "streams.yaml")
-    assert found and len(found) <= 600
-    canary.check(*told(found))
-    check_findings(found, text)
+        _, diagnostics = load_streams(tmp_path / "streams.yaml")
+    assert diagnostics and len(diagnostics) <= 600
+    canary.check(*told(diagnostics))
+    check_findings(diagnostics, text)
 
 
 def test_columns_behind_aliases_count_each_time(tmp_path: Path) -> None:
     (tmp_path / "streams.yaml").write_text(expanded(attacks.YAML["aliases of a wide schema"]))
-    streams, found = load_streams(tmp_path / "streams.yaml")
+    streams, diagnostics = load_streams(tmp_path / "streams.yaml")
     assert sum(len(stream.schema) for stream in streams.values()) <= NODES
-    assert {one.code for one in found} == {"HDL-459"}
+    assert {diagnostic.code for diagnostic in diagnostics} == {"HDL-459"}
 
 
 def test_streams_lie_in_the_folders_of_the_settings(
@@ -69,10 +69,10 @@ def test_streams_lie_in_the_folders_of_the_settings(
     for path in (*hostile, "good.csv", "../inside/./good.csv"):
         (inside / "streams.yaml").write_text(attacks.STREAM.replace("@PATH", path))
         monkeypatch.setenv("HEDDLE_SOURCES", f"{inside}{os.pathsep}{tmp_path / 'none'}")
-        found = load_inputs([], inside / "streams.yaml")
-        codes = [one.code for one in found.errors]
+        inputs = load_inputs([], inside / "streams.yaml")
+        codes = [error.code for error in inputs.errors]
         assert codes == (["HDL-458"] if path in hostile else []), path
-        canary.check(*told(found.errors))
+        canary.check(*told(inputs.errors))
     monkeypatch.delenv("HEDDLE_SOURCES")
     (inside / "streams.yaml").write_text(attacks.STREAM.replace("@PATH", "../outside"))
     assert not load_inputs([], inside / "streams.yaml").errors
@@ -108,10 +108,10 @@ def test_hostile_instants_and_durations(text: str, canary: Canary) -> None:
 def test_hostile_thresholds_and_groups(text: str, canary: Canary) -> None:
     text = _said(text, canary)
     select = f"SELECT max(symbol) AS s, count(*) AS n FROM trades {WINDOW} GROUP BY day, qty"
-    asked = parsed(select, canary).queries[0]
+    query = parsed(select, canary).queries[0]
     attempts = (
-        (lambda: parse_having(asked, text), {"HDL-608", "HDL-305"}),
-        (lambda: parse_group(asked, [text, "1"]), {"HDL-605"}),
+        (lambda: parse_having(query, text), {"HDL-608", "HDL-305"}),
+        (lambda: parse_group(query, [text, "1"]), {"HDL-605"}),
     )
     for read, codes in attempts:
         with bounded(text), pytest.raises(HeddleError) as refused:
@@ -123,13 +123,13 @@ def test_hostile_thresholds_and_groups(text: str, canary: Canary) -> None:
 
 def _params() -> list[dict[str, Any]]:
     rates = (float("nan"), float("inf"), -1, "1e9999999", "x" * 100_000, None, [1], {"a": 1}, True, 10**400, "${env:X}")
-    found: list[dict[str, Any]] = [{"rates": {"trades": rate}} for rate in rates]
-    found += [
+    param_sets: list[dict[str, Any]] = [{"rates": {"trades": rate}} for rate in rates]
+    param_sets += [
         {"rates": {name: 1}} for name in ("none", "../x", "<script>", "[red]", "\x1b[31m", "\ud800", "x" * 100_000)
     ]
-    found += [{"algorithm": name} for name in ("", "none", "os.system", "../x", "best\x00", "x" * 100_000)]
-    found += [{"cost_model": name} for name in ("", "none", "\x1b[31m")]
-    return [*found, *({"tolerance": value} for value in (float("nan"), float("inf"), -1.0))]
+    param_sets += [{"algorithm": name} for name in ("", "none", "os.system", "../x", "best\x00", "x" * 100_000)]
+    param_sets += [{"cost_model": name} for name in ("", "none", "\x1b[31m")]
+    return [*param_sets, *({"tolerance": value} for value in (float("nan"), float("inf"), -1.0))]
 
 
 @pytest.mark.parametrize("params", _params(), ids=lambda params: repr(params)[:40])
@@ -137,9 +137,9 @@ def test_hostile_params_store_nothing(params: dict[str, Any], canary: Canary, tm
     (tmp_path / "trades.csv").write_text("ts,symbol\n2013-01-01 00:00:00,A\n")
     (tmp_path / "streams.yaml").write_text(attacks.STREAM.replace("@PATH", "trades.csv"))
     (tmp_path / "w.sql").write_text(f"SELECT count(*) FROM trades {WINDOW}")
-    given = {"algorithm": "shared", "rates": {"trades": 1}} | params
+    options = {"algorithm": "shared", "rates": {"trades": 1}} | params
     with bounded(repr(params)[:300], 20.0), pytest.raises(HeddleError) as refused:
-        refresh_plan(tmp_path / "house", [tmp_path / "w.sql"], tmp_path / "streams.yaml", **given)
+        refresh_plan(tmp_path / "house", [tmp_path / "w.sql"], tmp_path / "streams.yaml", **options)
     assert refused.value.diagnostic.code in ("HDL-112", "HDL-407")
     check_findings([refused.value.diagnostic], "")
     canary.check(*told([refused.value.diagnostic]))
@@ -157,18 +157,18 @@ def test_an_owner_has_a_quota_and_others_go_on(tmp_path: Path, monkeypatch: pyte
         (tmp_path / file).write_text("".join(f"{text}SELECT count(*) FROM trades {WINDOW};\n" for text in texts))
     files = [tmp_path / "one.sql", tmp_path / "two.sql"]
     monkeypatch.setenv("HEDDLE_OWNER_QUOTA", "2")
-    found = load_inputs(files, tmp_path / "streams.yaml")
-    assert [query.name for query in found.workload.queries] == ["o0", "o1", "o2", "o3", "t1", "t2"]
-    assert [(one.code, one.query, Path(one.file).name, one.line) for one in found.errors] == [
+    inputs = load_inputs(files, tmp_path / "streams.yaml")
+    assert [query.name for query in inputs.workload.queries] == ["o0", "o1", "o2", "o3", "t1", "t2"]
+    assert [(error.code, error.query, Path(error.file).name, error.line) for error in inputs.errors] == [
         ("HDL-311", "o4", "one.sql", 14),
         ("HDL-311", "t0", "two.sql", 3),
         ("HDL-311", "t3", "two.sql", 10),
     ]
-    assert "of a" in found.errors[0].message and "HEDDLE_OWNER_QUOTA" in found.errors[0].hint
+    assert "of a" in inputs.errors[0].message and "HEDDLE_OWNER_QUOTA" in inputs.errors[0].hint
     # queries that name no owner are those of the one that the settings name
     monkeypatch.setenv("HEDDLE_OWNER", "b")
-    found = load_inputs(files, tmp_path / "streams.yaml")
-    assert [(query.name, query.owner) for query in found.workload.queries] == [
+    inputs = load_inputs(files, tmp_path / "streams.yaml")
+    assert [(query.name, query.owner) for query in inputs.workload.queries] == [
         *[("o0", "a"), ("o1", "b"), ("o2", "a"), ("o3", "b")]
     ]
     monkeypatch.delenv("HEDDLE_OWNER")

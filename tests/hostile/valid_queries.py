@@ -126,22 +126,22 @@ def _aggregate(random: random.Random) -> str:
             ("count(*)", "count(1)", "count_if(qty > 1)", "count(DISTINCT symbol)", "COUNT(DISTINCT qty + 1)")
         )
     name = random.choice(sorted(AGGREGATES))
-    found = AGGREGATES[name]
-    arguments = [random.choice(COLUMNS[found.takes])]
-    if found.signature == "value+by":
+    aggregate = AGGREGATES[name]
+    arguments = [random.choice(COLUMNS[aggregate.takes])]
+    if aggregate.signature == "value+by":
         arguments.append(random.choice(("qty", "ts", "price * 2")))
-    if found.signature == "number+number":
+    if aggregate.signature == "number+number":
         arguments.append(random.choice(("qty", "fee", "price * 2")))
-    if found.signature == "value+fractions":
+    if aggregate.signature == "value+fractions":
         arguments.append(random.choice(("array(0.5)", "array(0.5, 0.99)")))
-    if found.default is not None and random.random() < 0.5:
+    if aggregate.default is not None and random.random() < 0.5:
         arguments.append("12")
-    if found.signature == "value+fraction":
+    if aggregate.signature == "value+fraction":
         arguments.append(random.choice(("0.5", "0.99", "1", "5e-1")))
-    if found.signature == "value+k":
+    if aggregate.signature == "value+k":
         arguments.append(random.choice(("1", "3", "1000")))
-    where = f" FILTER (WHERE {random.choice(CONDITIONS)})" if random.random() < 0.15 else ""
-    return f"{random.choice((name, name.upper()))}({', '.join(arguments)}){where}"
+    filter_clause = f" FILTER (WHERE {random.choice(CONDITIONS)})" if random.random() < 0.15 else ""
+    return f"{random.choice((name, name.upper()))}({', '.join(arguments)}){filter_clause}"
 
 
 def _condition(random: random.Random, depth: int = 3) -> str:
@@ -167,7 +167,7 @@ def _window(random: random.Random, groups: list[str], pattern: bool) -> str:
     if kind > 4:
         return random.choice((OTHER_WINDOWS, OTHER_WINDOWS, FUNCTIONS, TABLE_FUNCTIONS)[random.randrange(4)])
     slide = random.choice(list(DURATIONS))
-    range_ = random.choice([found for found in DURATIONS if DURATIONS[found] <= 1440 * DURATIONS[slide]])
+    range_ = random.choice([duration for duration in DURATIONS if DURATIONS[duration] <= 1440 * DURATIONS[slide]])
     ago = f" ENDING '{random.choice(list(DURATIONS))}' AGO" if random.random() < 0.25 else ""
     return f"WINDOW RANGE '{range_}' SLIDE '{slide}'{ago} ON ts"
 
@@ -202,57 +202,57 @@ def _derived(made: random.Random, groups: list[str]) -> str:
 
 def query(seed: int) -> str:
     """A valid query, the same for a seed for ever."""
-    made = random.Random(seed)
-    groups = made.sample(["symbol", "qty", "day", "ok", "fee"], made.choice((0, 0, 1, 1, 2)))
-    pattern, aggregates = "", [_aggregate(made) for _ in range(made.randint(1, 4))]
-    if made.random() < 0.15:
+    rng = random.Random(seed)
+    groups = rng.sample(["symbol", "qty", "day", "ok", "fee"], rng.choice((0, 0, 1, 1, 2)))
+    pattern, aggregates = "", [_aggregate(rng) for _ in range(rng.randint(1, 4))]
+    if rng.random() < 0.15:
         groups = [group for group in groups if group in ("qty", "ok")]
-        pattern, aggregates = _sequence(made)
-    if not pattern and made.random() < 0.3:
-        aggregates.append(_derived(made, groups))
-    computed = made.choice(COMPUTED) if not pattern and made.random() < 0.3 else None
+        pattern, aggregates = _sequence(rng)
+    if not pattern and rng.random() < 0.3:
+        aggregates.append(_derived(rng, groups))
+    computed = rng.choice(COMPUTED) if not pattern and rng.random() < 0.3 else None
     outputs = [f"{call} AS a{number}" for number, call in enumerate(aggregates)]
-    select = made.sample(groups, made.randint(0, len(groups))) + outputs
-    window = _window(made, groups, bool(pattern))
+    select = rng.sample(groups, rng.randint(0, len(groups))) + outputs
+    window = _window(rng, groups, bool(pattern))
     if computed is not None and "ROWS" not in window:
         select.append(f"{computed} AS its_group")
-        groups.append(made.choice((computed, "its_group", POSITION)))
-    lines = [f"-- name: q_{seed}.{made.choice(('x', 'y-z'))}"]
-    if made.random() < 0.5:
-        lines.append(f"-- owner: {made.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")
-    if made.random() < 0.2 and "ROWS" not in window:
+        groups.append(rng.choice((computed, "its_group", POSITION)))
+    lines = [f"-- name: q_{seed}.{rng.choice(('x', 'y-z'))}"]
+    if rng.random() < 0.5:
+        lines.append(f"-- owner: {rng.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")
+    if rng.random() < 0.2 and "ROWS" not in window:
         lines.append("-- until: 2030-12-31T18:00:00")
     source = window if window in TABLE_FUNCTIONS else "trades"
     bounds = ["window_start", "window_end"] if window in TABLE_FUNCTIONS else [window] if window in FUNCTIONS else []
-    if bounds and made.random() < 0.7:
-        select = ["window_start", *(["window.end AS window_end"] if made.random() < 0.5 else []), *select]
+    if bounds and rng.random() < 0.7:
+        select = ["window_start", *(["window.end AS window_end"] if rng.random() < 0.5 else []), *select]
     places = {POSITION: str(len(select))}
     groups = [places.get(group, group) for group in groups]
-    grouped = made.sample([*groups, *bounds], len(groups) + len(bounds))
+    grouped = rng.sample([*groups, *bounds], len(groups) + len(bounds))
     clauses = [
         window if window.startswith("WINDOW") else "",
         pattern,
-        f"WHERE {_condition(made)}" if made.random() < 0.6 else "",
+        f"WHERE {_condition(rng)}" if rng.random() < 0.6 else "",
     ]
     clauses = [clause for clause in clauses if clause]
     clauses += [f"GROUP BY {', '.join(grouped)}"] if grouped else []
-    if made.random() < 0.25:
-        clauses.append(f"HAVING count(*) > {made.randint(0, 9)} AND 1e6 >= count(*)")
-    elif made.random() < 0.1:
-        clauses.append(f"HAVING NOT count(*) BETWEEN 3 AND {made.randint(3, 9)} OR {_comparable(aggregates)} IS NULL")
-    if groups and not pattern and "ROWS" not in window and made.random() < 0.2:
-        named = [group for group in groups if group.isidentifier()]
-        last = made.choice(("", " DESC", f", {named[0]} NULLS LAST" if named else " ASC"))
-        order = made.choice(("count(*)", "sum(qty) / count(*)", _comparable(aggregates)))
-        clauses.append(f"ORDER BY {order}{last} LIMIT {made.randint(1, 1000)}")
+    if rng.random() < 0.25:
+        clauses.append(f"HAVING count(*) > {rng.randint(0, 9)} AND 1e6 >= count(*)")
+    elif rng.random() < 0.1:
+        clauses.append(f"HAVING NOT count(*) BETWEEN 3 AND {rng.randint(3, 9)} OR {_comparable(aggregates)} IS NULL")
+    if groups and not pattern and "ROWS" not in window and rng.random() < 0.2:
+        identifiers = [group for group in groups if group.isidentifier()]
+        last = rng.choice(("", " DESC", f", {identifiers[0]} NULLS LAST" if identifiers else " ASC"))
+        order = rng.choice(("count(*)", "sum(qty) / count(*)", _comparable(aggregates)))
+        clauses.append(f"ORDER BY {order}{last} LIMIT {rng.randint(1, 1000)}")
     holistic = any(
         word in " ".join(outputs).lower() for word in ("percentile(", "median", "distinct", "mode", "top_k(")
     )
-    if holistic and not pattern and made.random() < 0.5:
+    if holistic and not pattern and rng.random() < 0.5:
         clauses.append("WITH (error = 0.01)")
-    break_ = made.choice((" ", "\n", "\n  ", " /* so */ "))
-    lines.append(f"SELECT {', '.join(select)} FROM {source}{break_}{break_.join(clauses)}{made.choice((';', ''))}")
+    break_ = rng.choice((" ", "\n", "\n  ", " /* so */ "))
+    lines.append(f"SELECT {', '.join(select)} FROM {source}{break_}{break_.join(clauses)}{rng.choice((';', ''))}")
     text = "\n".join(lines)
-    if not pattern and "ROWS" not in window and made.random() < 0.3:
-        text = re.sub(r"\bvolume\b", made.choice(NESTED), text)
+    if not pattern and "ROWS" not in window and rng.random() < 0.3:
+        text = re.sub(r"\bvolume\b", rng.choice(NESTED), text)
     return text

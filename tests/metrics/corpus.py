@@ -40,19 +40,19 @@ class Metric:
 @cache
 def streams() -> dict[str, Stream]:
     """The declared streams."""
-    found, problems = load_streams(FOLDER / "streams.yaml")
+    declared, problems = load_streams(FOLDER / "streams.yaml")
     assert not problems, problems
-    return found
+    return declared
 
 
 def _metrics(file: str) -> list[Metric]:
-    made = []
+    metrics = []
     for statement in split_statements((FOLDER / file).read_text()):
-        said = dict(found.groups() for _, comment in statement.comments if (found := _REMARK.fullmatch(comment)))
-        product, _, page = said["source"].partition(" | ")
-        texts = (said["what"], statement.text, said.get("code", ""), said.get("reason", ""))
-        made.append(Metric(said["name"], product, page, *texts))
-    return made
+        remarks = dict(match.groups() for _, comment in statement.comments if (match := _REMARK.fullmatch(comment)))
+        product, _, page = remarks["source"].partition(" | ")
+        texts = (remarks["what"], statement.text, remarks.get("code", ""), remarks.get("reason", ""))
+        metrics.append(Metric(remarks["name"], product, page, *texts))
+    return metrics
 
 
 @cache

@@ -36,7 +36,7 @@ def test_a_metric_is_accepted_or_refused_as_it_says(name: str) -> None:
     result = read(metric)
     if metric.code:
         assert result.errors and not result.queries
-        assert metric.code in {found.code for found in result.errors}, result.errors
+        assert metric.code in {error.code for error in result.errors}, result.errors
     else:
         assert not result.errors and [query.name for query in result.queries] == [name]
 

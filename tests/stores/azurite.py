@@ -40,9 +40,9 @@ class Azurite(ObjectStore):
     def start(self) -> None:
         """Start it, and wait until it answers. Raises AssertionError if it does not."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        where = ["--blobHost", LOOPBACK, "--blobPort", str(self.port), "--location", str(self.folder)]
+        address_options = ["--blobHost", LOOPBACK, "--blobPort", str(self.port), "--location", str(self.folder)]
         # clients speak later versions of the protocol than it knows
-        command = ["node", str(SCRIPT), *where, "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+        command = ["node", str(SCRIPT), *address_options, "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
         environment = os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.secret_key}"}
         log = Path(f"{self.folder}.log")
         with log.open("ab") as written:
@@ -63,9 +63,9 @@ class Azurite(ObjectStore):
 
     def make_bucket(self, name: str) -> None:
         """Make a container, unless it is there."""
-        where = {
+        authorities = {
             "blob_storage_authority": f"{LOOPBACK}:{self.port}",
             "dfs_storage_authority": f"{LOOPBACK}:{self.port}",
         }
         schemes = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
-        fs.AzureFileSystem(ACCOUNT, account_key=self.secret_key, **where, **schemes).create_dir(name)
+        fs.AzureFileSystem(ACCOUNT, account_key=self.secret_key, **authorities, **schemes).create_dir(name)

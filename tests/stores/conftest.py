@@ -36,9 +36,9 @@ def bucket(server: ObjectStore) -> str:
 @pytest.fixture
 def proxy(server: ObjectStore) -> Iterator[StoreProxy]:
     """A proxy before the server that passes everything on."""
-    made = StoreProxy(server.port)
-    yield made
-    made.stop()
+    store_proxy = StoreProxy(server.port)
+    yield store_proxy
+    store_proxy.stop()
 
 
 @pytest.fixture

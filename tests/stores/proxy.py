@@ -68,8 +68,8 @@ class StoreProxy:
 
     def set(self, delay: float = 0.0, *rules: Rule) -> None:
         """Hold each request for ``delay`` seconds, and follow these rules from now on."""
-        told = [asdict(rule) | {"fate": rule.fate.value} for rule in rules]
-        self._ask({"delay": delay, "rules": told})
+        encoded_rules = [asdict(rule) | {"fate": rule.fate.value} for rule in rules]
+        self._ask({"delay": delay, "rules": encoded_rules})
 
     def counts(self) -> Counter[str]:
         """How many requests there were since the last call, by method (LIST apart)."""
@@ -104,21 +104,21 @@ class _Serving:
         print(server.sockets[0].getsockname()[1], flush=True)
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            asked = json.loads(line)
-            found: Any = None
-            if "counts" in asked:
-                found, self.seen = dict(self.seen), Counter()
+            command = json.loads(line)
+            reply: Any = None
+            if "counts" in command:
+                reply, self.seen = dict(self.seen), Counter()
             else:
-                self.delay = asked["delay"]
-                rules = [Rule(**rule | {"fate": Fate(rule["fate"])}) for rule in asked["rules"]]
+                self.delay = command["delay"]
+                rules = [Rule(**rule | {"fate": Fate(rule["fate"])}) for rule in command["rules"]]
                 self.rules = [[rule, rule.skip, rule.times] for rule in rules]
-            print(json.dumps(found), flush=True)
+            print(json.dumps(reply), flush=True)
 
     def _fate(self, request: Request) -> Fate:
-        for held in self.rules:
-            rule, skip, times = held
+        for rule_state in self.rules:
+            rule, skip, times = rule_state
             if times and rule.meets(request):
-                held[1:] = [skip - 1, times] if skip else [0, times - 1]
+                rule_state[1:] = [skip - 1, times] if skip else [0, times - 1]
                 if not skip:
                     return Fate(rule.fate)
         return Fate.PASS
@@ -137,9 +137,9 @@ class _Serving:
                 fate = self._fate(request)
                 await asyncio.sleep(self.delay)
                 if fate is Fate.REFUSE:
-                    told = b"" if request.method == "HEAD" else SLOW_DOWN
+                    error_body = b"" if request.method == "HEAD" else SLOW_DOWN
                     writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\n")
-                    writer.write(b"Content-Length: %d\r\n\r\n" % len(told) + told)
+                    writer.write(b"Content-Length: %d\r\n\r\n" % len(error_body) + error_body)
                     await writer.drain()
                     continue
                 if upstream is None:
@@ -182,13 +182,13 @@ def _headers(lines: list[str]) -> dict[str, str]:
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
     if "chunked" in headers.get("transfer-encoding", ""):
-        found = b""
+        content = b""
         while True:
             line = await reader.readuntil(b"\r\n")
             chunk = await reader.readexactly(int(line.split(b";")[0], 16) + 2)
-            found += line + chunk
+            content += line + chunk
             if len(chunk) == 2:
-                return found
+                return content
     return await reader.readexactly(int(headers.get("content-length", 0)))
 
 

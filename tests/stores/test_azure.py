@@ -40,15 +40,15 @@ class Unable:
 
 def options(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str], root: str = ROOT) -> dict[str, Any]:
     """What Arrow's file system is made with."""
-    given: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
 
-    def made(account: str, **options: Any) -> Unable:
-        given.update(options, account=account)
+    def unable_filesystem(account: str, **options: Any) -> Unable:
+        kwargs.update(options, account=account)
         return Unable(OSError("not permitted there"))
 
-    monkeypatch.setattr(fs, "AzureFileSystem", made)
+    monkeypatch.setattr(fs, "AzureFileSystem", unable_filesystem)
     container_filesystem(root, environment)
-    return given
+    return kwargs
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def options(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str], roo
     ],
 )
 def test_credentials(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: dict[str, str]) -> None:
-    given = options(monkeypatch, environment)
-    assert {name: value for name, value in given.items() if "_storage_" not in name and name != "account"} == expected
-    assert given["account"] == "account" and given["blob_storage_authority"] == ".blob.core.windows.net"
+    kwargs = options(monkeypatch, environment)
+    assert {name: value for name, value in kwargs.items() if "_storage_" not in name and name != "account"} == expected
+    assert kwargs["account"] == "account" and kwargs["blob_storage_authority"] == ".blob.core.windows.net"
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_endpoints(url: str, expected: tuple[str, str] | None) -> None:
 
 
 def test_the_account_of_a_workspace_and_of_an_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = options(monkeypatch, {}, "abfss://space@onelake.dfs.fabric.microsoft.com")
-    assert given["account"] == "onelake" and given["blob_storage_authority"] == ".blob.fabric.microsoft.com"
+    kwargs = options(monkeypatch, {}, "abfss://space@onelake.dfs.fabric.microsoft.com")
+    assert kwargs["account"] == "onelake" and kwargs["blob_storage_authority"] == ".blob.fabric.microsoft.com"
     emulated = {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURE_STORAGE_ACCOUNT_KEY": KEY}
-    given = options(monkeypatch, emulated | {"AZURITE_BLOB_STORAGE_URL": "http://127.0.0.1:10077"})
-    assert given["blob_storage_authority"] == "127.0.0.1:10077" and given["blob_storage_scheme"] == "http"
+    kwargs = options(monkeypatch, emulated | {"AZURITE_BLOB_STORAGE_URL": "http://127.0.0.1:10077"})
+    assert kwargs["blob_storage_authority"] == "127.0.0.1:10077" and kwargs["blob_storage_scheme"] == "http"
     assert options(monkeypatch, emulated)["dfs_storage_authority"] == "127.0.0.1:10000"
 
 
@@ -122,7 +122,7 @@ def test_nobody_who_asks_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     error = pa.ArrowException(
         "Unknown error: AuthenticationException: Failed to get token from DefaultAzureCredential."
     )
-    monkeypatch.setattr(fs, "AzureFileSystem", lambda *given, **options: Unable(error))
+    monkeypatch.setattr(fs, "AzureFileSystem", lambda *arguments, **options: Unable(error))
     with pytest.raises(HeddleError, match="HDL-577"):
         (Place.of(f"{ROOT}/x") / "y").exists()
 

@@ -70,15 +70,15 @@ class At:
 
     def put(self, name: str, events: Sequence[Event], ids: Sequence[int] = ()) -> None:
         numbers = [*ids, *range(1000, 2000)][: len(events)]
-        found = table_of(events).append_column("id", pa.array(numbers, pa.int64()))
+        table = table_of(events).append_column("id", pa.array(numbers, pa.int64()))
         if self.format == "delta":
-            write_deltalake(self.root.url, found, mode="append")
+            write_deltalake(self.root.url, table, mode="append")
             return
         sink = io.BytesIO()
         if self.format == "csv":
-            pcsv.write_csv(found, sink)
+            pcsv.write_csv(table, sink)
         else:
-            pq.write_table(found, sink, row_group_size=7, compression="none", use_dictionary=False)
+            pq.write_table(table, sink, row_group_size=7, compression="none", use_dictionary=False)
         file = self.root / f"{name}.{self.format}"
         file.parent.make_folder()
         file.put(sink.getvalue())
@@ -92,14 +92,14 @@ def rows_of(source: At) -> list[Any]:
     splits = splits_of(source.stream)
     names = [name for name, _ in source.stream.schema]
     assert missing_columns(source.stream, splits, names) == []
-    found = []
+    split_records = []
     for split in splits:
         rows = pa.Table.from_batches(list(read_split(source.stream, split, names))).to_pylist()
         head = first_rows(source.stream, split, names)
         assert head is not None and head.to_pylist() == rows[: len(head)]
         name = split.path.removeprefix(source.root.url) if source.format != "delta" else ""
-        found.append((name, split.row_groups, split.begin, split.end, split.rows, rows))
-    return sorted(found, key=str) if source.format == "delta" else found
+        split_records.append((name, split.row_groups, split.begin, split.end, split.rows, rows))
+    return sorted(split_records, key=str) if source.format == "delta" else split_records
 
 
 @pytest.fixture(autouse=True)
@@ -138,8 +138,8 @@ def test_splits_are_those_of_a_folder(place: str, tmp_path: Path, format: str, f
         for name in ("_hidden/a", ".hidden", "sub/_b") if format != "delta" else ():
             source.put(name, steady(3))
         (source.root / "notes.txt").put(b"no events")
-    here, there = both
-    assert rows_of(here) == rows_of(there)
+    local_source, remote_source = both
+    assert rows_of(local_source) == rows_of(remote_source)
     looked = [inspect(source.stream, ["symbol", "volume"]).to_json() for source in both]
     assert looked[0] == looked[1]
     if format != "csv":
@@ -157,9 +157,9 @@ class House:
         self.runs = 0
 
     def plan(self) -> int:
-        found = parse(ONE_QUERY, {"trades": self.source.stream})
-        assert not found.diagnostics
-        workload = Workload(found.queries, (self.source.stream,))
+        parsed = parse(ONE_QUERY, {"trades": self.source.stream})
+        assert not parsed.diagnostics
+        workload = Workload(parsed.queries, (self.source.stream,))
         return publish_plan(self.warehouse, build_plan(workload, {"trades": Fraction(1)}, "weave-share"))[0]
 
     def run(self, version: int, begin: int, end: int) -> RunRecord:
@@ -168,8 +168,8 @@ class House:
         return run(self.engine, self.warehouse, version, first, last, f"run {self.runs}", as_of=LATER)
 
     def answers(self) -> list[dict[str, Any]]:
-        found = read(self.warehouse, "by_symbol").to_pylist()
-        return sorted(found, key=str)
+        rows = read(self.warehouse, "by_symbol").to_pylist()
+        return sorted(rows, key=str)
 
 
 STEPS = st.lists(
@@ -207,7 +207,7 @@ def test_answers_are_those_of_a_folder(
         house.source.put("first", steady(60))
         versions.append(house.plan())
     for step in [("run",), *steps, ("run",)]:
-        told = []
+        outcomes = []
         for house, version in zip(houses, versions, strict=True):
             if step[0] == "put":
                 house.source.put(*step[1:])
@@ -216,8 +216,8 @@ def test_answers_are_those_of_a_folder(
             else:
                 record = house.run(version, 0, 120)
                 late = sorted(row["rows"] for row in house.warehouse.rows("quarantine"))
-                told.append((house.answers(), late, record.features.get("events_lifted")))
-        assert told == [] or told[0] == told[1]
+                outcomes.append((house.answers(), late, record.features.get("events_lifted")))
+        assert outcomes == [] or outcomes[0] == outcomes[1]
     assert all(outdated(house.warehouse, LATER) == [] for house in houses)
 
 
@@ -246,7 +246,7 @@ def test_requests_are_linear_in_the_files(
 ) -> None:
     """``driver``: requests a file to list it (of a Delta table four are for its commit); ``most``: of a run in a
     process that has listed it before. Of CSV a run reads new files twice, for the ledger and for the answers."""
-    taken: list[tuple[int, int]] = []
+    request_counts: list[tuple[int, int]] = []
     for count in (4, 12):
         source = At(f"{place}/{count}", format)
         for number in range(count):
@@ -260,9 +260,9 @@ def test_requests_are_linear_in_the_files(
         version = house.plan()
         proxy.counts()
         assert house.run(version, 0, 120).failed == []
-        taken.append((listing, proxy.counts().total()))
-    (few, first), (many, second) = taken
-    assert many - few <= 8 * driver and second - first <= 8 * most, taken
+        request_counts.append((listing, proxy.counts().total()))
+    (few, first), (many, second) = request_counts
+    assert many - few <= 8 * driver and second - first <= 8 * most, request_counts
 
 
 # --------------------------------------------------------------------------------------------- faults
@@ -391,9 +391,9 @@ STREAMS = "streams:\n  trades: {source: {format: parquet, path: '@'}, time: ts, 
 )
 def test_where_sources_may_lie(tmp_path: Path, path: str, roots: tuple[str, ...] | None, code: str | None) -> None:
     (tmp_path / "streams.yaml").write_text(STREAMS.replace("@", path))
-    streams, found = load_streams(tmp_path / "streams.yaml", roots)
-    assert [each.code for each in found] == ([] if code is None else [code])
-    assert "verysecret" not in str(found)
+    streams, diagnostics = load_streams(tmp_path / "streams.yaml", roots)
+    assert [each.code for each in diagnostics] == ([] if code is None else [code])
+    assert "verysecret" not in str(diagnostics)
     assert (code is None) == bool(streams)
 
 
@@ -430,17 +430,17 @@ def test_files_that_a_log_names_elsewhere(
     source = At(f"{place}/data", "delta")
     source.put("a", steady(3))
     (split,) = splits_of(source.stream)
-    there = Place.of(f"{place}/else/x.parquet")
-    there.put(Place.of(split.path).read())
+    other_file = Place.of(f"{place}/else/x.parquet")
+    other_file.put(Place.of(split.path).read())
     store = root_of(bucket)
     other = store.replace("s3:", "s3a:").replace("abfss:", "abfs:")
-    words = {"root": store, "other": other, "there": there.url.removeprefix(f"{store}/"), "data": source.root.url}
+    words = {"root": store, "other": other, "there": other_file.url.removeprefix(f"{store}/"), "data": source.root.url}
     log = source.root / "_delta_log/00000000000000000000.json"
     log.put(log.read().replace(split.path.rpartition("/")[2].encode(), name.format(**words).encode()))
     if root is not None:
         monkeypatch.setenv("HEDDLE_SOURCES", root.format(**words))
     if code is None:
-        assert [found.path for found in splits_of(source.stream)] == [there.url]
+        assert [file_split.path for file_split in splits_of(source.stream)] == [other_file.url]
     else:
         with pytest.raises(HeddleError, match=f"{code} "):
             splits_of(source.stream)
@@ -499,16 +499,16 @@ def test_deletion_vectors_and_other_names(spark: SparkSession, place: str, tmp_p
     for file in local.rglob("*"):
         if file.is_file():
             (Place.of(f"{place}/data") / str(file.relative_to(local))).put(file.read_bytes())
-    found = []
+    contents = []
     for root in (str(local), f"{place}/data"):
         stream, problems = discover_schema(Stream("trades", Source("delta", root), (), "ts"))
         assert not problems
         splits = splits_of(stream)
         batches = [batch for split in splits for batch in read_split(stream, split, ["w", "part"])]
         rows = sorted((row["w"], row["part"]) for row in pa.Table.from_batches(batches).to_pylist())
-        found.append((rows, sorted((split.identity, split.rows) for split in splits)))
-    assert found[0] == found[1]
-    assert [number for number, _ in found[0][0]] == [number for number in range(20) if number not in (3, 4, 11)]
+        contents.append((rows, sorted((split.identity, split.rows) for split in splits)))
+    assert contents[0] == contents[1]
+    assert [number for number, _ in contents[0][0]] == [number for number in range(20) if number not in (3, 4, 11)]
 
 
 def test_comparison_by_spark_is_refused(spark: SparkSession) -> None:

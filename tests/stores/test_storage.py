@@ -143,12 +143,12 @@ def test_a_store_that_cannot_be_reached(
 def test_the_embedded_server_says_why_it_does_not_start(
     server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = ObjectStore.over(tmp_path / "objects")
-    taken.port = server.port
+    second_server = ObjectStore.over(tmp_path / "objects")
+    second_server.port = server.port
     with monkeypatch.context() as patched:
         patched.setattr(ObjectStore, "_answers", lambda self: False)
         with pytest.raises(HeddleError, match="HDL-597"):
-            taken.start()
+            second_server.start()
     monkeypatch.setenv("HEDDLE_JARS", str(tmp_path / "ivy" / "jars"))
     with pytest.raises(HeddleError, match="HDL-598"):
         ObjectStore.over(tmp_path / "other").start()

@@ -38,11 +38,11 @@ class StoreLaboratory(Laboratory):
 @pytest.fixture
 def lab(spark: SparkSession, tmp_path: Path, place: str) -> Iterator[StoreLaboratory]:
     # the session may have begun before the store was known
-    given, before = spark.sparkContext.environment, dict(spark.sparkContext.environment)
-    given.update({name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "AZURITE_"))})
+    env, before = spark.sparkContext.environment, dict(spark.sparkContext.environment)
+    env.update({name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "AZURITE_"))})
     yield StoreLaboratory(spark, tmp_path, place)
-    given.clear()
-    given.update(before)
+    env.clear()
+    env.update(before)
 
 
 def row(run_id: str) -> dict[str, object]:
@@ -53,12 +53,12 @@ def row(run_id: str) -> dict[str, object]:
 # ------------------------------------------------------------------------------------------- commits
 def test_a_commit_whose_answer_is_lost_is_known_as_ours(place: str, proxy: StoreProxy) -> None:
     house = Warehouse.open(place)
-    for table, told in (("quarantine", "a"), ("quarantine", "b")):
+    for table, run_id in (("quarantine", "a"), ("quarantine", "b")):
         proxy.set(0.0, Rule(Fate.LOSE_ANSWER, "PUT", f"{table}{LOGS}"))
         with house.lease() as token:
-            house.append(table, [row(told)], token)
+            house.append(table, [row(run_id)], token)
     proxy.set()
-    assert sorted(found["run_id"] for found in house.rows("quarantine")) == ["a", "b"]
+    assert sorted(stored_row["run_id"] for stored_row in house.rows("quarantine")) == ["a", "b"]
 
 
 def test_a_commit_of_another_is_not_ours(place: str, proxy: StoreProxy) -> None:
@@ -68,7 +68,7 @@ def test_a_commit_of_another_is_not_ours(place: str, proxy: StoreProxy) -> None:
         house.append("quarantine", [row("other")], token)
         with pytest.raises(HeddleError, match="HDL-510"):
             house.append("quarantine", [row("late")], token, since=int(current.version()))
-    assert [found["run_id"] for found in house.rows("quarantine")] == ["other"]
+    assert [stored_row["run_id"] for stored_row in house.rows("quarantine")] == ["other"]
 
 
 APPENDS = """
@@ -92,8 +92,8 @@ def test_writers_lose_and_double_nothing(place: str) -> None:
     for process in running:
         _, problem = process.communicate(timeout=300)
         assert process.returncode == 0, problem
-    found = Warehouse.open(place).rows("quarantine")
-    assert sorted(each["run_id"] for each in found) == ["a"] * 12 + ["b"] * 12
+    rows = Warehouse.open(place).rows("quarantine")
+    assert sorted(each["run_id"] for each in rows) == ["a"] * 12 + ["b"] * 12
 
 
 def test_a_table_that_was_read_stays_as_it_was(place: str) -> None:
@@ -122,10 +122,10 @@ def test_runs_repair_and_maintenance(lab: StoreLaboratory, proxy: StoreProxy) ->
     assert lab.wrong(version, 0, 120) == [] and outdated(lab.warehouse, clock, 0) == []
     maintain(lab.warehouse, retention=0)
     assert lab.wrong(version, 0, 120) == []
-    named = {file["path"] for table in ("partials", "results") for file in lab.warehouse.files(table, "", "9")}
+    live_files = {file["path"] for table in ("partials", "results") for file in lab.warehouse.files(table, "", "9")}
     stored = Place.of(str(lab.warehouse.place))
-    there = {file.name for table in ("partials", "results") for file in (stored / table).listed(recursive=True)}
-    assert {name for name in there if name.endswith(".parquet") and "_delta_log" not in name} == named
+    stored_files = {file.name for table in ("partials", "results") for file in (stored / table).listed(recursive=True)}
+    assert {name for name in stored_files if name.endswith(".parquet") and "_delta_log" not in name} == live_files
 
 
 def test_windows_of_rows_are_audited(lab: StoreLaboratory) -> None:
@@ -169,10 +169,10 @@ def test_a_server_that_ends_and_comes_back(lab: StoreLaboratory, server: ObjectS
 def test_requests_do_not_grow_with_history(lab: StoreLaboratory, proxy: StoreProxy) -> None:
     lab.write(steady(600))
     version = lab.plan()
-    taken = []
+    request_counts = []
     for number in range(10):
         proxy.counts()
         lab.run(version, 60 * number, 60 * number + 60, f"run {number}")
-        taken.append(proxy.counts().total())
+        request_counts.append(proxy.counts().total())
     # the first run fills what the others find
-    assert max(taken[6:]) <= 1.5 * max(taken[1:4]), taken
+    assert max(request_counts[6:]) <= 1.5 * max(request_counts[1:4]), request_counts

@@ -23,9 +23,9 @@ class Versitygw(ObjectStore):
         environment = os.environ | {"ROOT_ACCESS_KEY": self.key, "ROOT_SECRET_KEY": self.secret}
         command = [str(BINARY), "--port", f"{LOOPBACK}:{self.port}", "--region", REGION, "posix", str(self.folder)]
         log = Path(f"{self.folder}.log")
-        with log.open("ab") as told:
+        with log.open("ab") as sink:
             self.process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.STDOUT
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
             )
         give_up = time.monotonic() + PATIENCE_SECONDS
         while not self._answers():

@@ -86,7 +86,7 @@ def test_copies_are_listed_or_there_are_none(tmp_path: Path, monkeypatch: pytest
     outputs = []
     monkeypatch.setattr("heddle.cli.landing.print_diagnostics", lambda problems: None)
     for result in results:
-        monkeypatch.setattr("spark_jobs.streams.copies.readers.bring_named", lambda *given, result=result: result)
+        monkeypatch.setattr("spark_jobs.streams.copies.readers.bring_named", lambda *arguments, result=result: result)
         done = CliRunner().invoke(app, ["copy", "--streams", str(streams)])
         outputs.append((done.exit_code, "trades: 3 rows" in done.output, "no stream has a copy" in done.output))
     assert outputs == [(0, True, False), (0, False, True), (1, False, False)]

@@ -39,12 +39,12 @@ SAMPLES = tuple(Sample(number * HOUR, float(number % 5), 1 + (number == 3)) for 
 
 
 def listing() -> Listing:
-    one = ListedQuery("volume", "ops", "trades", "running", WINDOW, (0, 2 * HOUR, 3))
+    query = ListedQuery("volume", "ops", "trades", "running", WINDOW, (0, 2 * HOUR, 3))
     line = Sparkline("n", 4, "sum", SAMPLES)
     rows = (
-        replace(one, sparkline=line),
-        replace(one, name="watch", late=90 * SECOND, errors=2, is_missing=True, sparkline=replace(line, groups=1)),
-        replace(one, name=HOSTILE, owner=HOSTILE, stream=HOSTILE, text=HOSTILE, state="paused", newest=None),
+        replace(query, sparkline=line),
+        replace(query, name="watch", late=90 * SECOND, errors=2, is_missing=True, sparkline=replace(line, groups=1)),
+        replace(query, name=HOSTILE, owner=HOSTILE, stream=HOSTILE, text=HOSTILE, state="paused", newest=None),
     )
     states, owners, days = {"running": 119, "paused": 1}, ("", "ops", HOSTILE), ("2026-02-27", "2026-02-28")
     return Listing(NOW, Choice(), rows, 120, 3, states, owners, days, 1)
@@ -58,7 +58,7 @@ def view(**rest: Any) -> QueryView:
     drawn = tuple(Line(f'["{name}"]', name, SAMPLES) for name in ("A", HOSTILE))
     run = QueryRun("run-1", "published", NOW, 0, HOUR, 1, 2, 0, 12.0, 0.6)
     cost = QueryCost(2, "trades-1", 14, ("a", HOSTILE), 0.05, 24, 240.0, 12.0, 61.5)
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         **{
             "now": NOW,
             "query": acq,
@@ -73,4 +73,4 @@ def view(**rest: Any) -> QueryView:
         **{"cost": cost, "history": (Happened(HOUR, "registered", 2, HOSTILE),), "warehouse": "/the/house"},
         **{"newest": (0, 2 * HOUR, 1), "late": None},
     }
-    return QueryView(**(given | rest))
+    return QueryView(**(defaults | rest))

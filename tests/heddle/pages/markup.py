@@ -48,8 +48,8 @@ class _Page(HTMLParser):
 
 def read(text: str) -> _Page:
     assert "<script" not in text and "url(" not in text and "@import" not in text
-    found = _Page(text)
-    assert not {"script", "link", "img", "iframe", "object", "base"} & set(found.elements)
-    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
-    found.text = " ".join(found.text.split())
-    return found
+    page = _Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.elements)
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    page.text = " ".join(page.text.split())
+    return page

@@ -22,8 +22,8 @@ NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 
 def run(number: int, **rest: Any) -> Run:
     begin = number * DAY
-    made = Run(f"run-{number}", "published", NOW - timedelta(hours=30 - number), begin, begin + DAY, 1, 2, 100, 3, 5000)
-    return replace(made, **{"measured": 10.0, "predicted": 12.0, "wall": 5.0, "passed": 14, "checks": 14} | rest)
+    base = Run(f"run-{number}", "published", NOW - timedelta(hours=30 - number), begin, begin + DAY, 1, 2, 100, 3, 5000)
+    return replace(base, **{"measured": 10.0, "predicted": 12.0, "wall": 5.0, "passed": 14, "checks": 14} | rest)
 
 
 WELL = Operations(

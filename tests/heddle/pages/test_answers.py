@@ -59,40 +59,40 @@ from tests.heddle.pages.operations_values import NOW
 # ------------------------------------------------------------------------------------------------- answers
 def test_the_list_says_what_is_newest_late_and_missing() -> None:
     html = answers.page(listing())
-    found = read(html)
-    assert "running 119" in found.text and "120 queries, page 1 of 3" in found.text
-    assert "n, sum of 4 groups" in found.text and "n, sum of 1 group" in found.text
-    assert "late by 1 min 30 s" in found.text and "2 answers with an error; no answer in the newest run" in found.text
-    assert "2 h, every 1 h" in found.text and "2026-02-27 and 2026-02-28" in found.text
-    assert "query?name=volume" in found.links and "answers?page=2" in found.links
-    assert "script" not in found.elements and "&lt;script&gt;alert(1)" in html
+    page = read(html)
+    assert "running 119" in page.text and "120 queries, page 1 of 3" in page.text
+    assert "n, sum of 4 groups" in page.text and "n, sum of 1 group" in page.text
+    assert "late by 1 min 30 s" in page.text and "2 answers with an error; no answer in the newest run" in page.text
+    assert "2 h, every 1 h" in page.text and "2026-02-27 and 2026-02-28" in page.text
+    assert "query?name=volume" in page.links and "answers?page=2" in page.links
+    assert "script" not in page.elements and "&lt;script&gt;alert(1)" in html
 
 
 def test_what_was_chosen_stays_in_the_form_and_the_pages() -> None:
-    found = replace(listing(), choice=Choice("a b&", "ops", "running", 2))
-    html = answers.page(found)
+    filtered_listing = replace(listing(), choice=Choice("a b&", "ops", "running", 2))
+    html = answers.page(filtered_listing)
     assert "answers?q=a%20b%26&amp;owner=ops&amp;state=running&amp;page=3" in html
     assert 'value="a b&amp;"' in html and '<option value="ops" selected>' in html
-    assert "No query is like this" in read(answers.page(replace(found, queries=()))).text
+    assert "No query is like this" in read(answers.page(replace(filtered_listing, queries=()))).text
 
 
 def test_without_a_query_the_list_says_what_to_do() -> None:
-    found = read(answers.page(Listing(NOW, Choice())))
-    assert "No query yet" in found.text and "heddle run" in found.text and "form" not in found.elements
+    page = read(answers.page(Listing(NOW, Choice())))
+    assert "No query yet" in page.text and "heddle run" in page.text and "form" not in page.elements
 
 
 # ------------------------------------------------------------------------------------------------- one query
 def test_the_page_of_a_query() -> None:
     html = query.page(view())
-    found = read(html)
+    page = read(html)
     assert "published again as revision 2" in html and html.count('class="revised"') == 2
-    assert "query?name=volume&span=month" in found.links and 'aria-current="true">last week' in html
-    assert "the 2 of 9 groups with the largest newest values" in found.text
-    assert "5.00% of the cost of plan version 2" in found.text
-    assert "12.0 CPU-s of the 240.0 CPU-s" in found.text and "Estimate: 61.5 CPU-s" in found.text
-    assert "heddle compare has not run it unshared" in found.text and "saved" not in found.text
-    assert "./?version=2&tree=trades-1#chosen" in found.links
-    assert "HDL-601" in found.text and "run-1" in found.text
+    assert "query?name=volume&span=month" in page.links and 'aria-current="true">last week' in html
+    assert "the 2 of 9 groups with the largest newest values" in page.text
+    assert "5.00% of the cost of plan version 2" in page.text
+    assert "12.0 CPU-s of the 240.0 CPU-s" in page.text and "Estimate: 61.5 CPU-s" in page.text
+    assert "heddle compare has not run it unshared" in page.text and "saved" not in page.text
+    assert "./?version=2&tree=trades-1#chosen" in page.links
+    assert "HDL-601" in page.text and "run-1" in page.text
     # texts of several lines are shown in lines
     assert "heddle.open(" in html
     assert "sum(volume)\nFROM trades" in query.page(
@@ -136,9 +136,9 @@ def test_streams_say_where_events_are_missing_or_late() -> None:
         "trades", 3, 9 * HOUR, (SAMPLES,), ((HOUR, 3 * HOUR),), (StreamDay("2026-02-28", 1234, 5, 1, 17, 4),)
     )
     html = streams.page(Streams(NOW, Span("month"), (stream, replace(stream, name=HOSTILE, rates=(), days=()))))
-    found = read(html)
-    assert "1970-01-01 01:00 .. 03:00" in found.text and "2026-02-28 1,234 5 1 17 4" in found.text
-    assert "refused or left out 21" in found.text and "No run has read events of this span" in found.text
+    page = read(html)
+    assert "1970-01-01 01:00 .. 03:00" in page.text and "2026-02-28 1,234 5 1 17 4" in page.text
+    assert "refused or left out 21" in page.text and "No run has read events of this span" in page.text
     assert "No stream yet" in read(streams.page(Streams(NOW, Span("month")))).text
 
 
@@ -146,10 +146,10 @@ def test_what_unshared_runs_would_cost_is_called_an_estimate() -> None:
     days = tuple(TrendDay(f"2026-02-0{day}", 24, 0, 1000, 5000, 60.0, 240.0, day - 1) for day in (1, 2))
     plans = (PlanCost(1, "paper", 10.0, 40.0), PlanCost(2, "paper", 12.0, 40.0))
     html = trends.page(Trends(NOW, Span("month"), days, (), plans))
-    found = read(html)
-    assert "estimate: unshared 480.0 (−75 %)" in found.text and "is no measurement" in found.text
-    assert "2026-02-02 24 – 1,000 5,000 60.0 240.0 1" in found.text
-    assert "Nothing was measured unshared" in found.text and "version 2: 12, unshared 40" in html
+    page = read(html)
+    assert "estimate: unshared 480.0 (−75 %)" in page.text and "is no measurement" in page.text
+    assert "2026-02-02 24 – 1,000 5,000 60.0 240.0 1" in page.text
+    assert "Nothing was measured unshared" in page.text and "version 2: 12, unshared 40" in html
     compared = ComparedRun("2026-02-02T00:00:00Z", 0, DAY, 100, 5, 60.0, 20.0)
     measured = read(trends.page(Trends(NOW, Span("month"), days, (compared,), plans))).text
     assert "60.0 20.0 5 of 100 400.0" in measured and "Nothing was measured unshared" not in measured
@@ -159,11 +159,11 @@ def test_what_unshared_runs_would_cost_is_called_an_estimate() -> None:
 # ------------------------------------------------------------------------------------------------- drawings
 def test_a_thinned_line_keeps_its_ends_extremes_and_revisions() -> None:
     samples = [Sample(number, float((number * 7919) % 1009), 1 + (number == 5001)) for number in range(20_000)]
-    kept = thinned(samples, 0, 19_999)
-    assert len(kept) <= 4 * COLUMNS + 1 and list(kept) == sorted(kept) and set(kept) <= set(samples)
-    assert {samples[0], samples[-1], samples[5001]} <= set(kept)
+    line = thinned(samples, 0, 19_999)
+    assert len(line) <= 4 * COLUMNS + 1 and list(line) == sorted(line) and set(line) <= set(samples)
+    assert {samples[0], samples[-1], samples[5001]} <= set(line)
     values = [sample.value for sample in samples]
-    assert (min(sample.value for sample in kept), max(sample.value for sample in kept)) == (min(values), max(values))
+    assert (min(sample.value for sample in line), max(sample.value for sample in line)) == (min(values), max(values))
     assert thinned(samples[:50], 0, 50) == samples[:50]
 
 
@@ -171,8 +171,8 @@ def test_a_line_is_broken_where_samples_are_missing() -> None:
     times = [number for number in range(24) if number not in range(8, 14)]
     chart = line_chart("n", [Line("", "", tuple(Sample(number * HOUR, 1.0, 1) for number in times))])
     assert chart is not None and chart.lines[0].path.count("M") == 2
-    whole = line_chart("n", [Line("", "", SAMPLES)])
-    assert whole is not None and whole.lines[0].path.count("M") == 1
+    unbroken = line_chart("n", [Line("", "", SAMPLES)])
+    assert unbroken is not None and unbroken.lines[0].path.count("M") == 1
     assert line_chart("n", [Line("", "", ())]) is None
 
 
@@ -253,8 +253,8 @@ def test_a_page_from_elsewhere_whose_name_leads_here_is_not_answered(client: Tes
 
 def test_without_a_warehouse_pages_say_what_to_do(tmp_path: Path) -> None:
     client = TestClient(build_app(lambda: tmp_path / "nothing"))
-    for path, said in (("answers", "No query yet"), ("", "No plan yet"), ("streams", "No stream yet")):
-        assert said in client.get("/" + path).text
+    for path, message in (("answers", "No query yet"), ("", "No plan yet"), ("streams", "No stream yet")):
+        assert message in client.get("/" + path).text
     for path in ("trends", "operations", "history"):
         assert client.get("/" + path).status_code == 200
     missing = client.get("/query?name=volume")
@@ -282,10 +282,10 @@ def test_others_reach_the_pages_only_if_that_is_wanted(host: str, expose: bool, 
 
 
 def test_a_port_that_is_taken_and_a_server_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve.listening("127.0.0.1", 0) as taken:
-        taken.listen()
+    with serve.listening("127.0.0.1", 0) as listener:
+        listener.listen()
         with pytest.raises(HeddleError, match="HDL-573"):
-            serve.listening("127.0.0.1", taken.getsockname()[1])
+            serve.listening("127.0.0.1", listener.getsockname()[1])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(HeddleError, match=r"HDL-571 uvicorn is not installed[^$]*heddle\[serve\]"):
         serve.pages_of(Path(), "127.0.0.1", False)
@@ -297,9 +297,9 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=wide) as server:
         assert server.stderr is not None
         try:
-            said = server.stderr.readline()
-            assert "No authentication" in said
-            with urllib.request.urlopen(said.split()[0], timeout=60) as answer:
+            first_line = server.stderr.readline()
+            assert "No authentication" in first_line
+            with urllib.request.urlopen(first_line.split()[0], timeout=60) as answer:
                 assert "No query yet" in answer.read().decode()
             server.send_signal(signal.SIGINT)
             assert server.wait(60) == 0 and "Traceback" not in server.stderr.read()

@@ -59,8 +59,8 @@ QUICK = ConnectionLimits(request_seconds=0.3, stalled_seconds=0.3, idle_seconds=
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
     """A server whose limits are short."""
-    with served(QUICK) as found:
-        yield found
+    with served(QUICK) as host_and_port:
+        yield host_and_port
 
 
 def exchange(address: tuple[str, int], *sent: bytes) -> bytes:
@@ -115,12 +115,12 @@ def test_a_client_that_does_not_read_is_let_go(address: tuple[str, int]) -> None
     """Once the server has given up, no more than what systems had buffered comes."""
     with socket.create_connection(address, WITHIN) as client:
         client.sendall(GET.replace(b"small", b"big") + b"\r\n")
-        others = [exchange(address, GET) for _ in range(5)]  # each takes as long as the limit
+        replies = [exchange(address, GET) for _ in range(5)]  # each takes as long as the limit
         received = 0
         with suppress(ConnectionError):
             while piece := client.recv(1 << 20):
                 received += len(piece)
-    assert others == [b""] * 5 and received < BIG
+    assert replies == [b""] * 5 and received < BIG
 
 
 def test_a_client_that_reads_gets_a_long_answer(address: tuple[str, int]) -> None:

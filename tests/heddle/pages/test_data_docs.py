@@ -34,14 +34,14 @@ def summary(**found: Any) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     """What Great Expectations found in good answers and in hostile ones that stand twice."""
-    found: dict[str, Any] = {}
-    assert all(check["success"] for check in expectations(summary(), lambda result: found.update(good=result)))
+    gx_results: dict[str, Any] = {}
+    assert all(check["success"] for check in expectations(summary(), lambda result: gx_results.update(good=result)))
     hostile = {"query": "<script>alert(1)</script><img src=x>", "repeated": 3}
-    checks = expectations(summary(**hostile), lambda result: found.update(bad=result))
+    checks = expectations(summary(**hostile), lambda result: gx_results.update(bad=result))
     assert [check["check"] for check in checks if not check["success"]] == [
         "gx:expect_column_sum_to_be_between(repeated)"
     ]
-    return found
+    return gx_results
 
 
 class _Page(HTMLParser):
@@ -94,15 +94,15 @@ def test_a_page_says_what_was_expected_and_found(results: dict[str, Any]) -> Non
 
 
 def test_an_expectation_that_raised_says_why(results: dict[str, Any]) -> None:
-    kept = document(results["good"], FACTS)
+    record = document(results["good"], FACTS)
     raised = {
         "raised_exception": True,
         "exception_message": "no column; s3://me:password1@store",
         "exception_traceback": "",
     }
     for info in (raised, {"metric": raised, "another": raised | {"raised_exception": False}}):
-        kept["result"]["results"][1] |= {"success": False, "result": {}, "exception_info": info}
-        text = read(page(kept))
+        record["result"]["results"][1] |= {"success": False, "result": {}, "exception_info": info}
+        text = read(page(record))
         assert text.count("no column;") == 1 and "password1" not in text and "HDL-557" not in text
 
 
@@ -164,8 +164,8 @@ HOSTILE = "<script>alert('x')</script>\"'&amp;<!--]]>\u202e\x1b[31m$column<a hre
 def poisoned(value: Any) -> Any:
     """A result whose every text is hostile, but for those that say what is what."""
     if isinstance(value, dict):
-        kept = ("name", "schema")
-        return {name: part if name in kept else poisoned(part) for name, part in value.items()}
+        safe_keys = ("name", "schema")
+        return {name: part if name in safe_keys else poisoned(part) for name, part in value.items()}
     if isinstance(value, list):
         return [poisoned(part) for part in value]
     return HOSTILE if isinstance(value, str) else value
@@ -186,9 +186,9 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def kept(results: dict[str, Any]) -> dict[str, Any]:
     """What is kept of the hostile answers that stand twice, short."""
-    found: dict[str, Any] = json.loads(json.dumps(document(results["bad"], FACTS)))
-    found["result"]["results"] = [one for one in found["result"]["results"] if not one["success"]][:3]
-    return found
+    record: dict[str, Any] = json.loads(json.dumps(document(results["bad"], FACTS)))
+    record["result"]["results"] = [check for check in record["result"]["results"] if not check["success"]][:3]
+    return record
 
 
 @settings(max_examples=examples(60), deadline=None)

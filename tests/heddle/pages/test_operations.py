@@ -34,14 +34,14 @@ from tests.heddle.pages.operations_values import DRY, HOSTILE, NOW, OUTCOME, VER
 
 
 def test_all_is_well() -> None:
-    found = read(operations.page(WELL))
+    page = read(operations.page(WELL))
     assert problems(WELL) == []
-    assert "All is well" in found.text and "0 of 6 sampled queries; goal 0" in found.text
-    assert "1970-01-03 .. 04 run-2" in found.text and "1 d ago" in found.text
+    assert "All is well" in page.text and "0 of 6 sampled queries; goal 0" in page.text
+    assert "1970-01-03 .. 04 run-2" in page.text and "1 d ago" in page.text
     # 20 measured of 50 unshared
-    assert "20.0 CPU-s measured, about 50.0 unshared ( −60 %" in found.text
-    assert re.search(r"ops 2 45.0 15.0 −67 %", found.text) and re.search(r"no owner 1 5.0 5.0 0 %", found.text)
-    assert "Predicted is 1.20 times measured in the middle of 2 runs" in found.text
+    assert "20.0 CPU-s measured, about 50.0 unshared ( −60 %" in page.text
+    assert re.search(r"ops 2 45.0 15.0 −67 %", page.text) and re.search(r"no owner 1 5.0 5.0 0 %", page.text)
+    assert "Predicted is 1.20 times measured in the middle of 2 runs" in page.text
 
 
 def test_what_is_wrong_comes_first_the_worst_before_the_rest() -> None:
@@ -56,12 +56,12 @@ def test_what_is_wrong_comes_first_the_worst_before_the_rest() -> None:
         sampled=(*WELL.sampled, Sampled("run-3", NOW, 2, ("volume",))),
         stale=(Stale(0, DAY, 1, 74, 2, 3, 40),),
     )
-    assert [one.anchor for one in problems(wrong)] == ["consistency", "runs", "runs", "lateness", "revisions"]
-    found = read(operations.page(wrong))
-    said = found.text
-    assert "5 problems" in said and said.index("HDL-530 the checks failed") < said.index("intervals published")
-    assert "1970-01-01 .. 02 1 74 2 3 40" in said
-    assert "→ look at them" in said and "watch by 1 d" in said and "last in run-3: volume" in said
+    assert [problem.anchor for problem in problems(wrong)] == ["consistency", "runs", "runs", "lateness", "revisions"]
+    page = read(operations.page(wrong))
+    text = page.text
+    assert "5 problems" in text and text.index("HDL-530 the checks failed") < text.index("intervals published")
+    assert "1970-01-01 .. 02 1 74 2 3 40" in text
+    assert "→ look at them" in text and "watch by 1 d" in text and "last in run-3: volume" in text
     # a failure that was made good is none
     healed = replace(WELL, runs=(replace(run(3), at=NOW), replace(run(3, status="failed"), run_id="old"), *WELL.runs))
     assert problems(healed) == [] and "All is well" in read(operations.page(healed)).text
@@ -74,9 +74,9 @@ def test_a_run_without_an_end_is_a_problem_once_it_should_have_one() -> None:
 
     assert problems(running(14, 5.0)) == [] == problems(running(29, 600.0))
     assert (
-        [one.anchor for one in problems(running(16, 5.0))]
+        [problem.anchor for problem in problems(running(16, 5.0))]
         == ["runs"]
-        == [one.anchor for one in problems(running(31, 600.0))]
+        == [problem.anchor for problem in problems(running(31, 600.0))]
     )
 
 
@@ -88,7 +88,7 @@ def test_a_published_run_without_a_stream_is_a_problem() -> None:
 
 def test_what_is_known_of_a_run_stands_below_it() -> None:
     """Findings, queries with fewer answers or none, and where its Data Docs are."""
-    told = run(
+    detailed_run = run(
         3,
         live=True,
         late=True,
@@ -99,20 +99,20 @@ def test_what_is_known_of_a_run_stands_below_it() -> None:
         passed=0,
         checks=0,
     )
-    html = operations.page(replace(WELL, runs=(told, *WELL.runs)))
-    found = read(html)
-    assert "published live, late 1" in found.text and "HDL-440 late events → wait longer" in found.text
-    assert "fewer answers than before: volume (1,200 → 7)" in found.text
-    assert "no answer in this interval: q0, q1," in found.text and "q11, … 2 more" in found.text
+    html = operations.page(replace(WELL, runs=(detailed_run, *WELL.runs)))
+    page = read(html)
+    assert "published live, late 1" in page.text and "HDL-440 late events → wait longer" in page.text
+    assert "fewer answers than before: volume (1,200 → 7)" in page.text
+    assert "no answer in this interval: q0, q1," in page.text and "q11, … 2 more" in page.text
     assert '<a href="data-docs/0123456789abcdef.html">docs</a>' in html
-    assert "1970-01-04 .. 05: 1 query with fewer answers than before" in found.text
+    assert "1970-01-04 .. 05: 1 query with fewer answers than before" in page.text
 
 
 def test_a_revision_says_what_readers_see() -> None:
     touched = (Touched("few", 1, 0, 0), Touched(HOSTILE, 1000, 200, 30))
-    found = read(operations.radius(Radius(0, DAY, 2, (5000, 5170), touched)))
-    assert "Of 5,000 answers 1,001 changed, 200 came and 30 went; 5,170 stand since." in found.text
-    assert found.text.index("<script>alert") < found.text.index("few 1 0 0") and "2 queries of which" in found.text
+    page = read(operations.radius(Radius(0, DAY, 2, (5000, 5170), touched)))
+    assert "Of 5,000 answers 1,001 changed, 200 came and 30 went; 5,170 stand since." in page.text
+    assert page.text.index("<script>alert") < page.text.index("few 1 0 0") and "2 queries of which" in page.text
     assert "Of 5 answers 0 changed" in read(operations.radius(Radius(0, DAY, 2, (5, 5), ()))).text
 
 
@@ -121,7 +121,7 @@ def test_checks_consistency_revisions_and_quarantine() -> None:
         Publication(1, NOW, "run-1", 1, 100, 5000, "first publication"),
         Publication(2, NOW, "repair/1", 2, 103, 5010, "plan version 1 → 2; +3 answers"),
     )
-    found = read(
+    text = read(
         operations.page(
             replace(
                 WELL,
@@ -135,10 +135,10 @@ def test_checks_consistency_revisions_and_quarantine() -> None:
             )
         )
     ).text
-    assert "1970-01-01 .. 02 run-1 2026-03-01 03:00:00 gx:expect(x) query: 3" in found
-    assert "Of 3 queries in 1 run 1 differed" in found
-    assert re.search(r"1970-01-01 \.\. 02 2 .* 2 103 5,010 plan version 1 → 2; \+3 answers 1 ", found)
-    assert "trades HDL-410 1,234 2" in found and "newest 2 published intervals are of their sources" in found
+    assert "1970-01-01 .. 02 run-1 2026-03-01 03:00:00 gx:expect(x) query: 3" in text
+    assert "Of 3 queries in 1 run 1 differed" in text
+    assert re.search(r"1970-01-01 \.\. 02 2 .* 2 103 5,010 plan version 1 → 2; \+3 answers 1 ", text)
+    assert "trades HDL-410 1,234 2" in text and "newest 2 published intervals are of their sources" in text
 
 
 def test_nothing_there() -> None:
@@ -158,8 +158,8 @@ def poisoned(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(poisoned, value))
     if is_dataclass(value) and not isinstance(value, type):
-        kept = {"status", "docs"}
-        return replace(value, **{f.name: poisoned(getattr(value, f.name)) for f in fields(value) if f.name not in kept})
+        safe = {"status", "docs"}
+        return replace(value, **{f.name: poisoned(getattr(value, f.name)) for f in fields(value) if f.name not in safe})
     return value
 
 
@@ -177,8 +177,8 @@ FULL = replace(
 
 def test_hostile_text_stays_text() -> None:
     conf = dict.fromkeys(refresh.FIRST, HOSTILE) | {"dry_run": True}
-    told = OUTCOME | {"diff": [HOSTILE], "diagnostics": [{"code": HOSTILE, "message": HOSTILE, "hint": HOSTILE}]}
-    dry = Refresh(HOSTILE, "success", NOW, HOSTILE, conf, told)
+    outcome = OUTCOME | {"diff": [HOSTILE], "diagnostics": [{"code": HOSTILE, "message": HOSTILE, "hint": HOSTILE}]}
+    dry = Refresh(HOSTILE, "success", NOW, HOSTILE, conf, outcome)
     wrong = Diagnostic(HOSTILE, HOSTILE, HOSTILE)
     for text in (
         operations.page(poisoned(FULL)),
@@ -204,8 +204,8 @@ def test_many_of_everything_is_bounded() -> None:
 # ------------------------------------------------------------------------------------------- refresh
 def test_the_form_keeps_what_was_given() -> None:
     wrong = Diagnostic("HDL-552", "the tolerance is no number", "0.05")
-    found = read(refresh.form((DRY,), {"algorithm": "shared", "tolerance": "x", "reason": "because"}, wrong))
-    assert "HDL-552 the tolerance is no number" in found.text and "manual__1" in found.text
+    page = read(refresh.form((DRY,), {"algorithm": "shared", "tolerance": "x", "reason": "because"}, wrong))
+    assert "HDL-552 the tolerance is no number" in page.text and "manual__1" in page.text
     text = refresh.form((), {"algorithm": "shared", "tolerance": "x"})
     assert '<option value="shared" selected>' in text and 'value="x"' in text
     assert "HDL-556" in refresh.form((), paused=True)
@@ -215,25 +215,25 @@ def test_a_dry_run_can_be_applied_to_the_plan_that_it_was_against() -> None:
     text = refresh.outcome(DRY, 4)
     assert 'name="run" value="manual__1"' in text and 'action="apply"' in text
     assert "+ query a" in text and "HDL-401 no file" in text and "more queries" in text
-    for one, said in (
+    for html, message in (
         (refresh.outcome(DRY, 5), "HDL-551 version 5 is in force now; this dry run was against version 4"),
         (refresh.outcome(replace(DRY, outcome=OUTCOME | {"changed": False}), 4), "Nothing would change"),
         (refresh.outcome(replace(DRY, conf={}), 4), "Version 4 was stored"),
         (refresh.outcome(replace(DRY, state="failed", problem="error HDL-113 none"), 4), "error HDL-113 none"),
         (refresh.outcome(replace(DRY, state="running"), 4), "asks again every 3 seconds"),
     ):
-        assert said in read(one).text and 'action="apply"' not in one
+        assert message in read(html).text and 'action="apply"' not in html
     assert 'http-equiv="refresh"' in refresh.outcome(replace(DRY, state="queued"), 4)
     assert 'http-equiv="refresh"' not in text
 
 
 def test_a_dry_run_that_removes_too_much_cannot_be_applied() -> None:
     """However many other findings there are: it says why, and how it can be asked for."""
-    found = [
+    diagnostics = [
         *OUTCOME["diagnostics"] * 9,
         {"code": "HDL-526", "message": "8 of 9 would be removed", "hint": "the folder"},
     ]
-    text = refresh.outcome(replace(DRY, outcome=OUTCOME | {"diagnostics": found}), 4)
+    text = refresh.outcome(replace(DRY, outcome=OUTCOME | {"diagnostics": diagnostics}), 4)
     assert "HDL-526 8 of 9 would be removed" in text and "- query b" in text and 'action="apply"' not in text
     assert "make a dry run that allows removals" in text
     assert 'name="allow_removals" value="yes">' in refresh.form(())

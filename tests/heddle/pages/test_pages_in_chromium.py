@@ -108,7 +108,7 @@ def busy() -> Operations:
 
 def pages() -> dict[str, str]:
     many = planned([*EXAMPLE_3, query(LONG, 86400, 3600, owner=LONG)])
-    told: dict[str, Any] = OUTCOME | {"diff": [f"+ query {LONG}{n}" for n in range(90)]}
+    outcome: dict[str, Any] = OUTCOME | {"diff": [f"+ query {LONG}{n}" for n in range(90)]}
     version = replace(VERSION, by=LONG, because=LONG, queries=123456, trees=12345, cost=1.23456e7)
     return {
         "plan": page(many, {"version": "12", "because": LONG * 4}, in_menu=True),
@@ -116,7 +116,7 @@ def pages() -> dict[str, str]:
         "operations-well": operations.page(WELL),
         "history": history.page((version,) * 12, 12, 1, 1, diff(planned(EXAMPLE_3), many), NOW),
         "refresh": refresh.form((replace(DRY, run_id=LONG, by=LONG),) * 3, wrong=Diagnostic("HDL-552", LONG, LONG)),
-        "dry-run": refresh.outcome(replace(DRY, outcome=told, run_id=LONG), 4),
+        "dry-run": refresh.outcome(replace(DRY, outcome=outcome, run_id=LONG), 4),
         **of_answers(),
     }
 
@@ -125,7 +125,7 @@ def of_answers() -> dict[str, str]:
     """The pages of answers with names and numbers as wide as they come."""
     listed, shown = listing(), view()
     line = replace(shown.outputs[0].lines[0], label=LONG)
-    rows = tuple(replace(one, name=LONG, owner=LONG, stream=LONG) for one in listed.queries)
+    rows = tuple(replace(listed_query, name=LONG, owner=LONG, stream=LONG) for listed_query in listed.queries)
     acq = replace(shown.query, name=LONG, owner=LONG, stream=LONG, text=LONG * 9)
     group = replace(shown.top[0], label=LONG, value=1e15 / 7)
     output = replace(shown.outputs[0], output=LONG, lines=(line,) * 6)
@@ -167,11 +167,11 @@ def test_nothing_overflows(name: str, tmp_path: Path, browse: Callable[..., str]
     file.write_text(pages()[name].replace("</body>", MEASURE))
     for width in (1280, 1040, 390):
         dumped = browse(file, width, "--dump-dom")
-        found = json.loads(unescape(re.search(r'data-measured="([^"]*)"', dumped)[1]))  # type: ignore[index]
-        assert found["marked"] >= 1
-        assert (found["width"], found["beyond"], found["cells"]) == (0, [], []), (width, found)
+        measures = json.loads(unescape(re.search(r'data-measured="([^"]*)"', dumped)[1]))  # type: ignore[index]
+        assert measures["marked"] >= 1
+        assert (measures["width"], measures["beyond"], measures["cells"]) == (0, [], []), (width, measures)
         # tables and charts may scroll in a narrow frame, not on a laptop
-        assert width < 1280 or not found["scrolls"], found
+        assert width < 1280 or not measures["scrolls"], measures
 
 
 def test_a_screenshot_shows_the_page(tmp_path: Path, browse: Callable[..., str]) -> None:
@@ -189,5 +189,5 @@ def test_the_measure_sees_what_overflows(tmp_path: Path, browse: Callable[..., s
         operations.page(WELL).replace('<main id="content">', f'<main id="content">{wide}').replace("</body>", MEASURE)
     )
     dumped = browse(file, 1280, "--dump-dom")
-    found = json.loads(unescape(re.search(r'data-measured="([^"]*)"', dumped)[1]))  # type: ignore[index]
-    assert found["width"] > 0 and found["beyond"] and found["cells"]
+    measures = json.loads(unescape(re.search(r'data-measured="([^"]*)"', dumped)[1]))  # type: ignore[index]
+    assert measures["width"] > 0 and measures["beyond"] and measures["cells"]

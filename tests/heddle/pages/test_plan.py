@@ -70,9 +70,9 @@ class _Page(HTMLParser):
 def read(text: str) -> _Page:
     """A page that loads nothing and runs nothing, parsed."""
     assert "http" not in text and "<script" not in text and "url(" not in text and "@import" not in text
-    found = _Page(text)
-    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.elements)
-    return found
+    parsed_page = _Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(parsed_page.elements)
+    return parsed_page
 
 
 # ----------------------------------------------------------------------------------------------- costs
@@ -98,14 +98,14 @@ def test_example_3_by_hand() -> None:
 
 # ------------------------------------------------------------------------------------------------ page
 def test_the_page_has_the_figures() -> None:
-    found = read(page(planned(EXAMPLE_3), {"plan version": "12"}))
-    text = " ".join(found.text.split())
+    parsed_page = read(page(planned(EXAMPLE_3), {"plan version": "12"}))
+    text = " ".join(parsed_page.text.split())
     assert "plan version 12" in text and "weave-share" in text
     assert "4.3 operations/s" in text and "which costs 1.28 times this" in text
     assert "−22 %" in text  # 4.3 of 5.5
     # owners: ops pays 3.8 alone and 3.2 here, nobody 1.7 and 1.1
     assert re.search(r"ops 2 3.8 3.2 74% −16 %", text) and re.search(r"no owner 1 1.7 1.1 26% −35 %", text)
-    assert found.elements.count("svg") == 4  # the sign, the picture, and a timeline for each tree
+    assert parsed_page.elements.count("svg") == 4  # the sign, the picture, and a timeline for each tree
     assert "a 16 s every 4 s" in text.replace("ops ", "")
 
 
@@ -117,7 +117,7 @@ def test_filters_and_groups_are_summarised() -> None:
     listed = Call("in", (Column("symbol"), Literal("A", STRING), Literal(None, STRING)))
     absent = Call("not", (Call("is_null", (Column("volume"),)),))
     product = Call("=", (Call("neg", (Call("abs", (Column("volume"),)),)), Literal(True, STRING)))
-    queries = [query(f"q{i}", 8, 4, filter=found) for i, found in enumerate((late, listed, absent, product))]
+    queries = [query(f"q{i}", 8, 4, filter=clause) for i, clause in enumerate((late, listed, absent, product))]
     queries.append(query("grouped", 8, 4, group_by=(("symbol", STRING), ("volume", LONG))))
     text = " ".join(read(page(planned(queries))).text.split())
     for shown in (
@@ -140,8 +140,8 @@ def test_hostile_text_stays_text() -> None:
     plan = planned([hostile, query("b", 10, 5)])
     text = page(plan, {HOSTILE: HOSTILE})
     assert "<script" not in text and "<!--" not in text
-    found = _Page(text)
-    assert "script" not in found.elements and found.text.count("<script>alert") >= 8
+    parsed_page = _Page(text)
+    assert "script" not in parsed_page.elements and parsed_page.text.count("<script>alert") >= 8
     chart = mermaid(plan)
     labels = re.findall(r'"([^"]*)"', chart)
     assert not any(set("<>&'`") & set(label.replace("<br/>", "")) for label in labels)
@@ -155,19 +155,19 @@ def test_two_thousand_queries_are_cut_and_said_to_be() -> None:
     plan = planned(queries, "0")
     assert len(plan.trees) > 60
     text = page(plan)
-    found = read(text)
-    said = " ".join(found.text.split())
+    parsed_page = read(text)
+    body = " ".join(parsed_page.text.split())
     assert len(text) < 1_000_000
-    left = len(plan.trees) - TREES_SHOWN
-    assert f"Left out: {left} trees that cost less, with" in said
-    hidden = int(re.search(r"trees that cost less, with ([\d,]+) quer", said)[1].replace(",", ""))  # type: ignore[index]
-    listed = len(set(re.findall(r"\bq\d{4}\b", said)))
+    hidden_trees = len(plan.trees) - TREES_SHOWN
+    assert f"Left out: {hidden_trees} trees that cost less, with" in body
+    hidden = int(re.search(r"trees that cost less, with ([\d,]+) quer", body)[1].replace(",", ""))  # type: ignore[index]
+    listed = len(set(re.findall(r"\bq\d{4}\b", body)))
     assert listed == 2000 - hidden
-    assert "140 more owners" in said and f"Left out: {150 - OWNERS_SHOWN - OWNERS_FOLDED} owners" in said
+    assert "140 more owners" in body and f"Left out: {150 - OWNERS_SHOWN - OWNERS_FOLDED} owners" in body
     chart = mermaid(plan)
-    assert f"... {left} more trees" in chart and chart.count("-->") == 2 * TREES_SHOWN + 1
-    one = page(planned([query(f"q{i:04}", 8, 4) for i in range(2000)]))
-    assert "1,988 more queries" in one and "Left out: 1,928 queries." in one
+    assert f"... {hidden_trees} more trees" in chart and chart.count("-->") == 2 * TREES_SHOWN + 1
+    html = page(planned([query(f"q{i:04}", 8, 4) for i in range(2000)]))
+    assert "1,988 more queries" in html and "Left out: 1,928 queries." in html
 
 
 def test_small_and_odd_plans() -> None:
@@ -190,9 +190,9 @@ def test_uncountable_edges_are_bounds() -> None:
     tree = ExecutionTree("trades-1", "trades", tuple(query(f"q{s}", s + 1, s) for s in slides))
     tree.__dict__["edge_bounds"] = (Fraction(9, 10), Fraction(95, 100))
     workload = Workload(tree.queries, (stream(),))
-    made = planned([query("a", 8, 4)])
+    small_plan = planned([query("a", 8, 4)])
     plan = SharingPlan(
-        (tree,), workload, "best", made.model, made.rates, (Fraction(2),), Fraction(3), Fraction(2),
+        (tree,), workload, "best", small_plan.model, small_plan.rates, (Fraction(2),), Fraction(3), Fraction(2),
         Fraction(2), False, ("trades-1", "shared"), 1200,
     )  # fmt: skip
     text = " ".join(read(page(plan)).text.split())

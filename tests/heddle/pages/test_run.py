@@ -43,8 +43,8 @@ def logged(**told: object) -> SeenApplication:
         0: SeenJob(0, "a run", "partials flights", 1_795_743_457_781, "succeeded", 2.1, "", {0: failed}),
         1: SeenJob(1, "a run", "finals", 1_795_743_460_000, "failed", 0.5, "Job 1 cancelled", {1: SeenStage(1, 4)}),
     }
-    made = SeenApplication("local-17", True, True, 3, {"2": "killed by YARN"}, {"a run": 2, "another/run": 3}, jobs)
-    return replace(made, **told)  # type: ignore[arg-type]
+    app = SeenApplication("local-17", True, True, 3, {"2": "killed by YARN"}, {"a run": 2, "another/run": 3}, jobs)
+    return replace(app, **told)  # type: ignore[arg-type]
 
 
 def text_of(page: str) -> str:
@@ -57,22 +57,22 @@ def links(page: str) -> list[str]:
 
 def test_what_spark_logged_is_shown() -> None:
     page = run.page(seen(application=logged()))
-    said = text_of(page)
-    assert "1970-01-01 .. 02" in said and "spark local[2]" in said and "Application local-17" in said
-    assert "0 partials flights succeeded 2026-11-27 01:37:37 2.1 10 1 3.5 4.5" in said
-    assert "1 finals failed 2026-11-27 01:37:40 0.5 4 – 0.0" in said
-    assert "job 0 ValueError: boom 1" in said and "job 1 Job 1 cancelled 1" in said
-    assert "executor 2 killed by YARN 1" in said and "3 executors, 1 lost" in said
-    assert "0 0 10 10 1 2 2.0 3.5 0.2" in said and "1 other run: another/run" in said
+    text = text_of(page)
+    assert "1970-01-01 .. 02" in text and "spark local[2]" in text and "Application local-17" in text
+    assert "0 partials flights succeeded 2026-11-27 01:37:37 2.1 10 1 3.5 4.5" in text
+    assert "1 finals failed 2026-11-27 01:37:40 0.5 4 – 0.0" in text
+    assert "job 0 ValueError: boom 1" in text and "job 1 Job 1 cancelled 1" in text
+    assert "executor 2 killed by YARN 1" in text and "3 executors, 1 lost" in text
+    assert "0 0 10 10 1 2 2.0 3.5 0.2" in text and "1 other run: another/run" in text
     # nobody answers there any more
     assert links(page) == ["run?id=another%2Frun"]
 
 
 def test_without_a_log_the_record_is_shown() -> None:
-    said = text_of(run.page(seen()))
-    assert "event log of it is not there" in said
-    assert "0 partials flights 2.1 10 1 4.5" in said and "1 finals 0.5 4 – 0.0" in said
-    assert "Stages" not in said and "Failures" not in said
+    text = text_of(run.page(seen()))
+    assert "event log of it is not there" in text
+    assert "0 partials flights 2.1 10 1 4.5" in text and "1 finals 0.5 4 – 0.0" in text
+    assert "Stages" not in text and "Failures" not in text
 
 
 @pytest.mark.parametrize(("event", "application"), [("allocated", None), ("published", logged(ended=False))])
@@ -91,8 +91,8 @@ def test_the_history_server_is_linked_where_there_is_one() -> None:
 
 def test_a_run_without_spark_says_so() -> None:
     record = RunRecord("here", 2, 0, DAY, 1, engine="local", engine_because="few events")
-    said = text_of(run.page(seen(record)))
-    assert "few events" in said and "Spark did nothing for this run" in said
+    text = text_of(run.page(seen(record)))
+    assert "few events" in text and "Spark did nothing for this run" in text
     begun = text_of(run.page(seen(RunRecord("new", 2, 0, DAY, 1), "allocated")))
     assert "nothing yet" in begun and "No job is known" in begun
 
@@ -116,14 +116,14 @@ def test_the_newest_row_of_a_run_or_a_session_is_found(tmp_path: Path, monkeypat
         publish_log.log_event(house, record, "allocated", "hash", None)
         publish_log.log_event(house, record, "failed", "hash", None)
 
-    def found(run_id: str, revision: int | None = None) -> tuple[str, str] | None:
+    def newest(run_id: str, revision: int | None = None) -> tuple[str, str] | None:
         row = newest_row_of(house, run_id, revision)
         return None if row is None else (row.run_id, row.event)
 
-    assert found("one") == ("one", "failed") and found("one", 1) == ("one", "failed") and found("one", 2) is None
+    assert newest("one") == ("one", "failed") and newest("one", 1) == ("one", "failed") and newest("one", 2) is None
     # as Airflow calls the run that is a session
-    assert found("two") == ("session/two/b", "failed") and found("session/two/a") == ("session/two/a", "failed")
-    assert found("three") is None and found("") is None
+    assert newest("two") == ("session/two/b", "failed") and newest("session/two/a") == ("session/two/a", "failed")
+    assert newest("three") is None and newest("") is None
     assert run_html(str(tmp_path / "house"), "none", None) is None
     assert "session/two/b" in str(run_html(str(tmp_path / "house"), "two", None))
     monkeypatch.setenv("HEDDLE_SPARK_HISTORY", "javascript:alert(1)")
