@@ -45,9 +45,11 @@ def missing_queries(
     given
         Absolute paths of the files and folders that a command names: only queries of these are checked. None: all.
     queries
-        Queries of the given files. One with the same meaning as a missing query counts as its new name.
+        Queries of the given files. The first with the same meaning as a missing query counts as its new name.
     """
-    by_meaning = {replace(query, name="").fingerprint: query.name for query in queries}
+    by_meaning: dict[str, str] = {}
+    for query in queries:
+        by_meaning.setdefault(replace(query, name="").fingerprint, query.name)
     missing = []
     for name, registered in sorted(live.items()):
         file = registered.file

@@ -126,7 +126,9 @@ def registering(
     if exactly:
         stays |= _unknown(inputs, {name: live[name] for name in missing if name not in stays}, streams)
         removed = tuple(name for name in missing if name not in stays)
-    unfiled = missing_queries({name: live[name] for name in missing}, inputs.given, inputs.workload.queries)
+    # a query that was registered already is the new name of a missing one only if there is no other
+    new_first = sorted(inputs.workload.queries, key=lambda query: query.name in live)
+    unfiled = missing_queries({name: live[name] for name in missing}, inputs.given, new_first)
     if prune and not exactly:
         check_prunable(unfiled, len(live))
         removed = tuple(query.name for query in unfiled)

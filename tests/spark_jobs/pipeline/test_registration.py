@@ -152,6 +152,9 @@ class Memory(Warehouse):
     def path(self, table: str) -> str:
         return str(Path(str(self.place)) / table)
 
+    def files(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        return []
+
     def latest_number(self, table: str, column: str) -> int | None:
         return max((row[column] for row in self.tables[table]), default=None)
 

@@ -16,13 +16,11 @@ from spark_jobs.store.warehouse.data_files import _together
 def test_large_states_make_row_groups_of_few_rows(
     numbers: int, groups: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_files, "BUCKET_ROWS", 10)
     monkeypatch.setattr(data_files, "BUCKET_BYTES", 900)
     part = pa.table({"bucket": [0, 1, 2, 3], "longs": pa.array([[7] * numbers] * 4, pa.list_(pa.int64()))})
-    assert list(_together(part, np.array([[0, 1, 2, 3, 4]]))) == groups
+    assert list(_together(part, np.array([[0, 1, 2, 3, 4]]), 10)) == groups
 
 
-def test_many_rows_of_a_bucket_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_files, "BUCKET_ROWS", 2)
+def test_many_rows_of_a_bucket_are_alone() -> None:
     part = pa.table({"bucket": [0, 1, 1, 2], "longs": pa.array([[7]] * 4, pa.list_(pa.int64()))})
-    assert list(_together(part, np.array([[0, 1, 3, 4]]))) == [(0, 1), (1, 2), (2, 3)]
+    assert list(_together(part, np.array([[0, 1, 3, 4]]), 2)) == [(0, 1), (1, 2), (2, 3)]
