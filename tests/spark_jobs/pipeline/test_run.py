@@ -19,7 +19,8 @@ from spark_jobs.pipeline.run import checks_stage, finals_stage, interval, stage_
 from spark_jobs.store.warehouse import publish_log, warehouse
 from spark_jobs.store.warehouse.schemas import COLUMNS, MARKER, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.windows.partials.cells import Cells
+from spark_jobs.windows.partials import families
+from spark_jobs.windows.partials.cells import Cells, concatenated
 from tests.chaos.orders import in_process
 from tests.former_rows import as_lists
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
@@ -351,6 +352,7 @@ def test_partial_rows_of_before_go_into_the_answers_of_now(
         before.setitem(TABLES, "partials", (pa.schema([field for field in schema if field.name != "numbers"]), days))
         before.setattr(warehouse, "COLUMNS", 1)
         before.setattr(Cells, "encode", with_lists(Cells.encode))
+        before.setattr(families, "stored_rows", lambda parts: concatenated(parts).to_store().encode())
         lab = Laboratory(in_process(), tmp_path)
         lab.write(steady())
         version = lab.plan()
