@@ -524,7 +524,7 @@ def _show_record(record: dict[str, Any]) -> None:
         )
     if record["late"]:
         text = f"  this run came late: {number_of(len(record['lateness']), 'query')} beyond the bound"
-        terminal.console.print(text + "; it stands for all refreshes since the run before", highlight=False)
+        terminal.console.print(text + "; it covers all refreshes since the run before", highlight=False)
     if record["radius"] and (record["radius"]["files"] or record["radius"]["windows"]):
         radius = record["radius"]
         counts = {"file": radius["files"], "late event": radius["rows"], "fragment": radius["fragments"]}
