@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from heddle.airflow.names import NAMES
-from optimizer.errors.diagnostics import HeddleError, count
+from optimizer.errors.diagnostics import HeddleError
 
 STAMP = r"# heddle \S+ ([0-9a-f]{16}): "
 """How the first line of a DAG file begins: version, and digest of the lines below it."""
@@ -55,8 +56,8 @@ def dag_files(folder: Path, arguments: Mapping[str, str]) -> list[DagFile]:
 
 def text_of(name: str, arguments: Mapping[str, str]) -> str:
     """The text of the file of a DAG."""
-    # repr: a path is any text
-    given = "".join(f"    {key}={value!r},\n" for key, value in arguments.items())
+    # a path is any text
+    given = "".join(f"    {key}={json.dumps(value)},\n" for key, value in arguments.items())
     call = f"{name}(\n{given})\n" if given else f"{name}()\n"
     body = f"from heddle.airflow import {name}\n\n{call}"
     options = " ".join(f"--{key} {shlex.quote(value)}" for key, value in arguments.items())
@@ -69,7 +70,7 @@ def write_files(files: list[DagFile], force: bool) -> list[DagFile]:
     then nothing is written. Raises HDL-115."""
     edited = [str(file.path) for file in files if file.is_theirs]
     if edited and not force:
-        message = f"{count(len(edited), 'file')} would be lost that Heddle did not write like this: {', '.join(edited)}"
+        message = f"edited, or not written by Heddle: {', '.join(edited)}"
         raise HeddleError("HDL-585", message, "nothing was written; name another folder, or give --force")
     changed = [file for file in files if file.is_changed]
     for file in changed:
