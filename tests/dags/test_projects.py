@@ -78,7 +78,7 @@ for prefix, project in json.loads(sys.argv[2]).items():
         "refresh": {task.task_id: str(task.state) for task in refresh.get_task_instances()},
         "events": events,
         "outlets": {task.task_id: [getattr(a, "uri", a.name) for a in task.outlets] for task in aggregate.tasks},
-        "owners": sorted({task.owner for dag in bag.dags.values() for task in dag.tasks if dag.dag_id.startswith(prefix)}),
+        "owners": sorted({task.owner for name in bag.dags if name.startswith(prefix) for task in bag.dags[name].tasks}),
         "pools": sorted({task.pool for task in aggregate.tasks}),
         "callbacks": [len(task.on_failure_callback) for task in aggregate.tasks],
         "timetable": kept.timetable.serialize(),
@@ -103,8 +103,10 @@ def client(role):
     return made
 nobody, viewer = client(None), client("VIEWER")
 paths = ("", "in/one_/", "in/two_/", "in/three_/", "in/Two/", "in/two_/answers", "in/two_/refresh")
-found["statuses"] = {path: [who.get("/sharing-plan/" + path).status_code for who in (nobody, viewer)] for path in paths}
-found["pages"] = {path: viewer.get("/sharing-plan/" + path).text for path in ("in/one_/", "in/two_/", "in/two_/answers")}
+status = lambda who, path: who.get("/sharing-plan/" + path).status_code
+found["statuses"] = {path: [status(nobody, path), status(viewer, path)] for path in paths}
+shown = ("in/one_/", "in/two_/", "in/two_/answers")
+found["pages"] = {path: viewer.get("/sharing-plan/" + path).text for path in shown}
 
 # a task that cannot begin is deferred, one whose trigger has fired goes on
 class Deferred(Exception):
