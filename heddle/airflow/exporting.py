@@ -62,7 +62,8 @@ def text_of(name: str, arguments: Mapping[str, str]) -> str:
     body = f"from heddle.airflow import {name}\n\n{call}"
     options = " ".join(f"--{key} {shlex.quote(value)}" for key, value in arguments.items())
     renew = re.sub(r"[^ -~]", "?", f"heddle airflow export DIR {options}".rstrip())
-    return f"# heddle {version('heddle')} {_digest(body)}: after an upgrade, {renew}\n{body}"
+    # Airflow reads only files in which the words DAG and airflow are
+    return f"# heddle {version('heddle')} {_digest(body)}: a DAG file. After an upgrade, {renew}\n{body}"
 
 
 def write_files(files: list[DagFile], force: bool) -> list[DagFile]:

@@ -39,6 +39,14 @@ def test_a_file_for_each_dag_names_the_project_here(folder: Path) -> None:
     assert all(path.read_text().startswith("# heddle 0.") for path in (folder / "dags").iterdir())
 
 
+def test_airflow_takes_them_for_dag_files(folder: Path) -> None:
+    from airflow.utils.file import might_contain_dag
+
+    assert heddle("airflow", "export", "dags").code == 0
+    paths = list((folder / "dags").iterdir())
+    assert len(paths) == 5 and all(might_contain_dag(str(path), safe_mode=True) for path in paths)
+
+
 def test_without_a_project_the_environment_of_airflow_says_it(folder: Path) -> None:
     done = heddle("airflow", "export", "dags", "--json")
     assert done.code == 0 and json.loads(done.out)["project"] is None
