@@ -222,9 +222,12 @@ import json, sys
 from importlib import metadata
 from airflow import plugins_manager
 from airflow.providers_manager import ProvidersManager
+from airflow.utils.module_loading import import_string
 providers = ProvidersManager().providers
 plugins, errors = plugins_manager._get_plugins()
 heddle = [plugin for plugin in plugins if plugin.name == "heddle"]
+for name in json.loads(sys.argv[1]):
+    import_string(name)
 print("RESULT" + json.dumps({
     "sources": [type(plugin.source).__name__ for plugin in heddle],
     "errors": errors,
@@ -262,7 +265,10 @@ def test_an_installed_heddle_is_found_once_with_or_without_the_folder_of_plugins
     plugins = ROOT / "plugins" if has_folder else tmp_path / "plugins"
     path = os.pathsep.join(map(str, (as_installed(tmp_path), ROOT)))
     environment = airflow_variables(tmp_path) | {"AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins), "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", INSTALLED], env=environment, capture_output=True, text=True)
+    # of configurations and DAGs of before
+    former = ("heddle_attempts.ExplainingExecutor", "heddle_attempts.PatientCoordinator", "heddle_airflow.RESULTS")
+    command = [sys.executable, "-c", INSTALLED, json.dumps(former if has_folder else [])]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT")] or [done.stdout + done.stderr]
     registered = json.loads(line.removeprefix("RESULT"))
     assert registered["sources"] == ["EntryPointSource"] and registered["errors"] == {}
