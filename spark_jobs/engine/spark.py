@@ -81,7 +81,7 @@ class SparkWorkers:
         self.name = f"spark {self._context.master}"
         self.application, self.ui = self._context.applicationId, self._context.uiWebUrl or ""
         self.jobs: list[Job] = []
-        is_installed = heddle_settings().spark_code == "installed" and not is_here(self._context.master)
+        is_installed = heddle_settings().spark_code == "installed" and not is_here(self._context.master or "")
         self._code = code_hash() if is_installed else None
 
     @property
