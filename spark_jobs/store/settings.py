@@ -43,9 +43,9 @@ engine.
 ENGINES = ("spark", "local", "auto")
 """The engines: Spark; processes of this machine, without a JVM; the cheaper of them for the work at hand."""
 
-SENT = ("folder", "archive")
+SENT = ("folder", "archive", "installed")
 """The ways in which executors get this code: from the folder of the project, which they see too; as an archive that is
-sent.
+sent; from their own Python, in which it is installed.
 """
 
 CHECKS = ("all", "sample", "none")
@@ -352,11 +352,12 @@ class Settings:
     )
     spark_code = Setting(
         "HEDDLE_SPARK_CODE",
-        "`folder` or `archive`",
+        "`folder`, `archive` or `installed`",
         "`folder`",
         "how the executors of a cluster get Heddle's code: from the folder of the project, which they see under the "
-        "same path, or as an archive that is sent with compiled kernels. Spark Connect always sends it",
-        "HDL-120 when Spark starts",
+        "same path; as an archive that is sent with compiled kernels; or from their own Python, which has the same "
+        "version. Spark Connect always sends it",
+        "HDL-120 when Spark starts; HDL-538 if executors have no Heddle, or other code",
         _choice(SENT),
         lambda settings: SENT[0],
         "text",
