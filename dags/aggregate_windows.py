@@ -31,6 +31,7 @@ from heddle_airflow import (
     pinned_run,
     session_period,
 )
+from heddle_alerts import alert_owners
 from heddle_timetable import NextRefresh, RefreshTimetable, overloaded
 
 RETRY = {"retries": 2, "retry_delay": timedelta(seconds=30)}
@@ -73,6 +74,7 @@ def aggregate_windows() -> None:
         session = SessionOperator(task_id="session", name="heddle", conn_id="spark_default", **GO_ON)
         # a run whose session failed has failed, whatever could be reported
         session >> [report_refreshes(), EmptyOperator(task_id="answered")]
+        alert_owners(session)
         return
 
     @task.sensor(mode="reschedule", poke_interval=60, timeout=timedelta(days=2).total_seconds())
@@ -102,6 +104,7 @@ def aggregate_windows() -> None:
     pinned = pin_plan()
     aggregate = AggregateOperator(task_id="aggregate", name="heddle", conn_id="spark_default", pinned=pinned)
     aggregate >> report(pinned)
+    alert_owners(aggregate)
 
 
 aggregate_windows()

@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 from heddle_airflow import ANSWERS, RepairOperator, announce_others, params_of
+from heddle_alerts import alert_owners
 
 
 @dag(
@@ -60,6 +61,7 @@ def repair_results() -> None:
     repair = RepairOperator(task_id="repair", name="heddle", conn_id="spark_default", outdated=look())
     # a run whose repair failed has failed, whatever could be reported
     repair >> [report(), EmptyOperator(task_id="repaired")]
+    alert_owners(repair)
 
 
 repair_results()

@@ -168,7 +168,8 @@ class Setting(Generic[Value]):
         try:
             return self.parse(texts[0] if self.split is None else texts)
         except ValueError as error:
-            message = f"{self.variable} is {redacted(', '.join(texts))[:128]!r}"
+            shown = HIDDEN if self.is_secret else redacted(", ".join(texts))
+            message = f"{self.variable} is {shown[:128]!r}"
             raise HeddleError("HDL-120", message, str(error)) from None
 
     @property
@@ -236,6 +237,27 @@ def _address(text: str) -> str | None:
     if address and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", address):
         raise ValueError("the address of its first page, as http://history:18080")
     return address or None
+
+
+_LOCAL_HOSTS = r"(127\.0\.0\.1|localhost|\[::1\])"
+_NOTIFY = re.compile(
+    rf"https://[^\s/@]+(@[^\s/@]+)?([/?]\S*)?|http://{_LOCAL_HOSTS}(:\d+)?([/?]\S*)?"
+    r"|[^\W\d]\w*(\.[^\W\d]\w*)*[:.][^\W\d]\w*"
+)
+
+
+def _notify(text: str) -> str:
+    target = text.strip()
+    if len(target) > 2000 or _NOTIFY.fullmatch(target) is None:
+        raise ValueError("`https://…`, `module:callable`, or the path of an Airflow notifier")
+    return target
+
+
+def _owners(texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [tuple(part.strip() for part in text.partition("=")) for text in texts if text.strip()]
+    if not all(owner and equals and channel for owner, equals, channel in pairs):
+        raise ValueError("`owner=channel`, `,` between them")
+    return {owner: channel for owner, _, channel in pairs}
 
 
 def _unless_none(text: str) -> str | None:
@@ -361,6 +383,28 @@ class Settings:
         _names,
         lambda settings: (),
         "texts",
+        split=lambda text: tuple(text.split(",")),
+    )
+    notify = Setting(
+        "HEDDLE_NOTIFY",
+        "`https://…`, `module:callable`, or the path of an Airflow notifier",
+        "none: nothing is sent",
+        "where [alerts](alerts.md) go; a secret, which nothing repeats. The environment sets it, or in DAGs Airflow's "
+        "option `notify` in the section `heddle`",
+        "HDL-120 or HDL-635, a warning after a run",
+        _notify,
+        lambda settings: None,
+        is_secret=True,
+    )
+    owners = Setting(
+        "HEDDLE_OWNERS",
+        "`owner=channel`, `,` between them",
+        "none",
+        "the channel of each owner, a label that [alerts](alerts.md) carry; `*` is any other owner",
+        "HDL-120, a warning after a run",
+        _owners,
+        lambda settings: {},
+        "pairs",
         split=lambda text: tuple(text.split(",")),
     )
     spark_master = Setting(
@@ -671,6 +715,8 @@ def _shown(setting: Setting[Any], configured: Settings) -> str:
         return HIDDEN
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, dict):
+        value = tuple(f"{name}={text}" for name, text in value.items())
     return redacted(", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
 
 
@@ -695,6 +741,7 @@ def schema() -> dict[str, Any]:
     text = {"type": "string", "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
     several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
     forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
+    forms["pairs"] = {"type": "object", "additionalProperties": text}
     forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
