@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -138,7 +139,12 @@ def conditions(seen: Watched) -> list[Condition]:
     """The conditions of all running queries, by query, kind and code."""
     running = {name: query for name, query in seen.queries.items() if query.state(seen.now) == "running"}
     rows = sorted(seen.rows, key=lambda row: (row.at, row.begin, row.end, row.revision, row.run_id))
-    found = [*_unanswered(running, rows), *_late(seen, running, rows), *_silent(seen, running, rows)]
+    troubles = {row: _troubles(row, running) for row in rows if row.event == "failed" or row.record.has_failed}
+    found = [
+        *_unanswered(running, rows, troubles),
+        *_late(seen, running, rows),
+        *_silent(seen, running, rows, troubles),
+    ]
     return sorted(found, key=lambda condition: condition.key)
 
 
@@ -152,18 +158,18 @@ class _Trouble(NamedTuple):
     hint: str
 
 
-def _unanswered(running: Mapping[str, Registered], rows: Sequence[LogRow]) -> Iterator[Condition]:
+_Troubles = Mapping[LogRow, Mapping[str, _Trouble]]
+"""Of the runs that had any: their troubles by query."""
+
+
+def _unanswered(running: Mapping[str, Registered], rows: Sequence[LogRow], troubles: _Troubles) -> Iterator[Condition]:
     """Conditions of queries that a run has not answered, and none after it."""
-    troubled = [row for row in rows if row.event == "failed" or row.record.has_failed]
-    if not troubled:
-        return
-    troubles = {row: _troubles(row, running) for row in troubled}
     # many queries fail together: what is open is computed once for all that failed in the same runs
     together: dict[tuple[_Trouble | None, ...], list[str]] = {}
     for name in running:
-        together.setdefault(tuple(troubles[row].get(name) for row in troubled), []).append(name)
+        together.setdefault(tuple(of_row.get(name) for of_row in troubles.values()), []).append(name)
     for of_rows, names in together.items():
-        own = dict(zip(troubled, of_rows, strict=True))
+        own = dict(zip(troubles, of_rows, strict=True))
         holes: dict[tuple[Kind, str], list[tuple[LogRow, _Trouble]]] = {}
         for row, trouble in own.items():
             if trouble is not None and not _is_answered(row, rows, own):
@@ -247,20 +253,18 @@ def _late(seen: Watched, running: Mapping[str, Registered], rows: Sequence[LogRo
     live_rows = [row for row in rows if row.event == "published" and row.record.live]
     for name, query in running.items():
         bound = seen.bounds.get(name)
-        if bound is None:
-            # by midnight; late once the next day is due as well
-            at_most, answered = 2 * DAY, live.end
-        else:
-            at_most = bound.at_most
-            answered = bound.answered if bound.answered is not None else max(query.since - seen.delay, live.end)
-        deadline = max(answered + at_most, query.since) + seen.delay + grace
+        answered = bound.answered if bound is not None else live.end
+        # without a bound it is answered by midnight: late once the next day is due as well
+        at_most = bound.at_most if bound is not None else 2 * DAY
+        is_new = answered is None or (bound is None and query.since > answered)
+        first = max(query.since - seen.delay, live.end) if is_new or answered is None else answered
+        deadline = first + at_most + seen.delay + grace
         hint = "is Airflow, or `heddle tick`, running? `heddle status` shows the last runs"
         if seen.now > deadline:
-            is_known = bound is None or bound.answered is not None
-            last = f"its newest answer is of {format_instant(answered)}" if is_known else "it has no answer yet"
+            last = "it has no answer yet" if is_new else f"its newest answer is of {format_instant(first)}"
             asked = f" and SLIDE AT MOST '{duration_text(at_most)}' was asked" if bound is not None else ""
             told = f"{name} is overdue since {format_instant(deadline)}: {last}"
-            yield Condition(name, "late", LATE, query.last.owner, deadline, answered, answered, told + asked, hint)
+            yield Condition(name, "late", LATE, query.last.owner, deadline, first, first, told + asked, hint)
         elif name in record.lateness:
             since, late = live.at, duration_text(record.lateness[name])
             for row in sorted(live_rows, key=lambda row: row.end, reverse=True):
@@ -273,32 +277,40 @@ def _late(seen: Watched, running: Mapping[str, Registered], rows: Sequence[LogRo
 
 
 # ------------------------------------------------------------------------------------------------- silent
-def _silent(seen: Watched, running: Mapping[str, Registered], rows: Sequence[LogRow]) -> Iterator[Condition]:
+def _silent(
+    seen: Watched, running: Mapping[str, Registered], rows: Sequence[LogRow], troubles: _Troubles
+) -> Iterator[Condition]:
     """Conditions of queries whose stream brings no events, or that have no answers although others have."""
     newest: dict[tuple[int, int], LogRow] = {}
     for row in rows:
         if row.event == "published":
             newest[row.begin, row.end] = row
     published = sorted(newest.values(), key=lambda row: (row.end, row.at), reverse=True)
-    if not published:
-        return
     quiet: dict[str, list[LogRow]] = {}
-    empty = set(published[0].record.empty)
+    empty = frozenset[str]().union(*(row.record.empty for row in published))
     for name, query in sorted(running.items()):
         stream = query.query.stream
         if stream not in quiet:
-            quiet[stream] = _streak(published, lambda row, about=stream: bool(_silence_of(about, row)))
+            quiet[stream] = _quiet(stream, published)
         of_stream = [row for row in quiet[stream] if row.at >= query.since]
         if _is_long(of_stream):
-            stored = _silence_of(stream, published[0])[0]
+            stored = _silence_of(stream, of_stream[0])[0]
             yield _silence(name, query, WITHOUT_EVENTS, of_stream, f"{name}: {stored['message']}", stored["hint"])
         elif name in empty:
-            yield from _without_answers(seen, name, query, published)
+            # a run that failed to answer a query does not tell whether there is an answer
+            answered = [row for row in published if name not in troubles.get(row, {})]
+            yield from _without_answers(seen, name, query, answered)
 
 
-def _without_answers(seen: Watched, name: str, query: Registered, published: Sequence[LogRow]) -> Iterator[Condition]:
-    own = [row for row in published if row.at >= query.since and is_due(query.query, row.begin, row.end)]
-    streak = _streak(own, lambda row: name in row.record.empty and row.record.answers > 0)
+def _quiet(stream: str, published: Iterable[LogRow]) -> list[LogRow]:
+    """The newest runs in a row in which a stream had no events; those that could not read it do not count."""
+    read = (row for row in published if stream not in row.record.failed)
+    return list(takewhile(lambda row: _silence_of(stream, row), read))
+
+
+def _without_answers(seen: Watched, name: str, query: Registered, answered: Iterable[LogRow]) -> Iterator[Condition]:
+    own = [row for row in answered if row.at >= query.since and is_due(query.query, row.begin, row.end)]
+    streak = list(takewhile(lambda row: name in row.record.empty and row.record.answers > 0, own))
     before = own[len(streak) : len(streak) + STREAK]
     is_news = len(before) == STREAK and all(name not in row.record.empty for row in before)
     is_new = len(streak) == len(own) and query.since > seen.now - LOOKED_BACK
@@ -319,16 +331,6 @@ def _silence_of(stream: str, row: LogRow) -> list[dict[str, Any]]:
     start = f"stream {stream} has no events "
     stored = row.record.diagnostics
     return [each for each in stored if each["code"] == WITHOUT_EVENTS and each["message"].startswith(start)]
-
-
-def _streak(newest_first: Iterable[LogRow], holds: Any) -> list[LogRow]:
-    """The newest rows of which something holds, up to the first of which it does not."""
-    streak = []
-    for row in newest_first:
-        if not holds(row):
-            break
-        streak.append(row)
-    return streak
 
 
 def _is_long(streak: Sequence[LogRow]) -> bool:
