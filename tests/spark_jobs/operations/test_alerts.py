@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,13 +31,13 @@ from spark_jobs.store.warehouse import alerts_log
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
-from tests.in_process import Said, heddle
+from tests.in_process import Clock, Said, heddle, without_spark
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
+from tests.webhook import SECRET, webhook
 
 NOW = DAY + 1000 * MINUTE
 ROOT = Path(__file__).resolve().parents[3]
-SECRET = "s3cr3t-of-this-webhook"
 
 
 # ------------------------------------------------------------------------------------ generated histories
@@ -141,36 +140,6 @@ def test_no_value_of_an_event_is_stored_with_an_alert(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------ real runs
-class _Hook(BaseHTTPRequestHandler):
-    answer, location = 204, ""
-    got: list[dict[str, Any]]
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).got += body.get("alerts", [body])
-        self.send_response(self.answer)
-        if self.location:
-            self.send_header("Location", self.location)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def webhook(answer: int = 204, location: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server on loopback: its URL, and the alerts that it got."""
-    got: list[dict[str, Any]] = []
-    handler = type("Hook", (_Hook,), {"answer": answer, "location": location, "got": got})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/services/{SECRET}", got
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
     lab = Laboratory(in_process(), tmp_path)
@@ -476,6 +445,38 @@ def test_the_command_lists_sends_and_tests_and_prints_no_secret(laboratory: Labo
     config = command("config", HEDDLE_NOTIFY=url)
     for output in (tested, sent, again, refused, config):
         assert SECRET not in output.out + output.err
+
+
+WEB_REQUESTS = ROOT / "examples" / "web-requests"
+
+
+def test_commands_send_alerts_when_they_end_and_keep_their_exit_codes(tmp_path: Path) -> None:
+    house, clock = ("--warehouse", str(tmp_path / "house")), Clock(time.time_ns() // 1000)
+    day = ("--from", "2025-03-03", "--to", "2025-03-04")
+    run = ("run", str(WEB_REQUESTS / "queries.sql"), "--streams", str(WEB_REQUESTS / "streams.yaml"), *house, *day)
+    wrong = [{"check": "shared=unshared(slow_paths)", "success": False, "detail": "3 of 4 differ"}]
+    with webhook() as (url, got):
+        with without_spark(clock, wrong):
+            blocked = command(*run, HEDDLE_NOTIFY=url)
+        assert blocked.code == 1 and "HDL-530" in blocked.err and "sent" in blocked.err
+        queries = {alert["query"] for alert in got}
+        assert "slow_paths" in queries and {(a["kind"], a["state"]) for a in got} == {("blocked", "open")}
+        got.clear()
+        with without_spark(clock):
+            for once in (command(*run, HEDDLE_NOTIFY=url), command("repair", *house, HEDDLE_NOTIFY=url)):
+                assert once.code == 0, once.err
+        assert {alert["query"] for alert in got} == queries and len(got) == len(queries)
+        assert {alert["state"] for alert in got} == {"resolved"}
+        got.clear()
+        # a command that has nothing to do looks as well
+        at = ("--at", "2025-03-04T00:10")
+        with without_spark(clock):
+            assert command("tick", *house, *at, HEDDLE_NOTIFY=url).code == 0
+            assert command("tick", *house, "--at", "2025-03-06T23:50", HEDDLE_NOTIFY="https://no one").code == 0
+    # an alert that cannot be sent is a warning
+    with without_spark(clock, wrong):
+        refused = command(*run, "--recompute", HEDDLE_NOTIFY=f"http://127.0.0.1:1/{SECRET}")
+    assert refused.code == 1 and "warning HDL-635" in refused.err and SECRET not in refused.out + refused.err
 
 
 def test_a_project_file_cannot_say_where_alerts_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
