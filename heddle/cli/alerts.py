@@ -18,7 +18,6 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
-    from spark_jobs.operations.alerts import AlertsView
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
@@ -37,23 +36,17 @@ def alerts(
 ) -> None:
     """List the failed, blocked, late and silent queries, with their owners. HEDDLE_NOTIFY names where alerts go. Exit 1
     if --send or --test could not send."""
-    from spark_jobs.operations.alerts import view_alerts
-
     if send and test:
         raise typer.BadParameter("--send and --test exclude each other")
     with telling_errors():
         opened, clock = existing_warehouse(warehouse), _clock(at)
-        if send or test:
-            target = _required_target()
+        target = _required_target() if send or test else None
         if test:
-            _send_samples(target, clock)
+            _send_samples(str(target), clock)
             return
         has_failed = _send(opened, clock, target) if send else False
-        view = view_alerts(opened, clock)
-    if as_json:
-        print_json({"alerts": _listed(view, clock)})
-    else:
-        _show(_listed(view, clock))
+        listed = _listed(opened, clock)
+    print_json({"alerts": listed}) if as_json else show_alerts(listed)
     raise typer.Exit(int(has_failed))
 
 
@@ -100,12 +93,13 @@ def _send_samples(target: str, now: int) -> None:
     terminal.console.print(f"sent {number_of(len(owners), 'sample')}", highlight=False)
 
 
-def _listed(view: AlertsView, now: int) -> list[dict[str, Any]]:
+def _listed(warehouse: Warehouse, now: int) -> list[dict[str, Any]]:
     """The conditions of now as JSON values, with what became of their alerts."""
     from dataclasses import replace
 
-    from spark_jobs.operations.alerts import Alert, open_alerts
+    from spark_jobs.operations.alerts import Alert, open_alerts, view_alerts
 
+    view = view_alerts(warehouse, now)
     known, by_id = open_alerts(view.raised), {sending.alert.id: sending for sending in view.raised}
     listed = []
     for condition in view.current:
@@ -118,7 +112,7 @@ def _listed(view: AlertsView, now: int) -> list[dict[str, Any]]:
     return listed
 
 
-def _show(listed: list[dict[str, Any]]) -> None:
+def show_alerts(listed: list[dict[str, Any]]) -> None:
     """The open alerts for people."""
     if not listed:
         terminal.console.print("no query is failed, blocked, late or silent", highlight=False)

@@ -42,7 +42,7 @@ Send = Callable[[Sequence[dict[str, Any]]], None]
 
 @dataclass(frozen=True)
 class Alert:
-    """What is stored of an alert: a condition that began, or ended, at a moment (``at``).
+    """A message about a condition that began, or ended, at a moment (``at``).
 
     ``message`` and ``hint`` are not stored: they may repeat values of events. Instants are microseconds.
     """
@@ -119,7 +119,7 @@ class Sending:
 
 
 def sendings(rows: Iterable[AlertRow]) -> list[Sending]:
-    """What came of each alert that was raised, in the order in which they were."""
+    """State of each alert that was raised, in the order in which they were."""
     raised: dict[str, Alert] = {}
     later: dict[str, list[AlertRow]] = {}
     for row in rows:
@@ -149,9 +149,9 @@ def news(raised: Sequence[Sending], current: Iterable[Condition], now: int) -> l
     known, by_key = open_alerts(raised), {condition.key: condition for condition in current}
     begun = [Alert.of(condition, now) for key, condition in by_key.items() if key not in known]
     ended = [alert.resolved(now) for key, alert in known.items() if key not in by_key]
-    taken = {sending.alert.id for sending in raised}
+    known_ids = {sending.alert.id for sending in raised}
     # a condition that came back has no other beginning if the records do not show that it was over
-    return [*ended, *(replace(alert, since=now) if alert.id in taken else alert for alert in begun)]
+    return [*ended, *(replace(alert, since=now) if alert.id in known_ids else alert for alert in begun)]
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def view_alerts(warehouse: Warehouse, now: int) -> AlertsView:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a pass sent, and why it could not send the rest."""
+    """Alerts that a pass sent, and why it could not send the rest."""
 
     sent: tuple[Alert, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
@@ -242,8 +242,8 @@ def _worded(alert: Alert, described: Mapping[Key, Condition]) -> Alert:
 def undelivered(error: BaseException) -> Diagnostic:
     """HDL-635, a warning, for what ended sending."""
     if isinstance(error, HeddleError):
-        told = error.diagnostic
-        return Diagnostic(told.code, told.message, told.hint, severity="warning")
+        finding = error.diagnostic
+        return Diagnostic(finding.code, finding.message, finding.hint, severity="warning")
     message = f"alerts could not be sent: {type(error).__name__}: {error}"
     return Diagnostic(
         "HDL-635", message, "`heddle alerts --test` sends a sample; the next run sends them again", severity="warning"

@@ -140,17 +140,17 @@ def conditions(seen: Watched) -> list[Condition]:
     running = {name: query for name, query in seen.queries.items() if query.state(seen.now) == "running"}
     rows = sorted(seen.rows, key=lambda row: (row.at, row.begin, row.end, row.revision, row.run_id))
     troubles = {row: _troubles(row, running) for row in rows if row.event == "failed" or row.record.has_failed}
-    found = [
+    all_conditions = [
         *_unanswered(running, rows, troubles),
         *_late(seen, running, rows),
         *_silent(seen, running, rows, troubles),
     ]
-    return sorted(found, key=lambda condition: condition.key)
+    return sorted(all_conditions, key=lambda condition: condition.key)
 
 
 # ---------------------------------------------------------------------------------------- failed, blocked
 class _Trouble(NamedTuple):
-    """Why a run has not answered a query."""
+    """Reason why a run has not answered a query."""
 
     kind: Kind
     code: str
@@ -192,19 +192,19 @@ def _told(name: str, row: LogRow, trouble: _Trouble, intervals: int) -> str:
 
 
 def _troubles(row: LogRow, running: Mapping[str, Registered]) -> dict[str, _Trouble]:
-    """Why a run has not answered queries, by query; queries that were registered after it are not in it."""
+    """Reasons why a run has not answered queries, by query; queries that were registered after it are not in it."""
     errors = [stored for stored in row.record.diagnostics if stored["severity"] == "error"]
     of_query = {stored["query"]: stored for stored in reversed(errors) if stored.get("query")}
     common = [stored for stored in errors if not stored.get("query")]
     of_stream = {name: _of_stream(name, common, len(row.record.failed)) for name in row.record.failed}
-    whole = (common or errors or [_UNKNOWN])[0] if row.event == "failed" else None
+    of_run = (common or errors or [_UNKNOWN])[0] if row.event == "failed" else None
     troubles = {}
     for name, query in running.items():
         if query.since > row.at:
             continue
-        stored = of_query.get(name) or (of_stream.get(query.query.stream) if of_stream else None) or whole
-        if whole is not None and whole["code"] in BLOCKING:
-            stored = whole
+        stored = of_query.get(name) or (of_stream.get(query.query.stream) if of_stream else None) or of_run
+        if of_run is not None and of_run["code"] in BLOCKING:
+            stored = of_run
         if stored is None or stored["code"] in NOT_OF_QUERIES or _is_wrong_call(stored["code"]):
             continue
         kind: Kind = "blocked" if stored["code"] in BLOCKING else "failed"
@@ -262,18 +262,18 @@ def _late(seen: Watched, running: Mapping[str, Registered], rows: Sequence[LogRo
         hint = "is Airflow, or `heddle tick`, running? `heddle status` shows the last runs"
         if seen.now > deadline:
             last = "it has no answer yet" if is_new else f"its newest answer is of {format_instant(first)}"
-            asked = f" and SLIDE AT MOST '{duration_text(at_most)}' was asked" if bound is not None else ""
-            told = f"{name} is overdue since {format_instant(deadline)}: {last}"
-            yield Condition(name, "late", LATE, query.last.owner, deadline, first, first, told + asked, hint)
+            request = f" and SLIDE AT MOST '{duration_text(at_most)}' was request" if bound is not None else ""
+            message = f"{name} is overdue since {format_instant(deadline)}: {last}"
+            yield Condition(name, "late", LATE, query.last.owner, deadline, first, first, message + request, hint)
         elif name in record.lateness:
             since, late = live.at, duration_text(record.lateness[name])
             for row in sorted(live_rows, key=lambda row: row.end, reverse=True):
                 if name not in row.record.lateness:
                     break
                 since = min(since, row.at)
-            told = f"{name} was answered {late} later than its bound, for {live.interval.replace('/', ' to ')}"
+            message = f"{name} was answered {late} later than its bound, for {live.interval.replace('/', ' to ')}"
             hint = "runs take longer than their refreshes are apart: `heddle status` shows what they take"
-            yield Condition(name, "late", LATE, query.last.owner, since, live.begin, live.end, told, hint)
+            yield Condition(name, "late", LATE, query.last.owner, since, live.begin, live.end, message, hint)
 
 
 # ------------------------------------------------------------------------------------------------- silent
@@ -316,9 +316,9 @@ def _without_answers(seen: Watched, name: str, query: Registered, answered: Iter
     is_new = len(streak) == len(own) and query.since > seen.now - LOOKED_BACK
     if _is_long(streak) and (is_news or is_new or (name, "silent", WITHOUT_ANSWERS) in seen.known):
         ever = "has had no answers since it was registered" if is_new else "has no answers any more"
-        told = f"{name} {ever}, while other queries have: {number_of(len(streak), 'run')} without"
+        message = f"{name} {ever}, while other queries have: {number_of(len(streak), 'run')} without"
         hint = "check its filter: `heddle preview`, and the values that its stream brings"
-        yield _silence(name, query, WITHOUT_ANSWERS, streak, told, hint)
+        yield _silence(name, query, WITHOUT_ANSWERS, streak, message, hint)
 
 
 def _silence(name: str, query: Registered, code: str, streak: Sequence[LogRow], message: str, hint: str) -> Condition:

@@ -18,9 +18,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.errors.redaction import keep_secret
+from optimizer.errors.redaction import HIDDEN, keep_secret
 from spark_jobs.operations.alerts import Passed, Send, pass_alerts, undelivered
-from spark_jobs.store.settings import Settings, settings
+from spark_jobs.store.setting_values import parse_notify
+from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 TIMEOUT = 10.0
@@ -28,11 +29,15 @@ TIMEOUT = 10.0
 
 
 def sender(target: str, context: Mapping[str, Any]) -> Send:
-    """What sends alerts to ``target``, a value of ``HEDDLE_NOTIFY``. ``context``: for Airflow's notifiers.
+    """Return the function that sends alerts to ``target``, a value of ``HEDDLE_NOTIFY``.
 
+    ``context``: what Airflow's notifiers get in addition to the alert.
     Raises HDL-120 if it is none, HDL-635 if it cannot be imported or called.
     """
-    target = Settings({"HEDDLE_NOTIFY": target}).notify or ""
+    try:
+        target = parse_notify(target)
+    except ValueError as error:
+        raise HeddleError("HDL-120", f"HEDDLE_NOTIFY is {HIDDEN!r}", str(error)) from None
     if "://" in target:
         return lambda alerts: _post(target, alerts)
     called = _imported(target)

@@ -25,6 +25,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
+from spark_jobs.store.setting_values import parse_address, parse_notify, parse_owner, parse_owners
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of this code, and the default place of everything."""
@@ -193,13 +194,6 @@ def _names(texts: tuple[str, ...]) -> tuple[str, ...]:
     return _texts(tuple(text.strip() for text in texts))
 
 
-def _owner(text: str) -> str:
-    owner = text.strip()
-    if not owner.isprintable() or len(owner) > 128:
-        raise ValueError("1 to 128 printable characters")
-    return owner
-
-
 def _number(digits: int, unit: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(rf"\d{{1,{digits}}}", text, re.ASCII):
@@ -230,34 +224,6 @@ def _port(text: str) -> int | None:
     if port and (not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > MOST["port"]):
         raise ValueError("a port, 0 to 65535")
     return int(port) if port else None
-
-
-def _address(text: str) -> str | None:
-    address = text.strip().rstrip("/")
-    if address and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", address):
-        raise ValueError("the address of its first page, as http://history:18080")
-    return address or None
-
-
-_LOCAL_HOSTS = r"(127\.0\.0\.1|localhost|\[::1\])"
-_NOTIFY = re.compile(
-    rf"https://[^\s/@]+(@[^\s/@]+)?([/?]\S*)?|http://{_LOCAL_HOSTS}(:\d+)?([/?]\S*)?"
-    r"|[^\W\d]\w*(\.[^\W\d]\w*)*[:.][^\W\d]\w*"
-)
-
-
-def _notify(text: str) -> str:
-    target = text.strip()
-    if len(target) > 2000 or _NOTIFY.fullmatch(target) is None:
-        raise ValueError("`https://…`, `module:callable`, or the path of an Airflow notifier")
-    return target
-
-
-def _owners(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = [tuple(part.strip() for part in text.partition("=")) for text in texts if text.strip()]
-    if not all(owner and equals and channel for owner, equals, channel in pairs):
-        raise ValueError("`owner=channel`, `,` between them")
-    return {owner: channel for owner, _, channel in pairs}
 
 
 def _unless_none(text: str) -> str | None:
@@ -359,7 +325,7 @@ class Settings:
         "none",
         "the owner of queries that are read without `-- owner:`",
         "HDL-120 when queries are read",
-        _owner,
+        parse_owner,
         lambda settings: "",
         "text",
     )
@@ -392,7 +358,7 @@ class Settings:
         "where [alerts](alerts.md) go; a secret, which nothing repeats. The environment sets it, or in DAGs Airflow's "
         "option `notify` in the section `heddle`",
         "HDL-120 or HDL-635, a warning after a run",
-        _notify,
+        parse_notify,
         lambda settings: None,
         is_secret=True,
     )
@@ -402,7 +368,7 @@ class Settings:
         "none",
         "the channel of each owner, a label that [alerts](alerts.md) carry; `*` is any other owner",
         "HDL-120, a warning after a run",
-        _owners,
+        parse_owners,
         lambda settings: {},
         "pairs",
         split=lambda text: tuple(text.split(",")),
@@ -490,7 +456,7 @@ class Settings:
         "where Spark's history server is, as `http://history:18080`: the link *Spark* of Airflow's tasks and the page "
         "of a run lead there",
         "HDL-120 when the page of a run is read; the task has no link",
-        _address,
+        parse_address,
         lambda settings: None,
         "text",
     )

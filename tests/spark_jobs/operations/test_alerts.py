@@ -358,7 +358,7 @@ class _Smtp(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def example_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "examples" / "alerts"))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
 
 
 ALERTS = [
@@ -374,7 +374,7 @@ def test_the_example_by_email_sends_one_mail_to_each_channel(monkeypatch: pytest
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("ALERTS_SMTP", f"127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("ALERTS_FROM", "heddle@example.com")
-    sender("by_email:send", {})(ALERTS)
+    sender("alerts_by_email:send", {})(ALERTS)
     server.shutdown()
     server.server_close()
     assert len(mails) == 2 and "To: data@example.com" in mails[0] and "To: desk@example.com" in mails[1]
@@ -385,7 +385,7 @@ def test_the_example_by_email_sends_one_mail_to_each_channel(monkeypatch: pytest
 def test_the_example_to_slack_posts_to_the_webhook_of_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     with webhook(200) as (desk, of_desk), webhook(200) as (rest, of_rest):
         monkeypatch.setenv("SLACK_WEBHOOKS", json.dumps({"desk@example.com": desk, "*": rest}))
-        sender("to_slack:send", {})(ALERTS)
+        sender("alerts_to_slack:send", {})(ALERTS)
         assert [body["text"] for body in of_desk] == [
             ":wave: a &lt;!channel&gt; is late\n:wave: c &lt;!channel&gt; is late"
         ]
@@ -394,7 +394,7 @@ def test_the_example_to_slack_posts_to_the_webhook_of_the_channel(monkeypatch: p
 
 @pytest.mark.usefixtures("example_modules")
 def test_the_example_of_a_receiver_prints_each_alert_once(capsys: pytest.CaptureFixture[str]) -> None:
-    server = importlib.import_module("receive").main(0)
+    server = importlib.import_module("alerts_receiver").main(0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     send = sender(f"http://127.0.0.1:{server.server_port}/alerts", {})
     send([ALERT])

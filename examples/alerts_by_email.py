@@ -1,7 +1,7 @@
 """Alerts by e-mail, one message for each channel. Here a channel is an e-mail address.
 
-    export HEDDLE_NOTIFY=by_email:send HEDDLE_OWNERS='desk=desk@example.com,*=data@example.com'
-    export ALERTS_SMTP=smtp.example.com:25 ALERTS_FROM=heddle@example.com PYTHONPATH=examples/alerts
+export HEDDLE_NOTIFY=alerts_by_email:send HEDDLE_OWNERS='desk=desk@example.com,*=data@example.com'
+export ALERTS_SMTP=smtp.example.com:25 ALERTS_FROM=heddle@example.com PYTHONPATH=examples
 """
 
 from __future__ import annotations

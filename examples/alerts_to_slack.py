@@ -1,7 +1,7 @@
 """Alerts to Slack, by an incoming webhook for each channel.
 
-    export HEDDLE_NOTIFY=to_slack:send HEDDLE_OWNERS='desk=#desk' PYTHONPATH=examples/alerts
-    export SLACK_WEBHOOKS='{"#desk": "https://hooks.slack.com/services/…", "*": "https://hooks.slack.com/services/…"}'
+export HEDDLE_NOTIFY=alerts_to_slack:send HEDDLE_OWNERS='desk=#desk' PYTHONPATH=examples
+export SLACK_WEBHOOKS='{"#desk": "https://hooks.slack.com/services/…", "*": "https://hooks.slack.com/services/…"}'
 """
 
 from __future__ import annotations

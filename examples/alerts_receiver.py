@@ -1,6 +1,6 @@
 """What Heddle's built-in webhook calls: a server that prints alerts, each once.
 
-    python examples/alerts/receive.py 8095
+    python examples/alerts_receiver.py 8095
     export HEDDLE_NOTIFY=http://127.0.0.1:8095/alerts
 
 Plain http is for this machine only; elsewhere HEDDLE_NOTIFY is an https URL.
