@@ -2,7 +2,7 @@
 
 Runs at the refreshes of the published schedule (daily without ``SLIDE AT MOST``), over historic days by Airflow's
 own backfill, and by hand for any interval (Params ``from`` and ``to``). A scheduled run continues where the last
-one ended; a late run covers all refreshes that it missed. It has three tasks for any number of queries, and one
+one ended; a late run covers all refreshes that it missed. It has four tasks for any number of queries, and one
 Spark session for an interval.
 
 With ``HEDDLE_SESSION`` a scheduled run is a session, whose one task publishes each refresh as it falls due, by the

@@ -210,9 +210,9 @@ def pass_alerts(warehouse: Warehouse, now: int, send: Send) -> Passed:
 def _due(raised: Iterable[Sending], now: int) -> list[Alert]:
     """The alerts that were not sent, and that no other process sends now."""
     waiting = [sending for sending in raised if not sending.sent]
-    held = {sending.alert.key for sending in waiting if sending.claimed > now}
+    busy = {sending.alert.key for sending in waiting if sending.claimed > now}
     # a resolution waits for its alert
-    return [sending.alert for sending in waiting if sending.alert.key not in held]
+    return [sending.alert for sending in waiting if sending.alert.key not in busy]
 
 
 def _claim(warehouse: Warehouse, now: int, token: int) -> list[Alert]:
