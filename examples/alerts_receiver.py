@@ -21,9 +21,10 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Print the alerts that were not seen before: a crash can make Heddle send one twice, with the same id."""
         for alert in json.loads(self.rfile.read(int(self.headers["Content-Length"])))["alerts"]:
-            if alert["id"] not in seen:
+            name = f"{alert.get('warehouse')} {alert['id']}"
+            if name not in seen:
                 print(f"{alert['owner'] or 'nobody'}: {alert['state']} {alert['message']}", flush=True)
-            seen.add(alert["id"])
+            seen.add(name)
         self.send_response(204)
         self.end_headers()
 

@@ -198,7 +198,8 @@ def pass_alerts(warehouse: Warehouse, now: int, send: Send) -> Passed:
     for first in range(0, len(claimed), BATCH):
         batch = claimed[first : first + BATCH]
         try:
-            send([_worded(alert, described).to_json() for alert in batch])
+            place = {"warehouse": str(warehouse.place)}
+            send([_worded(alert, described).to_json() | place for alert in batch])
         except (Exception, SystemExit) as error:  # it is somebody's code: nothing of it ends a run
             _record(warehouse, claimed[first:], "failed", now)
             return Passed(tuple(sent), (undelivered(error),))

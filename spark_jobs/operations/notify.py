@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret
 from spark_jobs.operations.alerts import Passed, Send, pass_alerts, undelivered
-from spark_jobs.store.setting_values import parse_notify
+from spark_jobs.store.alert_settings import parse_notify
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.warehouse import Warehouse
 

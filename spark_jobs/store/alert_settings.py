@@ -1,4 +1,4 @@
-"""Conversions of texts into values of settings. They raise ValueError, with what to write instead."""
+"""Settings of alerts: conversions of their texts. They raise ValueError, with what to write instead."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ _NOTIFY = re.compile(
     r"|[^\W\d]\w*(\.[^\W\d]\w*)*[:.][^\W\d]\w*"
 )
 """Plain http is for this machine only."""
-
-
-def parse_owner(text: str) -> str:
-    """An owner of queries."""
-    owner = text.strip()
-    if not owner.isprintable() or len(owner) > 128:
-        raise ValueError("1 to 128 printable characters")
-    return owner
-
-
-def parse_address(text: str) -> str | None:
-    """The address of a server; None: empty."""
-    address = text.strip().rstrip("/")
-    if address and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", address):
-        raise ValueError("the address of its first page, as http://history:18080")
-    return address or None
 
 
 def parse_notify(text: str) -> str:
