@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +29,11 @@ from spark_jobs.operations.conditions import Condition, Key
 from spark_jobs.operations.notify import send_alerts, sender
 from spark_jobs.pipeline.run import checks_stage
 from spark_jobs.store.warehouse import alerts_log
+from spark_jobs.store.warehouse.schemas import micros
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
-from tests.in_process import Clock, Said, heddle, without_spark
+from tests.in_process import PASSED, Clock, Said, heddle, without_spark
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 from tests.webhook import SECRET, webhook
@@ -451,7 +453,7 @@ WEB_REQUESTS = ROOT / "examples" / "web-requests"
 
 
 def test_commands_send_alerts_when_they_end_and_keep_their_exit_codes(tmp_path: Path) -> None:
-    house, clock = ("--warehouse", str(tmp_path / "house")), Clock(time.time_ns() // 1000)
+    house, clock = ("--warehouse", str(tmp_path / "house")), Clock(micros(datetime(2025, 3, 4, 2, tzinfo=UTC)))
     day = ("--from", "2025-03-03", "--to", "2025-03-04")
     run = ("run", str(WEB_REQUESTS / "queries.sql"), "--streams", str(WEB_REQUESTS / "streams.yaml"), *house, *day)
     wrong = [{"check": "shared=unshared(slow_paths)", "success": False, "detail": "3 of 4 differ"}]
@@ -468,13 +470,23 @@ def test_commands_send_alerts_when_they_end_and_keep_their_exit_codes(tmp_path: 
         assert {alert["query"] for alert in got} == queries and len(got) == len(queries)
         assert {alert["state"] for alert in got} == {"resolved"}
         got.clear()
+        # a process that follows the schedule sends after each refresh
+        night = Clock(micros(datetime(2025, 3, 5, 1, tzinfo=UTC)))
+        following = ("tick", *house, "--follow", "--from", "2025-03-04", "--until", "2025-03-05T00:30")
+        for checks, code, state in ((wrong, 1, "open"), (PASSED, 0, "resolved")):
+            with without_spark(night, checks):
+                followed = command(*following, HEDDLE_NOTIFY=url)
+            assert followed.code == code, followed.err
+            assert {alert["query"] for alert in got if alert["kind"] == "blocked"} == queries
+            assert {alert["state"] for alert in got if alert["kind"] == "blocked"} == {state}
+            got.clear()
         # a command that has nothing to do looks as well
         at = ("--at", "2025-03-04T00:10")
         with without_spark(clock):
             assert command("tick", *house, *at, HEDDLE_NOTIFY=url).code == 0
             assert command("tick", *house, "--at", "2025-03-06T23:50", HEDDLE_NOTIFY="https://no one").code == 0
     # an alert that cannot be sent is a warning
-    with without_spark(clock, wrong):
+    with without_spark(Clock(micros(datetime(2025, 3, 8, tzinfo=UTC))), wrong):
         refused = command(*run, "--recompute", HEDDLE_NOTIFY=f"http://127.0.0.1:1/{SECRET}")
     assert refused.code == 1 and "warning HDL-635" in refused.err and SECRET not in refused.out + refused.err
 
