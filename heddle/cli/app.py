@@ -13,6 +13,7 @@ _DECLARED = {
     "tables": ("tables",),
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),
+    "alerts": ("alerts",),
     "layout": ("format",),
     "importing": ("import",),
     "landing": ("land", "copy"),

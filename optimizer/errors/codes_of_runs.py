@@ -603,6 +603,25 @@ CODES_OF_RUNS = (
         "See `why` there, and correct the stream, or whoever writes the records.",
         "warning",
     ),
+    # ------------------------------------------------------------------------------------------- alerts
+    Code(
+        "HDL-635",
+        "Alerts could not be sent: HEDDLE_NOTIFY cannot be used, or what it names failed.",
+        "Correct HEDDLE_NOTIFY; `heddle alerts --test` sends a sample. The next pass sends them again.",
+        severity="either",
+    ),
+    Code(
+        "HDL-636",
+        "A query was answered later than its refresh bound, or is overdue.",
+        "See `heddle status`, and whether Airflow or `heddle tick` still runs.",
+        severity="record",
+    ),
+    Code(
+        "HDL-637",
+        "A query has no answers any more, or never had any, while others of its runs have.",
+        "Check its filter with `heddle preview`, and the values that its stream brings.",
+        severity="record",
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),
