@@ -4,7 +4,8 @@ from heddle.cli.root import MODULES, app
 
 _DECLARED = {
     "start": ("init", "streams", "preview", "test"),
-    "plan": ("validate", "plan", "explain", "diff", "what-if", "rollback"),
+    "plan": ("validate", "plan", "explain", "what-if", "rollback"),
+    "differences": ("diff",),
     "run": ("run", "tick", "backfill", "repair", "compare", "calibrate"),
     "audit": ("audit",),
     "queries": ("quarantine", "pause", "resume", "remove", "queries"),
