@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -283,6 +284,49 @@ def test_a_table_says_what_it_is(played: Played) -> None:
     assert table(played.house, "by_symbol").metadata().configuration[own_table.FEED] == "true"
 
 
+def nullable(delta_table: DeltaTable) -> set[str]:
+    return {field.name for field in delta_table.schema().fields if field.nullable}
+
+
+def test_times_and_revision_of_a_new_table_are_not_null(played: Played) -> None:
+    names = {field.name for field in table(played.house, "by_symbol").schema().fields}
+    assert names - nullable(table(played.house, "by_symbol")) == {"window_start", "window_end", "revision"}
+    assert table(played.house, "by_symbol").protocol().min_reader_version == 1
+    played.play(("late", 20))
+    played.run((0, 60), False, None)
+    assert wrong(played.house) == [] and unfed(played.house, "by_symbol") == []
+    with pytest.raises(DeltaError, match="failed validation"):
+        rows = table(played.house, "by_symbol").to_pyarrow_table().slice(0, 1)
+        empty = pa.nulls(1, rows["revision"].type)
+        rows = rows.set_column(rows.column_names.index("revision"), "revision", empty)
+        write_deltalake(table(played.house, "by_symbol"), rows, mode="append")
+
+
+def test_a_table_of_before_goes_on_and_a_rebuild_constrains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of Heddle before constraints had the same columns, all of them nullable."""
+    with without_audit():
+        played = Played(tmp_path)
+        with monkeypatch.context() as former:
+            former.setattr(table_rows, "NEVER_NULL", ())
+            played.run((0, 60), False, None)
+        before = table(played.house, "by_symbol")
+        assert len(nullable(before)) == len(before.schema().fields)
+        for step in (("late", 20), ("run", (0, 60), False, None), ("run", (60, 120), False, None), ("define", 1)):
+            played.play(step)
+        played.run((60, 120), True, None)
+        assert tables.follow(played.house) == [] and wrong(played.house) == []
+        assert unfed(played.house, "by_symbol") == []
+        after = table(played.house, "by_symbol")
+        assert len(nullable(after)) == len(after.schema().fields) and after.version() > before.version()
+        house = ("--warehouse", str(played.house.root))
+        assert "--rebuild All declares them NOT NULL" in heddle("tables", *house).out.replace("\n", " ")
+        assert heddle("tables", *house, "--rebuild", "by_symbol").code == 0
+        assert not {"window_start", "window_end", "revision"} & nullable(table(played.house, "by_symbol"))
+        assert wrong(played.house) == []
+        played.run((60, 120), True, None)
+        assert tables.follow(played.house) == [] and wrong(played.house) == []
+
+
 def test_what_is_asked_for_may_change(played: Played) -> None:
     """No feed any more, and other words: told in the table, and no row is written for that."""
     before = table(played.house, "by_symbol").to_pyarrow_table()
@@ -444,7 +488,14 @@ def test_heddle_tables(played: Played) -> None:
         ["All", "by_symbol", "none", "rows"], "up to date"
     )
     assert rows["by_symbol"] == {
-        **{"query": "by_symbol", "table": "by_symbol", "rows": 12, "state": "up to date", "problem": ""},
+        **{
+            "query": "by_symbol",
+            "table": "by_symbol",
+            "rows": 12,
+            "state": "up to date",
+            "problem": "",
+            "not_null": True,
+        },
         "newest": "2013-07-01T00:55:00Z",
     }
     played.world.plan(texts(3))
