@@ -10,7 +10,7 @@ _DECLARED = {
     "audit": ("audit",),
     "queries": ("quarantine", "pause", "resume", "remove", "queries"),
     "answers": ("read", "lookup"),
-    "relations": ("sql", "views"),
+    "relations": ("sql", "views", "contract"),
     "tables": ("tables",),
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),

@@ -1,4 +1,4 @@
-"""``heddle sql`` and ``views``: every query as a relation with its name."""
+"""``heddle sql``, ``views`` and ``contract``: every query as a relation with its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heddle.cli import terminal
 from heddle.cli.answers import chosen_format, deliver_answers
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, Format, WarehouseOption
-from heddle.cli.output import json_text, telling_errors, writing_to
+from heddle.cli.output import json_text, telling_errors, write_text, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
 
@@ -134,3 +134,30 @@ def _written(
         views = [{"query": query, "statement": statement} for query, statement in statements]
         return json_text({"format_version": 1, "dialect": dialect, "views": views})
     return "".join(f"{statement};\n\n" for _, statement in statements)
+
+
+@app.command(
+    epilog="Examples: heddle contract --warehouse house   "
+    "|   heddle contract hourly_volume --warehouse house --output hourly_volume.odcs.yaml"
+)
+def contract(
+    warehouse: WarehouseOption,
+    queries: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names of queries; none: all that are registered.", metavar="[QUERY]...", show_default=False
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+) -> None:
+    """Print a data contract of queries (Open Data Contract Standard 3.1, YAML): columns with types and nulls, what is
+    unique, checks, age of answers, owner, and where the tables are. It has no secrets. Needs no JVM.
+    """
+    from spark_jobs.results.contract import contract as contract_of
+
+    with telling_errors():
+        text = contract_of(existing_warehouse(warehouse), queries or None)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_text(output, text)

@@ -187,6 +187,7 @@ READING = frozenset(
         "lookup",
         "sql",
         "views",
+        "contract",
         "quarantine",
         "pause",
         "resume",

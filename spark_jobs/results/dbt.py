@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from sqlglot import exp
 
+from optimizer.errors.redaction import redacted
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Type, digest
 from spark_jobs.results.relations import Relation, Relations
@@ -47,7 +48,7 @@ def sources(
 
 def _table(relation: Relation, name: str, dialect: str, source_name: str) -> dict[str, Any]:
     owner = f"Owner: {relation.owner}\n\n" if relation.owner else ""
-    table: dict[str, Any] = {"name": name, "identifier": name, "description": _plain(owner + relation.text)}
+    table: dict[str, Any] = {"name": name, "identifier": name, "description": _plain(owner + redacted(relation.text))}
     table["quoting"] = {"identifier": True}
     if relation.period is not None:
         table["loaded_at_field"] = "window_end"

@@ -25,6 +25,7 @@ from spark_jobs.operations.maintenance import maintain
 from spark_jobs.pipeline.planning.changes import pause_or_resume
 from spark_jobs.pipeline.planning.removal import remove
 from spark_jobs.results import own_table, table_notes, table_rows, table_upkeep, tables
+from spark_jobs.results.contract import contract
 from spark_jobs.results.read import read
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import registry
@@ -36,6 +37,7 @@ from tests.in_process import heddle
 from tests.sizes import examples
 from tests.spark_jobs.followed import counted, torn, wrong
 from tests.spark_jobs.laboratory import Event, steady
+from tests.spark_jobs.results.odcs import accepted, table_of
 
 BY_SYMBOL = "SELECT symbol, {} FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;\n"
 OTHERS = (
@@ -547,3 +549,22 @@ def test_maintenance_keeps_tables_small(played: Played) -> None:
     assert counted(delta_table.to_pyarrow_table(), before.schema.names) == counted(before, before.schema.names)
     played.run((0, 120), True, None)
     assert wrong(played.house) == []
+
+
+# ---------------------------------------------------------------------------------------------- contract
+def test_a_query_with_a_table_is_described_as_the_table_is(played: Played) -> None:
+    data = accepted(contract(played.house))
+    table = table_of(data, "by_symbol")
+    fields = DeltaTable(played.house.path("tables/by_symbol")).schema().fields
+    assert (table["physicalName"], table["physicalType"]) == ("tables/by_symbol", "table")
+    described = [(each["name"], each["physicalType"], each["required"]) for each in table["properties"]]
+    assert described == [(field.name, field.type.type, not field.nullable) for field in fields]
+    assert table["properties"][-1]["name"] == "day" and table["properties"][-1]["partitioned"]
+    assert table_of(data, "without")["physicalType"] == "view"
+
+
+def test_the_command_writes_it(played: Played) -> None:
+    house = ("--warehouse", str(played.house.root))
+    accepted(heddle("contract", *house).out)
+    assert heddle("contract", "by_symbol", *house, "--output", "c.yaml").code == 0
+    assert "HDL-507" in heddle("contract", "nope", *house).err
