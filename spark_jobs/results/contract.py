@@ -141,7 +141,7 @@ def _property(field: pa.Field, description: str, required: bool) -> dict[str, An
 
 
 def _levels(relation: Relation) -> list[dict[str, Any]]:
-    """How often a window ends, and how old the newest may become; windows of rows promise neither."""
+    """Promises of a query: how often a window ends, how old the newest may become. Windows of rows have none."""
     if relation.period is None:
         return []
     element = f"{relation.name}.window_end"
