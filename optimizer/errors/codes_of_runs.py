@@ -622,6 +622,18 @@ CODES_OF_RUNS = (
         "Check its filter with `heddle preview`, and the values that its stream brings.",
         severity="record",
     ),
+    Code(
+        "HDL-642",
+        "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
+        "Print the views with `heddle views`, for DuckDB with its extension delta.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-643",
+        "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
+        "Name another file, or close it; programs that only read open it read-only.",
+        exit_code=2,
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),
