@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.redaction import redacted
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant, instant_of_text
 from spark_jobs.store.warehouse import log_counts, quarantine
@@ -139,6 +140,12 @@ class RunRecord:
         """The inverse of :meth:`to_json`. What an earlier Heddle did not record is as if nothing was there."""
         times = {name: instant_of_text(stored[name]) for name in ("begin", "end")}
         return cls(**{member.name: stored[member.name] for member in fields(cls) if member.name in stored} | times)
+
+    @property
+    def note(self) -> str:
+        """The user metadata of the commits of the run, as JSON: who made them, of what, by which plan."""
+        interval = {"from": format_instant(self.begin), "to": format_instant(self.end)}
+        return redacted(json.dumps({"run_id": self.run_id, **interval, "plan_version": self.plan_version}))
 
     @property
     def has_failed(self) -> bool:
