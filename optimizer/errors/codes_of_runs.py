@@ -603,6 +603,18 @@ CODES_OF_RUNS = (
         "See `why` there, and correct the stream, or whoever writes the records.",
         "warning",
     ),
+    Code(
+        "HDL-638",
+        "The lineage of a run could not be sent; the run and its answers are not concerned.",
+        "Correct what the message names: OPENLINEAGE_URL, OPENLINEAGE_CONFIG, or the server.",
+        "warning",
+    ),
+    Code(
+        "HDL-639",
+        "The lineage of a run was not sent, as OpenLineage's client is not installed.",
+        "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
+        "warning",
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from spark_jobs.operations.values import Saving
 
@@ -228,7 +228,7 @@ def _add_query(series: dict[str, Series], labels: tuple[str, ...], queries: Sequ
     series["heddle_query_blocked"][labels] = sum(query.is_blocked for query in queries)
 
 
-def _of_owners(values: Mapping[tuple[str, ...], float]) -> Series:
+def _of_owners(values: Mapping[Any, float]) -> Series:
     """Values by an owner and further labels, those of the first owners by name; of all others their sums."""
     shown = set(sorted({owner for owner, *_ in values if owner != OTHER})[:MOST_OWNERS])
     return _summed(((owner if owner in shown else OTHER, *more), value) for (owner, *more), value in values.items())

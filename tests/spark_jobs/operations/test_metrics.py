@@ -24,7 +24,9 @@ from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 NOW = DAY + 200 * MINUTE
 
-texts = st.text(max_size=12) | st.sampled_from([OTHER, 'say "x"', "a\\nb", "a\nb", "\\", "é\u2028\ud800", "{a=1}", "# EOF"])
+texts = st.text(max_size=12) | st.sampled_from(
+    [OTHER, 'say "x"', "a\\nb", "a\nb", "\\", "é\u2028\ud800", "{a=1}", "# EOF"]
+)
 moments = st.none() | st.integers(0, 2 * NOW)
 queries = st.lists(
     st.builds(
