@@ -98,7 +98,7 @@ def show_maintenance(done: Maintained, dry_run: bool) -> None:
 
 
 class StatusFormat(StrEnum):
-    """How ``heddle status`` prints."""
+    """Formats of ``heddle status``."""
 
     table = "table"
     json = "json"

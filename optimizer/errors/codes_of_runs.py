@@ -615,6 +615,12 @@ CODES_OF_RUNS = (
         "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
         "warning",
     ),
+    Code(
+        "HDL-640",
+        "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
+        "See the traceback in the task's log, and Airflow's section `metrics`.",
+        "warning",
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

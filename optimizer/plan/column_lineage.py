@@ -16,7 +16,7 @@ from optimizer.workload.values import ACQ, Output, Stream, columns_of
 
 
 class Dependency(Enum):
-    """How a column depends on another: type and subtype of OpenLineage's transformations."""
+    """Kinds of dependency of a column on another: type and subtype of OpenLineage's transformations."""
 
     IDENTITY = ("DIRECT", "IDENTITY")
     TRANSFORMATION = ("DIRECT", "TRANSFORMATION")
@@ -82,9 +82,9 @@ def _of_answers(query: ACQ, stream: Stream) -> Iterator[Source]:
     if stream.event_id is not None:
         yield stream.event_id, Dependency.FILTER
     yield from ((column, Dependency.FILTER) for column in columns_of(query.filter))
-    if query.pattern is not None:
-        yield query.pattern.on, Dependency.FILTER
-        yield from ((column, Dependency.GROUP_BY) for column in query.pattern.per)
+    if query.kind.matches_patterns:
+        yield query.sequence.on, Dependency.FILTER
+        yield from ((column, Dependency.GROUP_BY) for column in query.sequence.per)
     computed = dict(query.derived)
     for column, _ in query.group_by:
         names = columns_of(computed[column]) if column in computed else (column,)

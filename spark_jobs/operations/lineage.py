@@ -1,6 +1,6 @@
 """OpenLineage events of a run: from streams to the answers of queries, and from there to the tables of queries.
 
-:func:`events_of` is pure: it makes events, as JSON data, of what a run recorded, its plan and the registered queries.
+:func:`lineage_events` is pure: it makes events, as JSON data, of a run's record, its plan and the registered queries.
 :mod:`spark_jobs.operations.lineage_delivery` sends them. A run is up to three jobs, each with its events:
 
 - ``<warehouse>.answers`` reads streams and writes the answers of queries;
@@ -153,7 +153,7 @@ class LineageRun:
         return table.name if table is not None else None
 
 
-def events_of(run: LineageRun) -> list[dict[str, Any]]:
+def lineage_events(run: LineageRun) -> list[dict[str, Any]]:
     """The events of a run that published or failed, in their order; none of a run that had nothing to do."""
     if run.record.status == "unchanged":
         return []
@@ -266,7 +266,7 @@ def producer() -> str:
 
 
 # -------------------------------------------------------------------------------------------------- datasets
-def named(place: str) -> tuple[str, str]:
+def dataset_name(place: str) -> tuple[str, str]:
     """Namespace and name of a folder, file or URL, by OpenLineage's rules for the names of datasets."""
     scheme = scheme_of(place)
     if scheme is None:
@@ -275,7 +275,7 @@ def named(place: str) -> tuple[str, str]:
     return redacted(f"{scheme}://{bucket}"), redacted(path.strip("/")) or "/"
 
 
-def origin_named(origin: Origin) -> tuple[str, str]:
+def origin_name(origin: Origin) -> tuple[str, str]:
     """Namespace and name of what only Spark reads."""
     if origin.path.startswith("jdbc:"):
         scheme = origin.path.split(":")[1]
@@ -284,13 +284,13 @@ def origin_named(origin: Origin) -> tuple[str, str]:
         host, database = (address[1], address[2]) if address is not None else ("", "")
         parts = filter(None, (database, origin.table))
         return f"{DATABASES.get(scheme, scheme)}://{host or ''}", redacted(".".join(parts))
-    return named(origin.path) if origin.path else ("spark", redacted(origin.table or origin.format))
+    return dataset_name(origin.path) if origin.path else ("spark", redacted(origin.table or origin.format))
 
 
 def stream_dataset(run: LineageRun, stream: Stream) -> Dataset:
     """The dataset of a stream: the files or table that its events come from, before they are copied."""
     origin = stream.source.origin
-    namespace, name = named(stream.source.path) if origin is None else origin_named(origin)
+    namespace, name = dataset_name(stream.source.path) if origin is None else origin_name(origin)
     columns = [{"name": column, "type": str(type)} for column, type in stream.schema]
     columns += [{"name": column, "type": "struct"} for column, _ in stream.nested]
     statistics = {}
@@ -303,7 +303,7 @@ def stream_dataset(run: LineageRun, stream: Stream) -> Dataset:
 def results_dataset(run: LineageRun) -> Dataset:
     """The Delta table with the answers of all queries."""
     statistics = _facet("outputStatistics", rowCount=run.record.answers)
-    return Dataset(*named(f"{run.place.rstrip('/')}/results"), outputs={"outputStatistics": statistics})
+    return Dataset(*dataset_name(f"{run.place.rstrip('/')}/results"), outputs={"outputStatistics": statistics})
 
 
 def answers_dataset(run: LineageRun, query: ACQ) -> Dataset:
@@ -324,7 +324,7 @@ def answers_dataset(run: LineageRun, query: ACQ) -> Dataset:
 
 
 def _answers_named(run: LineageRun, query: str) -> Dataset:
-    return Dataset(*named(f"{run.place.rstrip('/')}/results/{query}"))
+    return Dataset(*dataset_name(f"{run.place.rstrip('/')}/results/{query}"))
 
 
 def own_table_dataset(run: LineageRun, query: ACQ, table: str) -> Dataset:
@@ -336,7 +336,7 @@ def own_table_dataset(run: LineageRun, query: ACQ, table: str) -> Dataset:
         "columnLineage": _facet("columnLineage", fields=fields, dataset=[]),
         **_ownership(run.owner(query)),
     }
-    return Dataset(*named(f"{run.place.rstrip('/')}/{FOLDER}/{table}"), facets)
+    return Dataset(*dataset_name(f"{run.place.rstrip('/')}/{FOLDER}/{table}"), facets)
 
 
 def _ownership(owner: str) -> dict[str, Any]:

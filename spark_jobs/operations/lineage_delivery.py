@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import redacted
-from spark_jobs.operations.lineage import FACETS, LineageRun, Parent, events_of, merged
+from spark_jobs.operations.lineage import FACETS, LineageRun, Parent, lineage_events, merged
 from spark_jobs.operations.seen import newest_row_of
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.store.settings import settings
@@ -51,11 +51,11 @@ def reported_run(
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
     """Return whether runs outside Airflow send their lineage."""
-    wanted = settings().openlineage
-    if wanted == "auto":
+    setting = settings().openlineage
+    if setting == "auto":
         is_disabled = environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
         return not is_disabled and any(environment.get(name) for name in CONFIGURED)
-    return wanted == "on"
+    return setting == "on"
 
 
 def sent(warehouse: Warehouse, record: RunRecord) -> Diagnostic | None:
@@ -66,7 +66,7 @@ def sent(warehouse: Warehouse, record: RunRecord) -> Diagnostic | None:
         hint = "install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off"
         return Diagnostic("HDL-639", f"{error.name} is not installed, which sends lineage", hint, severity="warning")
     try:
-        events = events_of(lineage_run(warehouse, record, now_micros()))
+        events = lineage_events(lineage_run(warehouse, record, now_micros()))
         if events:
             client = OpenLineageClient()
             for event in events:
@@ -111,7 +111,7 @@ def datasets_of(warehouse: Warehouse, rows: Iterable[LogRow]) -> tuple[list[Any]
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
     runs = [lineage_run(warehouse, row.record, row.at) for row in rows]
-    inputs, outputs = merged(event for each in runs for event in events_of(each))
+    inputs, outputs = merged(event for each in runs for event in lineage_events(each))
     return [_structured(InputDataset, each) for each in inputs], [_structured(OutputDataset, each) for each in outputs]
 
 
@@ -142,9 +142,9 @@ def _facet_class(name: str, base: Any) -> Any:
 
     if name not in FACETS or not hasattr(base, "with_additional_properties"):
         return base
-    found: Sequence[Any] = [
+    classes: Sequence[Any] = [
         getattr(module, FACETS[name].partition("/")[2])
         for module in vars(facet_v2).values()
         if isinstance(module, types.ModuleType) and hasattr(module, FACETS[name].partition("/")[2])
     ]
-    return found[0]
+    return classes[0]

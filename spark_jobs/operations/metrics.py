@@ -11,6 +11,7 @@ are :data:`OTHER`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -258,10 +259,14 @@ def _number(value: float) -> str:
     return repr(float(value)) if math.isfinite(value) else {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
 
 
-def table() -> str:
+def metrics_table() -> str:
     """The metrics as a Markdown table, which docs/monitor.md has."""
     lines = ["| Metric | Type | Labels | Meaning |", "|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.sample}` | {metric.type} | {labels} | {metric.meaning} |")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_table() + "\n")

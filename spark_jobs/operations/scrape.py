@@ -55,7 +55,7 @@ def _snapshot(root: str, hour: int, tables: tuple[tuple[str, int], ...]) -> Snap
     warehouse = Warehouse(Place(root))
     version = newest_plan(warehouse)
     plan = books_of(warehouse, version).plan if version is not None else None
-    runs = publish_log.counts(warehouse)
+    runs = publish_log.run_counts(warehouse)
     with reading(warehouse.path("quality_results")):
         checks = checks_log.counts(warehouse)
     ended = {outcome: row for outcome in OUTCOMES if (row := _newest(warehouse, outcome)) is not None}
@@ -105,6 +105,39 @@ def _last_run(record: RunRecord) -> dict[str, float]:
         "wall": sum(record.wall_seconds.values()) if record.wall_seconds else None,
     }
     return {f"heddle_last_run_{name}_seconds": seconds for name, seconds in known.items() if seconds is not None}
+
+
+STATISTICS = {
+    "heddle.runs.published": "runs that published (counter)",
+    "heddle.runs.failed": "runs that failed (counter)",
+    "heddle.answers": "answers that were published (counter)",
+    "heddle.scanned_events": "events that were read (counter)",
+    "heddle.late_refreshes": "queries that exceeded their refresh bound (counter)",
+    "heddle.blocked_queries": "queries that could not be answered (gauge)",
+    "heddle.failed_checks": "checks that failed (counter)",
+    "heddle.cpu_seconds": "CPU time of the run (gauge)",
+    "heddle.predicted_cpu_seconds": "CPU time that was predicted for it (gauge)",
+    "heddle.wall_seconds": "duration of the run (gauge)",
+    "heddle.lag_seconds": "time from the end of its interval to the end of the run (gauge)",
+}
+"""The statistics of a run in Airflow, with their meaning."""
+
+
+def statistics_of(row: LogRow) -> dict[str, float]:
+    """The statistics of a run from the row of its end: counters are whole numbers, gauges are not."""
+    record = row.record
+    errors = {each["query"] for each in record.diagnostics if each["severity"] == "error" and each.get("query")}
+    numbers: dict[str, float] = {
+        f"heddle.runs.{row.event}": 1,
+        "heddle.answers": row.answers or 0 if row.event == "published" else 0,
+        "heddle.scanned_events": record.rows_scanned,
+        "heddle.late_refreshes": len(record.lateness),
+        "heddle.blocked_queries": float(len(errors)),
+        "heddle.failed_checks": sum(not check["success"] for check in record.checks),
+        "heddle.lag_seconds": (row.at - row.end) / 1e6,
+    }
+    seconds = {name.replace("heddle_last_run_", "heddle."): value for name, value in _last_run(record).items()}
+    return numbers | seconds
 
 
 def _queries(

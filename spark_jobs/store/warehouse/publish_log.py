@@ -316,7 +316,7 @@ def count_intervals(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, 
     return {"intervals": before.get("intervals", 0) + len(new)}
 
 
-def counts(warehouse: Warehouse) -> log_counts.Counts:
+def run_counts(warehouse: Warehouse) -> log_counts.Counts:
     """Counts of all runs that ended, as :func:`count_runs` makes them."""
     with reading(warehouse.path("publish_log")):
         return log_counts.counted_log(warehouse, "publish_log", count_runs)

@@ -16,7 +16,7 @@ from openlineage.client.serde import Serde
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Origin
 from spark_jobs.operations import lineage, lineage_delivery
-from spark_jobs.operations.lineage import LineageRun, Parent, events_of, named, origin_named
+from spark_jobs.operations.lineage import LineageRun, Parent, dataset_name, lineage_events, origin_name
 from spark_jobs.operations.lineage_delivery import as_event, datasets_of, lineage_run, reported_run
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import RunRecord
@@ -114,7 +114,7 @@ def test_the_clients_classes_take_every_event_as_it_is(laboratory: Laboratory) -
     record = laboratory.run(laboratory.plan(TEXT), 0, 60)
     run = replace(lineage_run(laboratory.warehouse, record, DAY), parent=Parent("jobs", "dag.task", PARENT))
     failed = replace(record, status="failed", diagnostics=[{"code": "HDL-530", "severity": "error", "message": "x"}])
-    for events in (events_of(run), events_of(replace(run, record=failed))):
+    for events in (lineage_events(run), lineage_events(replace(run, record=failed))):
         for event in events:
             told = as_event(event)
             assert isinstance(told, RunEvent)
@@ -202,7 +202,7 @@ def test_datasets_have_the_names_that_others_give_them() -> None:
         ("abfss://box@account.dfs.core.windows.net/a/b", ABFSS("box", "account", "a/b")),
     ]
     for place, naming in pairs:
-        assert named(place) == (naming.get_namespace(), naming.get_name())
+        assert dataset_name(place) == (naming.get_namespace(), naming.get_name())
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_datasets_have_the_names_that_others_give_them() -> None:
     ],
 )
 def test_origins_are_named_without_what_is_secret_in_them(path: str, table: str, expected: tuple[str, str]) -> None:
-    assert origin_named(Origin("any", path, table)) == expected
+    assert origin_name(Origin("any", path, table)) == expected
 
 
 def test_very_many_outputs_are_told_in_several_events(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     run = lineage_run(laboratory.warehouse, laboratory.run(laboratory.plan(TEXT), 0, 60), DAY)
-    all_outputs = names(events_of(run)[1]["outputs"])
+    all_outputs = names(lineage_events(run)[1]["outputs"])
     monkeypatch.setattr(lineage, "MOST_DATASETS", 2)
-    events = [event for event in events_of(run) if event["job"]["name"].endswith(".answers")]
+    events = [event for event in lineage_events(run) if event["job"]["name"].endswith(".answers")]
     assert [event["eventType"] for event in events] == ["START", "RUNNING", "COMPLETE"]
     assert [name for event in events for name in names(event["outputs"])] == all_outputs
     assert len({event["run"]["runId"] for event in events}) == 1
@@ -251,6 +251,6 @@ def test_owners_and_tables_are_those_of_now(laboratory: Laboratory) -> None:
     run: LineageRun = lineage_run(laboratory.warehouse, record, DAY)
     volumes = run.registered["volumes"]
     changed = replace(volumes, last=replace(volumes.last, owner="other desk"))
-    events = events_of(replace(run, registered=run.registered | {"volumes": changed}))
+    events = lineage_events(replace(run, registered=run.registered | {"volumes": changed}))
     owners = [output["facets"].get("ownership") for event in events for output in event["outputs"]]
     assert {owner["owners"][0]["name"] for owner in owners if owner} == {"other desk"}

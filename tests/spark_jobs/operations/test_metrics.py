@@ -201,8 +201,8 @@ def test_counts_of_runs_are_the_same_after_merges_and_in_warehouses_of_earlier_v
             warehouse.append("publish_log", [row.to_row()], token)
         if number == 1:
             maintenance.merge_logs(warehouse, most=0)
-    assert publish_log.counts(warehouse) == expected
+    assert publish_log.run_counts(warehouse) == expected
     # an earlier Heddle counted less
     file = warehouse.root / log_counts.COUNTS / "publish_log.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": None, "counts": {"intervals": 1}}))
-    assert publish_log.counts(warehouse) == expected
+    assert publish_log.run_counts(warehouse) == expected
