@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
+from heddle.cli.app import app
 from spark_jobs.operations import maintenance, metrics
 from spark_jobs.operations.metrics import METRICS, MOST_SERIES, OTHER, QueryState, Snapshot
-from spark_jobs.operations.scrape import read_snapshot, scraped
+from spark_jobs.operations.scrape import STATISTICS, read_snapshot, scraped
 from spark_jobs.operations.values import Saving
 from spark_jobs.store.warehouse import log_counts, publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow
@@ -175,6 +179,21 @@ def test_a_scrape_reads_nothing_while_no_table_changes(
     assert (before.runs["published"], after.runs["published"]) == (1, 2)
 
 
+def test_status_prints_metrics_as_they_are_served(engine: Any, tmp_path: Path) -> None:
+    laboratory = Laboratory(engine, tmp_path)
+    laboratory.write(steady(60))
+    laboratory.plan(BOUND)
+    place = str(laboratory.warehouse.place)
+    printed = CliRunner().invoke(app, ["status", "--warehouse", place, "--format", "openmetrics"])
+    assert printed.exit_code == 0 and parsed(printed.stdout) == parsed(scraped(place, NOW))
+    as_json = CliRunner().invoke(app, ["status", "--warehouse", place, "--format", "json"])
+    assert json.loads(as_json.stdout)["plan_version"] == 1
+    both = CliRunner().invoke(app, ["status", "--warehouse", place, "--format", "openmetrics", "--json"])
+    assert both.exit_code == 2
+    nothing = CliRunner().invoke(app, ["status", "--warehouse", str(tmp_path / "none"), "--format", "openmetrics"])
+    assert nothing.exit_code == 2 and nothing.stdout == ""
+
+
 def test_no_warehouse_is_no_error(tmp_path: Path) -> None:
     assert list(parsed(scraped(str(tmp_path / "none"), NOW))) == ["heddle_build_info", *TOTALS]
 
@@ -206,3 +225,58 @@ def test_counts_of_runs_are_the_same_after_merges_and_in_warehouses_of_earlier_v
     file = warehouse.root / log_counts.COUNTS / "publish_log.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": None, "counts": {"intervals": 1}}))
     assert publish_log.run_counts(warehouse) == expected
+
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "grafana"
+
+
+def expressions() -> list[str]:
+    """All expressions of the dashboard and of the alerting rules."""
+    dashboard = json.loads((EXAMPLES / "heddle.json").read_text())
+    targets = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    variables = [each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    annotations = [each["expr"] for each in dashboard["annotations"]["list"]]
+    rules = yaml.safe_load((EXAMPLES / "alerts.yaml").read_text())["groups"][0]["rules"]
+    return [*targets, *variables, *annotations, *(rule["expr"] for rule in rules)]
+
+
+def test_dashboard_and_rules_ask_for_metrics_and_labels_that_exist() -> None:
+    labels = {metric.sample: set(metric.labels) for metric in METRICS}
+    asked = set()
+    for expression in expressions():
+        names = re.findall(r"\bheddle_\w+", expression)
+        assert names and set(names) <= labels.keys(), expression
+        for name, selector in re.findall(r"(heddle_\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)\s*=", selector)) <= labels[name], expression
+        for name, label in re.findall(r"label_values\((\w+), (\w+)\)", expression):
+            assert label in labels[name]
+        asked |= set(names)
+    # what only identifies, or has a panel by another metric, is not drawn
+    assert labels.keys() - asked == UNDRAWN
+
+
+UNDRAWN = {
+    "heddle_build_info",
+    "heddle_plan_trees",
+    "heddle_published_intervals_total",
+    "heddle_query_answered_until_timestamp_seconds",
+    "heddle_recomputed_queries_total",
+    "heddle_registered_queries",
+}
+
+
+def test_legends_of_the_dashboard_name_labels_of_their_metric() -> None:
+    labels = {metric.sample: set(metric.labels) for metric in METRICS}
+    dashboard = json.loads((EXAMPLES / "heddle.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            (name, *_) = re.findall(r"\bheddle_\w+", target["expr"])
+            assert set(re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))) <= labels[name]
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_guide_lists_every_metric() -> None:
+    guide = (EXAMPLES.parents[1] / "docs" / "monitor.md").read_text()
+    assert metrics.metrics_table() in guide
+    for name, meaning in STATISTICS.items():
+        assert f"| `{name}` | {meaning} |" in guide
