@@ -91,16 +91,16 @@ def _runs_of(run_id: str, named: str, since: datetime) -> list[LogRow]:
 
 
 def _send(rows: Sequence[LogRow]) -> None:
-    """Send the metrics of runs: whole numbers as counters, others as gauges."""
+    """Send the metrics of runs."""
     from airflow.sdk.observability import stats
 
-    from spark_jobs.operations.scrape import statistics_of
+    from spark_jobs.operations.scrape import STATISTICS, statistics_of
     from spark_jobs.store.settings import settings
 
     tags = {"warehouse": settings().warehouse.rstrip("/").rpartition("/")[2]}
     for row in rows:
         for name, value in statistics_of(row).items():
-            if isinstance(value, int):
-                stats.incr(name, value, tags=tags)
+            if STATISTICS[name][0] == "counter":
+                stats.incr(name, int(value), tags=tags)
             else:
                 stats.gauge(name, value, tags=tags)

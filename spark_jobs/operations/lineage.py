@@ -364,7 +364,7 @@ def _columns(query: ACQ) -> pa.Schema:
     return columns_of(query)
 
 
-def merged(events: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def merged_datasets(events: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Inputs and outputs of several events, each dataset once with all its facets: those of an Airflow task, which is
     one job."""
     sides: list[dict[tuple[str, str], dict[str, Any]]] = [{}, {}]

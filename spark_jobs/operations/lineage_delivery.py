@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import redacted
-from spark_jobs.operations.lineage import FACETS, LineageRun, Parent, lineage_events, merged
+from spark_jobs.operations.lineage import FACETS, LineageRun, Parent, lineage_events, merged_datasets
 from spark_jobs.operations.seen import newest_row_of
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.store.settings import settings
@@ -111,7 +111,7 @@ def datasets_of(warehouse: Warehouse, rows: Iterable[LogRow]) -> tuple[list[Any]
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
     runs = [lineage_run(warehouse, row.record, row.at) for row in rows]
-    inputs, outputs = merged(event for each in runs for event in lineage_events(each))
+    inputs, outputs = merged_datasets(event for each in runs for event in lineage_events(each))
     return [_structured(InputDataset, each) for each in inputs], [_structured(OutputDataset, each) for each in outputs]
 
 

@@ -22,9 +22,9 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 MOST_SERIES = 5_000
 
-MOST_QUERIES = 1_000
-"""Queries with series of their own: those with a refresh bound come first, the shortest bound before the others, then
-the others; of equals by name."""
+MOST_QUERIES = MOST_SERIES // 5
+"""Queries with series of their own, at most four each: those with a refresh bound come first, the shortest bound before
+the others, then the others; of equals by name."""
 
 MOST_OWNERS = 100
 """Owners with series of their own, by name."""

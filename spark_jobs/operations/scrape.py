@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import metadata
+from typing import Literal
 
 import pyarrow.dataset as ds
 
@@ -107,24 +108,24 @@ def _last_run(record: RunRecord) -> dict[str, float]:
     return {f"heddle_last_run_{name}_seconds": seconds for name, seconds in known.items() if seconds is not None}
 
 
-STATISTICS = {
-    "heddle.runs.published": "runs that published (counter)",
-    "heddle.runs.failed": "runs that failed (counter)",
-    "heddle.answers": "answers that were published (counter)",
-    "heddle.scanned_events": "events that were read (counter)",
-    "heddle.late_refreshes": "queries that exceeded their refresh bound (counter)",
-    "heddle.blocked_queries": "queries that could not be answered (gauge)",
-    "heddle.failed_checks": "checks that failed (counter)",
-    "heddle.cpu_seconds": "CPU time of the run (gauge)",
-    "heddle.predicted_cpu_seconds": "CPU time that was predicted for it (gauge)",
-    "heddle.wall_seconds": "duration of the run (gauge)",
-    "heddle.lag_seconds": "time from the end of its interval to the end of the run (gauge)",
+STATISTICS: dict[str, tuple[Literal["counter", "gauge"], str]] = {
+    "heddle.runs.published": ("counter", "runs that published"),
+    "heddle.runs.failed": ("counter", "runs that failed"),
+    "heddle.answers": ("counter", "answers that were published"),
+    "heddle.scanned_events": ("counter", "events that were read"),
+    "heddle.late_refreshes": ("counter", "queries that exceeded their refresh bound"),
+    "heddle.blocked_queries": ("gauge", "queries that could not be answered"),
+    "heddle.failed_checks": ("counter", "checks that failed"),
+    "heddle.cpu_seconds": ("gauge", "CPU time of the run"),
+    "heddle.predicted_cpu_seconds": ("gauge", "CPU time that was predicted for it"),
+    "heddle.wall_seconds": ("gauge", "duration of the run"),
+    "heddle.lag_seconds": ("gauge", "time from the end of its interval to the end of the run"),
 }
-"""The statistics of a run in Airflow, with their meaning."""
+"""Statistics of a run in Airflow: the type and the meaning of each."""
 
 
 def statistics_of(row: LogRow) -> dict[str, float]:
-    """The statistics of a run from the row of its end: counters are whole numbers, gauges are not."""
+    """The statistics of a run (:data:`STATISTICS`) from the row of its end."""
     record = row.record
     errors = {each["query"] for each in record.diagnostics if each["severity"] == "error" and each.get("query")}
     numbers: dict[str, float] = {
@@ -132,7 +133,7 @@ def statistics_of(row: LogRow) -> dict[str, float]:
         "heddle.answers": row.answers or 0 if row.event == "published" else 0,
         "heddle.scanned_events": record.rows_scanned,
         "heddle.late_refreshes": len(record.lateness),
-        "heddle.blocked_queries": float(len(errors)),
+        "heddle.blocked_queries": len(errors),
         "heddle.failed_checks": sum(not check["success"] for check in record.checks),
         "heddle.lag_seconds": (row.at - row.end) / 1e6,
     }

@@ -278,5 +278,5 @@ def test_legends_of_the_dashboard_name_labels_of_their_metric() -> None:
 def test_the_guide_lists_every_metric() -> None:
     guide = (EXAMPLES.parents[1] / "docs" / "monitor.md").read_text()
     assert metrics.metrics_table() in guide
-    for name, meaning in STATISTICS.items():
-        assert f"| `{name}` | {meaning} |" in guide
+    for name, (kind, meaning) in STATISTICS.items():
+        assert f"| `{name}` | {kind} | {meaning} |" in guide
