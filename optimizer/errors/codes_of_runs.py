@@ -634,6 +634,24 @@ CODES_OF_RUNS = (
         "Name another file, or close it; programs that only read open it read-only.",
         exit_code=2,
     ),
+    Code(
+        "HDL-638",
+        "The lineage of a run could not be sent; the run and its answers are not concerned.",
+        "Correct what the message names: OPENLINEAGE_URL, OPENLINEAGE_CONFIG, or the server.",
+        "warning",
+    ),
+    Code(
+        "HDL-639",
+        "The lineage of a run was not sent, as OpenLineage's client is not installed.",
+        "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
+        "warning",
+    ),
+    Code(
+        "HDL-640",
+        "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
+        "See the traceback in the task's log, and Airflow's section `metrics`.",
+        "warning",
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

@@ -547,6 +547,16 @@ class Settings:
         "text",
         option="--checks",
     )
+    openlineage = Setting(
+        "HEDDLE_OPENLINEAGE",
+        "`on`, `off` or `auto`",
+        "`auto`",
+        "whether runs of commands and of Python send [lineage](monitor.md#lineage); `auto`: if a variable of "
+        "OpenLineage's client says where to",
+        "HDL-120 when something runs",
+        _choice(("on", "off", "auto")),
+        lambda settings: "auto",
+    )
     cpu_hour_price = Setting(
         "HEDDLE_CPU_HOUR_PRICE",
         "amount, with a currency or not",
