@@ -1,0 +1,139 @@
+"""The newest answer of each group of a query, found by the group's values: tables in memory, within a limit."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.results.snapshot import AnswerSnapshot
+
+Version = tuple[str, int, int]
+"""The id and the version of the results, and the version of the plans."""
+
+
+@dataclass(frozen=True)
+class NewestAnswers:
+    """The newest answers (n,) of a query by group. ``version``: of the results that they were read of, with the
+    ``digest`` of what decides them; ``hashes`` (n,) of the groups, ascending, and ``order`` (n,), the row of each."""
+
+    query: str
+    version: int
+    digest: str
+    groups: tuple[str, ...]
+    answers: pa.Table
+    hashes: NDArray[np.uint64]
+    order: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, snapshot: AnswerSnapshot, digest: str) -> NewestAnswers:
+        """Those of a snapshot with its digest."""
+        answers, groups = snapshot.newest_by_group(), tuple(snapshot.known.named("group"))
+        hashes = _hashes(_texts(answers, groups))
+        order = np.argsort(hashes, kind="stable")
+        return cls(snapshot.query, snapshot.version, digest, groups, answers, hashes[order], order)
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return int(self.answers.nbytes) + self.hashes.nbytes + self.order.nbytes
+
+    @property
+    def newest(self) -> int | None:
+        """The end of the newest window (microseconds); None without any answer."""
+        moment: int | None = pc.max(self.answers["window_end"]).cast(pa.int64()).as_py()
+        return moment
+
+    def find(self, groups: pa.Table) -> pa.Table:
+        """The answers of some groups (m,), in their order; a row of nulls for a group without an answer.
+
+        ``groups`` has the group columns, in their types.
+        """
+        texts = _texts(groups, self.groups)
+        hashes = _hashes(texts)
+        rows = np.full(len(groups), -1)
+        first, after = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
+        # of equal hashes each is tried: nearly always there is one
+        for number in range(int((after - first).max(initial=0))):
+            waiting = np.flatnonzero((rows < 0) & (first + number < after))
+            candidates = self.order[first[waiting] + number]
+            same = pc.equal(_texts(self.answers.take(candidates), self.groups), texts.take(waiting))
+            rows[waiting] = np.where(same.to_numpy(zero_copy_only=False), candidates, rows[waiting])
+        return self.answers.take(pa.array(rows, mask=rows < 0))
+
+
+class NewestCache:
+    """The newest answers of the queries that were asked for last, within a number of bytes. Threads share it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._loading: dict[str, threading.Lock] = {}
+        self._cached: OrderedDict[str, tuple[Version, NewestAnswers]] = OrderedDict()
+
+    def cached(self, query: str, version: Version) -> NewestAnswers | None:
+        """Those of a query if they are cached as of a version."""
+        with self._lock:
+            entry = self._cached.get(query)
+            if entry is None or entry[0] != version:
+                return None
+            self._cached.move_to_end(query)
+            return entry[1]
+
+    def load(self, version: Version, snapshot: AnswerSnapshot) -> NewestAnswers:
+        """Those of a snapshot, which is as of ``version``; read unless its answers are those that are cached.
+
+        Raises HDL-901 if they take more than all of the memory.
+        """
+        query = snapshot.query
+        with self._lock:
+            loading = self._loading.setdefault(query, threading.Lock())
+        with loading:
+            known, digest = self.cached(query, version), snapshot.digest()
+            if known is not None:
+                return known
+            with self._lock:
+                entry = self._cached.get(query)
+            is_current = entry is not None and entry[1].digest == digest
+            answers = entry[1] if entry is not None and is_current else NewestAnswers.of(snapshot, digest)
+            if answers.size > self.most_bytes:
+                message = f"the newest answers of {query} take {answers.size >> 20:,} MiB"
+                raise HeddleError("HDL-901", message, "set HEDDLE_SERVE_MEMORY to more")
+            with self._lock:
+                self._cached[query] = version, answers
+                self._cached.move_to_end(query)
+                while sum(each.size for _, each in self._cached.values()) > self.most_bytes:
+                    self._cached.popitem(last=False)
+            return answers
+
+
+def _texts(rows: pa.Table, groups: Sequence[str]) -> pa.Array:
+    """The groups of some rows as texts: equal groups, nulls among them, have equal texts."""
+    if not groups:
+        return pa.array([""] * len(rows), pa.string())
+    columns = []
+    for name in groups:
+        column = rows[name]
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        elif pa.types.is_floating(column.type):
+            # of two zeros there is one
+            column = pc.add(column, 0.0)
+        columns.append(
+            pc.if_else(column.is_valid(), pc.binary_join_element_wise("=", column.cast(pa.string()), ""), "-")
+        )
+    return pa.chunked_array(pc.binary_join_element_wise(*columns, "\x00")).combine_chunks()
+
+
+def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
+    from pandas.util import hash_array
+
+    hashes: NDArray[np.uint64] = hash_array(texts.to_numpy(zero_copy_only=False), categorize=False)
+    return hashes

@@ -1,0 +1,80 @@
+"""The API as its clients see it, and what its JSON stands for."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from fastapi.testclient import TestClient
+
+from heddle.cli.serve import pages_of
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+def client_of(root: Path | str, token: str = "", **options: Any) -> TestClient:
+    """A client of the server of a warehouse, below ``/api/v1/``."""
+    return TestClient(pages_of(str(root), "127.0.0.1", token), base_url="http://127.0.0.1/api/v1/", **options)
+
+
+def arrow_table(content: bytes) -> pa.Table:
+    """The table of a response in Arrow."""
+    return pa.ipc.open_stream(content).read_all()
+
+
+def plain(value: Any, type: pa.DataType) -> Any:
+    """A value of JSON as Arrow gives it to Python, by the rules of docs/api.md."""
+    if value is None:
+        return None
+    if pa.types.is_floating(type):
+        return float(value)
+    if pa.types.is_integer(type):
+        return int(value)
+    if pa.types.is_decimal(type):
+        return Decimal(value)
+    if pa.types.is_timestamp(type):
+        return datetime.fromisoformat(value)
+    if pa.types.is_date(type):
+        return date.fromisoformat(value)
+    return base64.b64decode(value) if pa.types.is_binary(type) else value
+
+
+def plain_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[str]:
+    """Rows of JSON, bit for bit."""
+    assert all(list(row) == schema.names for row in rows)
+    return [repr([plain(row[field.name], field.type) for field in schema]) for row in rows]
+
+
+def python_rows(table: pa.Table) -> list[str]:
+    """Rows of Arrow, in the same words."""
+    moments = {"tzinfo": datetime.fromisoformat("2000-01-01T00:00:00Z").tzinfo}
+    return [
+        repr([cell.replace(**moments) if isinstance(cell, datetime) else cell for cell in row.values()])
+        for row in table.to_pylist()
+    ]
+
+
+def parameter(value: Any) -> str:
+    """A value as a parameter has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), repr(value))
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def equals(value: Any, other: Any) -> bool:
+    """Return whether a row's value is the one that a parameter names: NaN is itself, null is none."""
+    if isinstance(value, float) and isinstance(other, float) and math.isnan(other):
+        return math.isnan(value)
+    return value is not None and value == other
