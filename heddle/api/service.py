@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -126,7 +126,7 @@ class AnswerService:
             place = (snapshot.version, definition_digest(snapshot.known), request.digest, *page.following)
             following = Cursor(*place).text(key)
             parameters = [*((name, text) for name, text in pairs if name != "cursor"), ("cursor", following)]
-            link = f'</api/v1/answers/{quote(query, safe="")}?{urlencode(parameters, errors="replace")}>; rel="next"'
+            link = f'<?{urlencode(parameters, errors="replace")}>; rel="next"'
         facts = {"query": query, "snapshot": snapshot.version, "next": following}
         return _table(snapshot.known, page.rows, facts, reply, tag, link)
 

@@ -182,15 +182,26 @@ class AnswerSnapshot:
 
 
 def _newest_of(view: str, known: Relation, begin: int) -> str:
-    """The statement for the newest answer of each group after an instant."""
-    names = {column.name: '"' + column.name.replace('"', '""') + '"' for column in known.columns}
-    latest = "window_end" if not known.named("position") else "{'at': window_end, 'position': position}"
-    source = '"' + view.replace('"', '""') + '"'
+    """The statement for the newest answer of each group after an instant; its doubles are texts."""
+    names = {column.name: _quoted(column.name) for column in known.columns}
+    # of a row that is compared DuckDB keeps a form for sorting, which has one zero
+    values = [
+        f"CAST({names[column.name]} AS VARCHAR) AS {names[column.name]}"
+        if column.type.name == "double"
+        else names[column.name]
+        for column in known.columns
+    ]
     after = f"{'instant' if 'instant' in names else 'window_end'} > make_timestamptz({begin})"
+    rows = f"(SELECT {', '.join(values)} FROM {_quoted(view)} WHERE {after}) AS answer"
+    latest = "window_end" if not known.named("position") else "{'at': window_end, 'position': position}"
+    newest = f"SELECT max_by(answer, {latest}) AS answer FROM {rows}"
     groups = ", ".join(names[name] for name in known.named("group"))
-    newest = f"SELECT max_by(answer, {latest}) AS answer FROM {source} AS answer WHERE {after}"
     newest += f" GROUP BY {groups}" if groups else " HAVING count(*) > 0"
     return f"SELECT {', '.join(f'answer.{name} AS {name}' for name in names.values())} FROM ({newest})"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 class _Span(NamedTuple):

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pyarrow as pa
+import uvicorn
 from fastapi.testclient import TestClient
 
-from heddle.cli.serve import pages_of
+from heddle.cli.serve import listening, pages_of
+from heddle.pages.connections import server_config
 
 ARROW = "application/vnd.apache.arrow.stream"
+
+WITHIN = 60
+"""Seconds after which a test gives up."""
 
 
 def client_of(root: Path | str, token: str = "", **options: Any) -> TestClient:
     """A client of the server of a warehouse, below ``/api/v1/``."""
     return TestClient(pages_of(str(root), "127.0.0.1", token), base_url="http://127.0.0.1/api/v1/", **options)
+
+
+def next_page(client: TestClient, page: Any) -> Any:
+    """The response behind the link to the next page."""
+    return client.get(urljoin(str(page.url), page.links["next"]["url"]))
 
 
 def arrow_table(content: bytes) -> pa.Table:
@@ -78,3 +91,18 @@ def equals(value: Any, other: Any) -> bool:
     if isinstance(value, float) and isinstance(other, float) and math.isnan(other):
         return math.isnan(value)
     return value is not None and value == other
+
+
+@contextmanager
+def serving(root: Path | str, token: str = "") -> Iterator[tuple[str, int]]:
+    """The address of the server of a warehouse, as the command starts it."""
+    server = uvicorn.Server(server_config(pages_of(str(root), "127.0.0.1", token)))
+    place = listening("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+    thread.start()
+    try:
+        yield place.getsockname()
+    finally:
+        server.should_exit = True
+        thread.join(WITHIN)
+        place.close()

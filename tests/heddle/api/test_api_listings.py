@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from heddle.api.app import build_api
@@ -59,7 +59,7 @@ def listed(
 
 
 @given(steps=worlds(), data=st.data())
-@settings(max_examples=examples(8, slow=25))
+@settings(max_examples=examples(8, slow=25), phases=(Phase.explicit, Phase.generate))
 def test_listings_are_what_plain_python_chooses_of_read_answers(steps: Any, data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         warehouse = store(Path(folder), steps).warehouse
@@ -103,7 +103,7 @@ def _values(values: Sequence[tuple[str, Any]], name: str, texts: Sequence[str]) 
 
 
 @given(steps=worlds(), data=st.data())
-@settings(max_examples=examples(8, slow=25))
+@settings(max_examples=examples(8, slow=25), phases=(Phase.explicit, Phase.generate))
 def test_the_newest_answers_are_those_of_read_answers(steps: Any, data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         warehouse = store(Path(folder), steps).warehouse
