@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from heddle.api.models import ARROW, DEFAULT_ROWS, MOST_KEYS, MOST_ROWS
-from heddle.api.values import UNUSABLE, parse_json_value, parse_value
+from heddle.api.values import UNUSABLE, parse_json_values, parse_value
 from optimizer.errors.diagnostics import HeddleError, meant
 from spark_jobs.results.relations import Relation, RelationColumn
 from spark_jobs.streams.sources.decoding import parse_instant
@@ -101,17 +101,9 @@ def keys_of_body(body: bytes, known: Relation) -> pa.Table:
         if not isinstance(key, dict) or key.keys() != names:
             wanted = ", ".join(sorted(names)) or "no column: {}"
             raise HeddleError(UNUSABLE, f"keys[{number}] is no object of the group columns", f"give it {wanted}")
-    arrays = {
-        column.name: pa.array([parse_json_value(key[column.name], column) for key in keys], type)
-        for column, type in zip(columns, _types(known, columns), strict=True)
-    }
+    arrays = {column.name: parse_json_values([key[column.name] for key in keys], column) for column in columns}
     # a query without groups has one
     return pa.table(arrays) if arrays else pa.table({"": pa.nulls(len(keys))})
-
-
-def _types(known: Relation, columns: Sequence[RelationColumn]) -> list[pa.DataType]:
-    schema = known.schema
-    return [schema.field(column.name).type for column in columns]
 
 
 def _refused_constant(name: str) -> Any:

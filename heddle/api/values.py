@@ -20,15 +20,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Type
 from spark_jobs.results.relations import RelationColumn
 from spark_jobs.streams.sources.decoding import parse_instant
+from spark_jobs.streams.sources.expressions import arrow_type
 
 UNUSABLE = "HDL-630"
 
@@ -64,8 +67,21 @@ def parse_value(text: str, column: RelationColumn) -> Any:
         raise unusable_value(column, text) from None
 
 
-def parse_json_value(value: Any, column: RelationColumn) -> Any:
-    """The same of a value of a JSON document, which may be null. Raises HDL-630."""
+def parse_json_values(values: Sequence[Any], column: RelationColumn) -> pa.Array:
+    """The values (n,) of a JSON document, null among them, as a column has them. Raises HDL-630."""
+    target = arrow_type(column.type)
+    if column.type.name != "string":
+        return pa.array([_parse_json_value(value, column) for value in values], target)
+    for value in values:
+        if value is not None and not isinstance(value, str):
+            raise unusable_value(column, value)
+    try:
+        return pa.array(values, target)
+    except UnicodeEncodeError as error:
+        raise unusable_value(column, error.object) from None
+
+
+def _parse_json_value(value: Any, column: RelationColumn) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
@@ -166,8 +182,18 @@ def _cells(column: pa.ChunkedArray, type: Type) -> list[str]:
         integers = column.cast(pa.int64() if type.name == "timestamp" else pa.int32()).to_pylist()
         texts = {value: _WRITERS[type.name](value) for value in set(integers) if value is not None}
         return ["null" if value is None else texts[value] for value in integers]
-    write = _WRITERS[type.name]
-    return ["null" if value is None else write(value) for value in column.to_pylist()]
+    if column.null_count == len(column):
+        return ["null"] * len(column)
+    # of thousands of numbers, those that JSON cannot have are looked for at once
+    if type.name == "long":
+        is_plain = pc.min(column).as_py() >= -EXACT and pc.max(column).as_py() <= EXACT
+    else:
+        is_plain = type.name == "double" and pc.all(pc.is_finite(column)).as_py()
+    write = repr if is_plain else _WRITERS[type.name]
+    values = column.to_pylist()
+    if not column.null_count:
+        return [*map(write, values)]
+    return ["null" if value is None else write(value) for value in values]
 
 
 def _json_long(value: int) -> str:
@@ -190,7 +216,7 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "long": _json_long,
     "double": _json_double,
     "decimal": lambda value: f'"{value:f}"',
-    "string": json.dumps,
+    "string": encode_basestring_ascii,
     "date": lambda value: f'"{date.fromordinal(_EPOCH + value).isoformat()}"',
     "timestamp": lambda value: f'"{format_instant(value)}"',
     "binary": lambda value: f'"{base64.b64encode(value).decode()}"',

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,8 @@ def plain_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[str
 
 def python_rows(table: pa.Table) -> list[str]:
     """Rows of Arrow, in the same words."""
-    moments = {"tzinfo": datetime.fromisoformat("2000-01-01T00:00:00Z").tzinfo}
     return [
-        repr([cell.replace(**moments) if isinstance(cell, datetime) else cell for cell in row.values()])
+        repr([cell.astimezone(UTC) if isinstance(cell, datetime) else cell for cell in row.values()])
         for row in table.to_pylist()
     ]
 
