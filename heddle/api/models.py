@@ -76,7 +76,7 @@ class LatestKeys(Model):
     keys: list[Row] = Field(max_length=MOST_KEYS)
 
 
-class Problem(Model):
+class ApiProblem(Model):
     """An error (RFC 9457), with its code in the documentation."""
 
     type: Literal["about:blank"] = "about:blank"
@@ -105,4 +105,4 @@ def responses(model: type[Model], *statuses: int, is_conditional: bool = True) -
     described: dict[int | str, dict[str, Any]] = {200: {"model": model, "content": arrow}}
     if is_conditional:
         described[304] = {"description": "The client has it (If-None-Match)."}
-    return described | {status: {"description": _STATUSES[status], "model": Problem} for status in statuses}
+    return described | {status: {"description": _STATUSES[status], "model": ApiProblem} for status in statuses}

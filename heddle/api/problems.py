@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.responses import Response
 
-from heddle.api.models import PROBLEM, Problem
+from heddle.api.models import PROBLEM, ApiProblem
 from optimizer.errors.codes import CODES, http_status
 from optimizer.errors.diagnostics import Diagnostic
 
@@ -21,6 +21,6 @@ def problem(diagnostic: Diagnostic, status: int | None = None) -> Response:
         declared = 503 if code == NO_MEMORY else http_status(code)
         status = 500 if declared == 400 and code not in OF_CLIENTS else declared
     title = CODES[code].meaning if code in CODES else code
-    content = Problem(title=title, status=status, code=code, message=diagnostic.message, hint=diagnostic.hint)
+    content = ApiProblem(title=title, status=status, code=code, message=diagnostic.message, hint=diagnostic.hint)
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return Response(content.model_dump_json(), status, headers, PROBLEM)

@@ -99,8 +99,8 @@ def keys_of_body(body: bytes, known: Relation) -> pa.Table:
     names = {column.name for column in columns}
     for number, key in enumerate(keys):
         if not isinstance(key, dict) or key.keys() != names:
-            wanted = ", ".join(sorted(names)) or "no column: {}"
-            raise HeddleError(UNUSABLE, f"keys[{number}] is no object of the group columns", f"give it {wanted}")
+            listed = ", ".join(sorted(names)) or "no column: {}"
+            raise HeddleError(UNUSABLE, f"keys[{number}] is no object of the group columns", f"give it {listed}")
     arrays = {column.name: parse_json_values([key[column.name] for key in keys], column) for column in columns}
     # a query without groups has one
     return pa.table(arrays) if arrays else pa.table({"": pa.nulls(len(keys))})

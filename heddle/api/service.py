@@ -61,7 +61,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client asked for in headers: a stream of Arrow, and what it has already (If-None-Match)."""
+    """The form of a response by its request's headers: whether Arrow, and what the client has (If-None-Match)."""
 
     is_arrow: bool
     none_match: str | None

@@ -27,7 +27,7 @@ def configured_token() -> str:
     if not re.fullmatch(r"[!-~]{16,512}", token, re.ASCII):
         message = f"the token has {len(token)} characters, or others than printable ones of ASCII"
         raise HeddleError("HDL-634", message, "take 16 to 512, such as those of `openssl rand -hex 32`")
-    keep_secret({"HEDDLE_SERVE_TOKEN": token})
+    keep_secret({"token": token})
     return token
 
 

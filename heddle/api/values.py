@@ -122,11 +122,11 @@ def _double(text: str, type: Type) -> float:
 def _decimal(text: str, type: Type) -> Decimal:
     if not re.fullmatch(r"-?\d{1,38}(\.\d{1,38})?", text, re.ASCII):
         raise ValueError
-    whole, _, behind = text.lstrip("-").partition(".")
-    if len(whole.lstrip("0")) > type.precision - type.scale or len(behind.rstrip("0")) > type.scale:
+    integer, _, fraction = text.lstrip("-").partition(".")
+    if len(integer.lstrip("0")) > type.precision - type.scale or len(fraction.rstrip("0")) > type.scale:
         raise ValueError
     sign = "-" if text.startswith("-") else ""
-    return Decimal(f"{sign}{whole}.{behind[: type.scale].ljust(type.scale, '0')}")
+    return Decimal(f"{sign}{integer}.{fraction[: type.scale].ljust(type.scale, '0')}")
 
 
 def _boolean(text: str, type: Type) -> bool:

@@ -34,7 +34,7 @@ class NewestAnswers:
 
     @classmethod
     def of(cls, snapshot: AnswerSnapshot, digest: str) -> NewestAnswers:
-        """Those of a snapshot with its digest."""
+        """Read the newest answers of a snapshot with its digest."""
         answers, groups = snapshot.newest_by_group(), tuple(snapshot.known.named("group"))
         hashes = _hashes(_texts(answers, groups))
         order = np.argsort(hashes, kind="stable")
@@ -79,7 +79,7 @@ class NewestCache:
         self._cached: OrderedDict[str, tuple[Version, NewestAnswers]] = OrderedDict()
 
     def cached(self, query: str, version: Version) -> NewestAnswers | None:
-        """Those of a query if they are cached as of a version."""
+        """Return those of a query if they are cached as of a version."""
         with self._lock:
             entry = self._cached.get(query)
             if entry is None or entry[0] != version:
@@ -88,7 +88,7 @@ class NewestCache:
             return entry[1]
 
     def load(self, version: Version, snapshot: AnswerSnapshot) -> NewestAnswers:
-        """Those of a snapshot, which is as of ``version``; read unless its answers are those that are cached.
+        """Return those of a snapshot, which is as of ``version``; they are read unless its answers are cached.
 
         Raises HDL-901 if they take more than all of the memory.
         """

@@ -128,7 +128,7 @@ def partly_checked(
     ]
 
 
-def answers_of(query: str, begin: int | None, end: int | None) -> ds.Expression:
+def rows_condition(query: str, begin: int | None, end: int | None) -> ds.Expression:
     """The condition of a query's stored rows of instants in (begin, end]."""
     chosen = ds.field("query") == query
     if begin is not None:
@@ -141,7 +141,7 @@ def answers_of(query: str, begin: int | None, end: int | None) -> ds.Expression:
 def _rows(
     warehouse: Warehouse, query: str, begin: int | None, end: int | None, results: DeltaTable | None = None
 ) -> pa.Table:
-    chosen = answers_of(query, begin, end)
+    chosen = rows_condition(query, begin, end)
     with reading(warehouse.path("results")):
         table = warehouse.dataset("results", results, chosen)
         rows = table.to_table(filter=chosen)

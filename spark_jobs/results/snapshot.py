@@ -23,7 +23,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from spark_jobs.results.connect import connected
-from spark_jobs.results.read import answers_of, read_version
+from spark_jobs.results.read import read_version, rows_condition
 from spark_jobs.results.relations import Relation, Relations
 from spark_jobs.results.views import view_names
 from spark_jobs.store.warehouse.data_files import reading
@@ -40,7 +40,7 @@ LOOK_BACK = 7
 
 
 class Resume(NamedTuple):
-    """Where a page begins: after ``rows`` of the chosen rows of instants after ``after`` (microseconds)."""
+    """The beginning of a page: after ``rows`` of the chosen rows of instants after ``after`` (microseconds)."""
 
     after: int
     rows: int
@@ -93,17 +93,17 @@ class AnswerSnapshot:
         A page that has looked at :data:`MOST_SCANNED` rows ends, even without any row.
         """
         after, skipped = first if first is not None else (begin, 0)
-        tables, wanted, scanned = [self.known.schema.empty_table()], limit, 0
+        tables, remaining, scanned = [self.known.schema.empty_table()], limit, 0
         for span in self._spans(after, end):
-            if not wanted or scanned >= MOST_SCANNED:
+            if not remaining or scanned >= MOST_SCANNED:
                 return AnswerPage(pa.concat_tables(tables), Resume(span.after, 0))
             rows = read_version(self.warehouse, self.known, self.results, span.after, span.until)
             rows = matching_rows(rows, matching)
-            page = rows.slice(skipped, wanted)
+            page = rows.slice(skipped, remaining)
             tables.append(page)
             if skipped + len(page) < len(rows):
                 return AnswerPage(pa.concat_tables(tables), Resume(span.after, skipped + len(page)))
-            wanted, scanned, skipped = wanted - len(page), scanned + span.rows, 0
+            remaining, scanned, skipped = remaining - len(page), scanned + span.rows, 0
         return AnswerPage(pa.concat_tables(tables), None)
 
     def newest_by_group(self) -> pa.Table:
@@ -163,7 +163,7 @@ class AnswerSnapshot:
 
     def _counts(self, begin: int, end: int) -> Counter[int]:
         """The number of stored rows of each instant in (begin, end]."""
-        chosen = answers_of(self.known.name, begin, end)
+        chosen = rows_condition(self.known.name, begin, end)
         counts = Counter[int]()
         with reading(self.warehouse.path("results")):
             dataset = self.warehouse.dataset("results", self.results, chosen)

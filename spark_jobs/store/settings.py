@@ -24,6 +24,7 @@ from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
+from spark_jobs.store.memory import TASK_MEMORY, TaskMemory
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -59,47 +60,9 @@ DRIVER_MEMORY = "2g"
 
 NO_FILE = ProjectFile()
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-@dataclass(frozen=True)
-class TaskMemory:
-    """The memory that the data of one task may take, in ``bytes``, and what it is divided into.
-
-    Data is copied while it is worked on: batches are merged, cells rolled up, encoded, put in order and written. So
-    what a task gathers before it spills or splits is a fraction of what it may take (measured:
-    ``python -m tests.benchmarks.memory``). Beside it a task has what every worker has: Python, Arrow and the compiled
-    kernels.
-    """
-
-    bytes: int
-
-    def __str__(self) -> str:
-        unit = next(unit for unit in reversed(_UNITS) if self.bytes % _UNITS[unit] == 0)
-        return f"{self.bytes // _UNITS[unit]}{unit}"
-
-    @property
-    def cells(self) -> int:
-        """Bytes of cells that a task of the first stage gathers before it writes them."""
-        return self.bytes // 8
-
-    @property
-    def piece(self) -> int:
-        """Bytes of partial rows that are put in order and written at once, and of answers that wait for their file."""
-        return self.bytes // 16
-
-    @property
-    def partial_rows(self) -> int:
-        """Bytes of stored partial rows that a task of the final stage answers from at once."""
-        return self.bytes // 8
-
-
-TASK_MEMORY = TaskMemory(2 << 30)
-"""Default of ``HEDDLE_TASK_MEMORY``: the memory that a task may take."""
-
-
 SERVE_MEMORY = TaskMemory(512 << 20)
 """Default of ``HEDDLE_SERVE_MEMORY``: the memory of the newest answers that ``heddle serve`` keeps."""
+
 
 Value = TypeVar("Value")
 
@@ -218,13 +181,6 @@ def _choice(names: tuple[str, ...]) -> Callable[[str], str]:
         return text
 
     return parse
-
-
-def _size(text: str) -> TaskMemory:
-    size = re.fullmatch(r"([1-9]\d{0,14})([kmg]?)b?", text.strip().lower(), re.ASCII)
-    if size is None:
-        raise ValueError("a size in bytes, with k, m or g behind it: `512m`")
-    return TaskMemory(int(size[1]) * _UNITS[size[2]])
 
 
 def _port(text: str) -> int | None:
@@ -472,7 +428,7 @@ class Settings:
         "rows are written early, answers made in several passes; what cannot be divided fails alone "
         "([limits](limits.md#memory))",
         "HDL-120 when something runs",
-        _size,
+        TaskMemory.parse,
         lambda settings: TASK_MEMORY,
         "text",
     )
@@ -585,7 +541,7 @@ class Settings:
         "`512m`",
         "what the [newest answers](api.md#the-newest-answers) that `heddle serve` keeps in memory may take",
         "HDL-120 when `heddle serve` starts",
-        _size,
+        TaskMemory.parse,
         lambda settings: SERVE_MEMORY,
         "text",
     )
@@ -739,60 +695,10 @@ def schema() -> dict[str, Any]:
     }
 
 
-INTRODUCTION = """\
-Heddle is configured by options of commands, by environment variables, and by a project file `heddle.toml`. What is
-said first in this order holds: option (or parameter of a DAG), environment variable, project file, default. They are
-read when they are needed, not once at the start; `heddle config` shows each value and where it comes from.
-
-## heddle.toml
-
-```toml
-warehouse = "house"
-streams = "streams.yaml"
-workload = ["queries", "more/*.sql"]
-tables_of_owners = ["desk"]
-```
-
-With this file in a folder, `heddle validate`, `heddle run --from 2013-07-01 --to 2013-07-02`, `heddle status` and all
-other commands there and below need neither files nor `--streams` and `--warehouse`. `heddle plan`, `heddle explain` and
-`heddle what-if` take the warehouse from it only where no FILES are given.
-
-The nearest file upward from the working directory is read; if there is none, that in `HEDDLE_HOME`, which is where DAGs
-have theirs. Only one is read.
-
-The file can say which code Spark loads. So Heddle refuses a file above the working directory that other users control,
-with HDL-123 and the folder or file that causes it: every folder, link and target on its way has to belong to you or to
-root, and nobody else may write it. A folder with the sticky bit, such as `/tmp`, may lie above the project but not be
-the project. A group that has no other member, a read-only mount and a mounted ConfigMap are fine. If you trust the
-folder, set `HEDDLE_HOME` to it: what it names is not checked.
-
-Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
-and bad TOML are HDL-123, with the place.
-
-## Editors
-
-`heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
-[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
-complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this
-is the first line of `streams.yaml`, with the path of a copy of the schema:
-
-```yaml
-# yaml-language-server: $schema=streams.schema.json
-streams:
-  trades:
-    source: {format: csv, path: trades.csv}
-    time: ts
-```
-
-For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema
-knows keys, types and choices; `heddle validate` knows the rest.
-
-## Settings
-"""
-
-
 def page() -> str:
     """The settings as Markdown: how they are given, and one table."""
+    from spark_jobs.store.configuration_text import INTRODUCTION
+
     module = __spec__.name if __spec__ is not None else __name__
     lines = [
         "# Configuration",

@@ -33,7 +33,9 @@ def test_commands_print_what_is_shown(page: str) -> None:
     assert len(blocks) >= 4
     for command, shown in blocks:
         done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == shown.strip() if shown else done.stdout.startswith('{"query": "by_symbol"'), command
+        assert done.stdout.strip() == shown.strip() if shown else done.stdout.startswith('{"query": "by_symbol"'), (
+            command
+        )
 
 
 def test_sessions_of_python_return_what_is_shown(page: str) -> None:
