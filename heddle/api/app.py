@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-import heddle
 from heddle.api.models import (
     DEFAULT_ROWS,
     MOST_ROWS,
@@ -41,7 +41,7 @@ _ABOUT = "Published answers of a Heddle warehouse. It only reads; docs/api.md ha
 def build_api(root: Callable[[], str], token: str, memory: int) -> FastAPI:
     """The API of a warehouse, to be mounted at :data:`PLACE`; see :class:`heddle.api.service.AnswerService`."""
     api = FastAPI(
-        title="Heddle", version=heddle.__version__, description=_ABOUT, docs_url=None, redoc_url=None, servers=[]
+        title="Heddle", version=version("heddle"), description=_ABOUT, docs_url=None, redoc_url=None, servers=[]
     )
     service = AnswerService(root, token, memory)
     _add_routes(api, service)

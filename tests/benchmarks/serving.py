@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,12 @@ def memory(process: int) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def milliseconds(connection: http.client.HTTPConnection, method: str, path: str, body: Any, headers: Any) -> float:
     """Time of one request."""
     began = time.perf_counter()
@@ -67,12 +74,17 @@ def milliseconds(connection: http.client.HTTPConnection, method: str, path: str,
 
 
 def measure(
-    connection: http.client.HTTPConnection, rounds: int, request: Callable[[], tuple[str, str, Any, dict[str, str]]]
+    connection: http.client.HTTPConnection,
+    process: int,
+    rounds: int,
+    request: Callable[[], tuple[str, str, Any, dict[str, str]]],
 ) -> dict[str, float]:
-    """The first request, and percentiles of those after it."""
-    times = [milliseconds(connection, *request()) for _ in range(rounds + 1)]
-    later = np.array(times[1:])
-    return {"first": times[0], "p50": float(np.percentile(later, 50)), "p99": float(np.percentile(later, 99))}
+    """Milliseconds: the first request, percentiles of those after it, and the server's CPU time for one of them."""
+    first, began = milliseconds(connection, *request()), cpu_seconds(process)
+    times = np.array([milliseconds(connection, *request()) for _ in range(rounds)])
+    cpu = (cpu_seconds(process) - began) * 1000 / rounds
+    p50, p99 = (float(np.percentile(times, percent)) for percent in (50, 99))
+    return {"first": first, "p50": p50, "p99": p99, "cpu": cpu}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"newest of {KEYS:,} groups": lambda: ("POST", LATEST, keys(), as_json),
         f"newest of {KEYS:,} groups, Arrow": lambda: ("POST", LATEST, keys(), as_json | {"Accept": ARROW}),
     }
-    shown = Table("request", "first, ms", "p50, ms", "p99, ms")
+    shown = Table("request", "first, ms", "p50, ms", "p99, ms", "CPU, ms")
     measured: dict[str, Any] = {"groups": options.groups, "hours": options.hours}
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "warehouse"
@@ -106,13 +118,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             connection.getresponse().read()
             measured["before"] = memory(process)
             for name, request in requests.items():
-                measured[name] = measure(connection, options.rounds, request)
+                measured[name] = measure(connection, process, options.rounds, request)
             measured["after"] = memory(process)
-            listing = measure(connection, 5, lambda: ("GET", f"{LISTED}?limit={KEYS}", None, {}))
+            listing = measure(connection, process, 5, lambda: ("GET", f"{LISTED}?limit={KEYS}", None, {}))
             measured[f"a page of {KEYS:,} answers"] = listing
     for name, times in measured.items():
         if isinstance(times, dict):
-            shown.add_row(name, *(f"{times[each]:,.1f}" for each in ("first", "p50", "p99")))
+            shown.add_row(name, *(f"{times[each]:,.1f}" for each in ("first", "p50", "p99", "cpu")))
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(shown)
     console.print(f"memory: {measured['before'] >> 20:,} MiB before, {measured['after'] >> 20:,} MiB after")
