@@ -17,6 +17,7 @@ _DECLARED = {
     "importing": ("import",),
     "landing": ("land", "copy"),
     "config": ("config", "schema"),
+    "dag_files": ("airflow",),
     "experiments": ("experiments",),
 }
 """The commands of each module, in the order of ``heddle --help``. A module is imported when one of its commands is

@@ -20,8 +20,8 @@ With this file in a folder, `heddle validate`, `heddle run --from 2013-07-01 --t
 other commands there and below need neither files nor `--streams` and `--warehouse`. `heddle plan`, `heddle explain` and
 `heddle what-if` take the warehouse from it only where no FILES are given.
 
-The nearest file upward from the working directory is read; if there is none, that in `HEDDLE_HOME`, which is where DAGs
-have theirs. Only one is read.
+If `HEDDLE_PROJECT` names a folder, its file is read. Otherwise Heddle reads the nearest file upward from the working
+directory, or the one in `HEDDLE_HOME` if there is none. Only one file is read.
 
 The file can say which code Spark loads. So Heddle refuses a file above the working directory that other users control,
 with HDL-123 and the folder or file that causes it: every folder, link and target on its way has to belong to you or to

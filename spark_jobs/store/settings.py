@@ -2,8 +2,8 @@
 
 No other module reads ``HEDDLE_*`` from the environment, except two that cannot import this one:
 :mod:`optimizer.errors` (the science below imports nothing of the jobs) reads ``HEDDLE_DEBUG``, by the rule that is
-used here, and ``plugins/heddle_airflow.py`` reads ``HEDDLE_HOME`` and ``HEDDLE_SESSION`` (DAG files are parsed
-without Heddle's packages).
+used here, and :mod:`heddle.airflow.dag_set` reads ``HEDDLE_SESSION`` (DAG files are parsed without Heddle's other
+packages).
 
 ``docs/configuration.md`` is :func:`page`.
 """
@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
@@ -42,9 +43,9 @@ engine.
 ENGINES = ("spark", "local", "auto")
 """The engines: Spark; processes of this machine, without a JVM; the cheaper of them for the work at hand."""
 
-SENT = ("folder", "archive")
+SENT = ("folder", "archive", "installed")
 """The ways in which executors get this code: from the folder of the project, which they see too; as an archive that is
-sent.
+sent; from their own Python, in which it is installed.
 """
 
 CHECKS = ("all", "sample", "none")
@@ -62,6 +63,11 @@ NO_FILE = ProjectFile()
 
 SERVE_MEMORY = TaskMemory(512 << 20)
 """Default of ``HEDDLE_SERVE_MEMORY``: the memory of the newest answers that ``heddle serve`` keeps."""
+
+PLACES = ("home", "warehouse", "streams", "workload", "copies", "topics")
+"""Settings that a named project alone says, whatever variables there are: several projects have one environment."""
+
+_project: ContextVar[str] = ContextVar("project", default="")
 
 
 Value = TypeVar("Value")
@@ -197,6 +203,10 @@ def _address(text: str) -> str | None:
     return address or None
 
 
+def _absolute(text: str) -> Path:
+    return Path(text).absolute()
+
+
 def _unless_none(text: str) -> str | None:
     # in a project file it is relative to the folder of the file
     return None if Path(text).name == "none" else text
@@ -226,14 +236,24 @@ class Settings:
         The project file, which gives what no variable gives.
     """
 
+    project = Setting(
+        "HEDDLE_PROJECT",
+        "folder",
+        "none",
+        "the project, wherever a process works: its `heddle.toml` is read and no other, and only that file says where "
+        "its warehouse, streams, workload, topics and copies are",
+        "HDL-583 if it has no `heddle.toml`",
+        _absolute,
+        lambda settings: None,
+    )
     home = Setting(
         "HEDDLE_HOME",
         "folder",
-        "the folder of the code",
-        "the project: `dags`, `spark_jobs` and `var` lie in it, for Airflow",
+        "HEDDLE_PROJECT, or the folder of the code",
+        "`dags` and `var` lie in it",
         "not checked",
         Path,
-        lambda settings: PROJECT,
+        lambda settings: PROJECT if settings.project is None else settings.project,
     )
     warehouse = Setting(
         "HEDDLE_WAREHOUSE",
@@ -335,11 +355,12 @@ class Settings:
     )
     spark_code = Setting(
         "HEDDLE_SPARK_CODE",
-        "`folder` or `archive`",
+        "`folder`, `archive` or `installed`",
         "`folder`",
         "how the executors of a cluster get Heddle's code: from the folder of the project, which they see under the "
-        "same path, or as an archive that is sent with compiled kernels. Spark Connect always sends it",
-        "HDL-120 when Spark starts",
+        "same path; as an archive that is sent with compiled kernels; or from their own Python, which has the same "
+        "version. Spark Connect always sends it",
+        "HDL-120 when Spark starts; HDL-538 if executors have no Heddle, or other code",
         _choice(SENT),
         lambda settings: SENT[0],
         "text",
@@ -599,8 +620,10 @@ DECLARED: tuple[Setting[Any], ...] = tuple(each for each in vars(Settings).value
 
 
 def project_file(environment: Mapping[str, str]) -> ProjectFile:
-    """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
-    project = read_project(Settings(environment, declared=[Settings.home]).home, *_keys())
+    """The project file of this process: of HEDDLE_PROJECT, else upward from the working directory, else in HEDDLE_HOME.
+    Raises HDL-123, and HDL-583 if the named project has none."""
+    places = Settings(environment, declared=[Settings.project, Settings.home])
+    project = read_project(places.home, *_keys(), named=places.project)
     keep_secret({key: ", ".join(values) for key, values in project.values.items()})
     return project
 
@@ -613,8 +636,24 @@ def _keys() -> tuple[dict[str, Form], dict[str, str]]:
 
 
 def settings() -> Settings:
-    """The settings of this process as its environment and its project file are now. Raises HDL-123."""
-    return Settings(os.environ, project_file(os.environ))
+    """The settings of this process as its environment and its project file are now. Raises HDL-123, HDL-583."""
+    environment = _of_project(os.environ)
+    return Settings(environment, project_file(environment))
+
+
+def use_project(folder: str) -> None:
+    """Have :func:`settings` be those of a project in this context: a thread, or a task of asyncio. "": as elsewhere."""
+    _project.set(folder)
+
+
+def _of_project(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables that hold, with the project that is used."""
+    name = Settings.project.variable
+    folder = _project.get() or environment.get(name)
+    if not folder:
+        return environment
+    places = {getattr(Settings, place).variable for place in PLACES}
+    return {key: value for key, value in environment.items() if key not in places} | {name: folder}
 
 
 @dataclass(frozen=True)
@@ -635,6 +674,7 @@ class Described:
 
 def describe(environment: Mapping[str, str] = os.environ) -> tuple[list[Described], Path | None]:
     """Every setting, in the order of the page on configuration, and the project file. Raises HDL-123."""
+    environment = _of_project(environment)
     project = project_file(environment)
     configured, rows = Settings(environment, project), list[Described]()
     for each in DECLARED:

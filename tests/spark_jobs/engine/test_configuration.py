@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine import configuration
 from spark_jobs.engine.configuration import JOINED, REQUIRED, archive_of, spark_settings, user_settings
 from spark_jobs.engine.workers import FILES_A_TASK, LEAST_A_TASK, tasks_for
@@ -123,3 +124,25 @@ def test_few_events_are_one_task(amount: int, width: int, files: int) -> None:
         tasks = tasks_for(amount, width, files)
     assert 1 <= tasks <= width
     assert (tasks == 1) == (width == 1 or (amount < 200 and files < 2 * FILES_A_TASK))
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])
+def test_a_driver_on_a_cluster_takes_delta_from_the_users_settings(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEDDLE_JARS", str(tmp_path))
+    value = "hdfs:///jars/delta-spark_2.13-4.4.0.jar"
+    settings = spark_settings(is_local=False, user_values={name: value})
+    assert {"spark.driver.extraClassPath", "spark.jars"} & settings.keys() <= {name}
+    assert str(tmp_path) not in str(settings)
+    with pytest.raises(HeddleError, match="HDL-520"):
+        spark_settings(is_local=False, user_values={})
+
+
+@pytest.mark.parametrize("code", ["archive", "installed"])
+def test_nothing_of_the_drivers_paths_is_in_settings_of_executors(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEDDLE_SPARK_CODE", code)
+    of_executors = {
+        key: value for key, value in spark_settings(is_local=False, user_values={}).items() if "executor" in key
+    }
+    assert of_executors and not any("/" in value for value in of_executors.values())
