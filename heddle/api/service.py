@@ -178,7 +178,9 @@ def newest_matching(pairs: Pairs, reply: Reply) -> Callable[[NewestAnswers, Rela
         if len(rows) > MOST_KEYS:
             hint = f"name more group columns ({', '.join(column.name for column in columns)}), or list the answers"
             raise HeddleError(UNUSABLE, f"{len(rows):,} groups match; at most {MOST_KEYS:,} are returned", hint)
-        return _table(known, rows, _facts(newest), reply, tag)
+        # equal tags are of equal bytes, and DuckDB's groups are in any order
+        in_order = rows.sort_by([(column.name, "ascending") for column in columns]) if columns else rows
+        return _table(known, in_order, _facts(newest), reply, tag)
 
     return make
 

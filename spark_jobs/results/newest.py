@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.results.snapshot import AnswerSnapshot
+from spark_jobs.results.snapshot import AnswerSnapshot, definition_digest, midnight_of
 
 Version = tuple[str, int, int]
 """The id and the version of the results, and the version of the plans."""
@@ -22,11 +22,14 @@ Version = tuple[str, int, int]
 @dataclass(frozen=True)
 class NewestAnswers:
     """The newest answers (n,) of a query by group. ``version``: of the results that they were read of, with the
-    ``digest`` of what decides them; ``hashes`` (n,) of the groups, ascending, and ``order`` (n,), the row of each."""
+    ``digest`` of what decides them, and its parts: the query's ``definition`` and the data ``files`` with their days.
+    ``hashes`` (n,) of the groups, ascending, and ``order`` (n,), the row of each."""
 
     query: str
     version: int
     digest: str
+    definition: str
+    files: frozenset[tuple[str, str]]
     groups: tuple[str, ...]
     answers: pa.Table
     hashes: NDArray[np.uint64]
@@ -35,10 +38,37 @@ class NewestAnswers:
     @classmethod
     def of(cls, snapshot: AnswerSnapshot, digest: str) -> NewestAnswers:
         """Read the newest answers of a snapshot with its digest."""
-        answers, groups = snapshot.newest_by_group(), tuple(snapshot.known.named("group"))
+        after = snapshot.look_back()
+        answers = snapshot.known.schema.empty_table() if after is None else snapshot.newest_by_group(after)
+        return cls._made(snapshot, digest, answers)
+
+    @classmethod
+    def _made(cls, snapshot: AnswerSnapshot, digest: str, answers: pa.Table) -> NewestAnswers:
+        groups, definition = tuple(snapshot.known.named("group")), definition_digest(snapshot.known)
         hashes = _hashes(_texts(answers, groups))
         order = np.argsort(hashes, kind="stable")
-        return cls(snapshot.query, snapshot.version, digest, groups, answers, hashes[order], order)
+        facts = (snapshot.query, snapshot.version, digest, definition, snapshot.files, groups)
+        return cls(*facts, answers, hashes[order], order)
+
+    def renewed(self, snapshot: AnswerSnapshot, digest: str) -> NewestAnswers | None:
+        """Those of another snapshot, of which only the days are read since the earliest file that came or went; None
+        if that is not enough: older days have to be read, or the query has had several definitions."""
+        after, changed = snapshot.look_back(), self.files ^ snapshot.files
+        is_same = self.definition == definition_digest(snapshot.known) and len(snapshot.known.definitions) == 1
+        if after is None or not changed or not is_same:
+            return None
+        begin = midnight_of(min(day for _, day in changed))
+        if begin <= after:
+            return None
+        fresh = snapshot.newest_by_group(begin)
+        known_texts, fresh_texts = _texts(self.answers, self.groups), _texts(fresh, self.groups)
+        instants = self.answers["instant" if "instant" in self.answers.column_names else "window_end"].cast(pa.int64())
+        is_fresh, is_changed = pc.is_in(known_texts, fresh_texts), pc.greater(instants, begin)
+        if pc.any(pc.and_not(is_changed, is_fresh)).as_py():
+            # a group has lost its newest answer, and may have an older one
+            return None
+        unchanged = self.answers.filter(pc.and_not(pc.greater(instants, after), is_fresh))
+        return self._made(snapshot, digest, pa.concat_tables([unchanged, fresh]).combine_chunks())
 
     @property
     def size(self) -> int:
@@ -102,7 +132,11 @@ class NewestCache:
             with self._lock:
                 entry = self._cached.get(query)
             is_current = entry is not None and entry[1].digest == digest
-            answers = entry[1] if entry is not None and is_current else NewestAnswers.of(snapshot, digest)
+            if entry is not None and is_current:
+                answers = entry[1]
+            else:
+                renewed = None if entry is None else entry[1].renewed(snapshot, digest)
+                answers = renewed or NewestAnswers.of(snapshot, digest)
             if answers.size > self.most_bytes:
                 message = f"the newest answers of {query} take {answers.size >> 20:,} MiB"
                 raise HeddleError("HDL-901", message, "set HEDDLE_SERVE_MEMORY to more")
@@ -126,10 +160,11 @@ def _texts(rows: pa.Table, groups: Sequence[str]) -> pa.Array:
         elif pa.types.is_floating(column.type):
             # of two zeros there is one
             column = pc.add(column, 0.0)
-        columns.append(
-            pc.if_else(column.is_valid(), pc.binary_join_element_wise("=", column.cast(pa.string()), ""), "-")
-        )
-    return pa.chunked_array(pc.binary_join_element_wise(*columns, "\x00")).combine_chunks()
+        texts = column.cast(pa.string())
+        lengths = pc.binary_length(texts).cast(pa.string())
+        # with its length before it, no text ends where another begins
+        columns.append(pc.fill_null(pc.binary_join_element_wise(lengths, texts, ":"), "-"))
+    return pa.chunked_array(pc.binary_join_element_wise(*columns, "")).combine_chunks()
 
 
 def _hashes(texts: pa.Array) -> NDArray[np.uint64]:

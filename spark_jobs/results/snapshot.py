@@ -106,14 +106,20 @@ class AnswerSnapshot:
             remaining, scanned, skipped = remaining - len(page), scanned + span.rows, 0
         return AnswerPage(pa.concat_tables(tables), None)
 
-    def newest_by_group(self) -> pa.Table:
-        """The newest answer of each group that has one in the newest day with answers or the :data:`LOOK_BACK` days
-        before it, by DuckDB: it holds a row a group, not one an answer."""
+    @property
+    def files(self) -> frozenset[tuple[str, str]]:
+        """The data files, with their days, that may hold answers of the query."""
+        return frozenset(self._files(None, None))
+
+    def look_back(self) -> int | None:
+        """The instant :data:`LOOK_BACK` days before the newest day with answers; None without answers."""
         newest_day = next(self._days_with_answers(), None)
-        if newest_day is None:
-            return self.known.schema.empty_table()
-        begin = _midnight(newest_day) - LOOK_BACK * DAY
-        statement = _newest_of(view_names(self.relations, "duckdb")[self.query], self.known, begin)
+        return None if newest_day is None else midnight_of(newest_day) - LOOK_BACK * DAY
+
+    def newest_by_group(self, after: int) -> pa.Table:
+        """The newest answer of each group that has one of an instant after ``after``, by DuckDB: it holds a row a
+        group, not one an answer."""
+        statement = _newest_of(view_names(self.relations, "duckdb")[self.query], self.known, after)
         place = self.warehouse.path("results")
         try:
             with reading(place), connected(self.warehouse, self.relations, self.results, [self.query]) as connection:
@@ -148,7 +154,7 @@ class AnswerSnapshot:
     def _spans(self, begin: int | None, end: int | None) -> Iterator[_Span]:
         """The spans of instants that have answers, in order, each of about :data:`ROWS_AT_ONCE` rows."""
         for day in dict.fromkeys(day for _, day in self._files(begin, end)):
-            midnight = _midnight(day)
+            midnight = midnight_of(day)
             first = midnight if begin is None else max(begin, midnight)
             last = midnight + DAY if end is None else min(end, midnight + DAY)
             counts = self._counts(first, last)
@@ -176,7 +182,7 @@ class AnswerSnapshot:
     def _days_with_answers(self) -> Iterator[str]:
         """The days that have answers, the newest first."""
         for day in dict.fromkeys(day for _, day in reversed(self._files(None, None))):
-            midnight = _midnight(day)
+            midnight = midnight_of(day)
             if self._counts(midnight, midnight + DAY):
                 yield day
 
@@ -212,7 +218,8 @@ class _Span(NamedTuple):
     rows: int
 
 
-def _midnight(day: str) -> int:
+def midnight_of(day: str) -> int:
+    """The instant at which a day of the results begins."""
     return int(np.datetime64(day, "us").astype(np.int64))
 
 
