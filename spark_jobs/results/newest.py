@@ -23,7 +23,7 @@ Version = tuple[str, int, int]
 class NewestAnswers:
     """The newest answers (n,) of a query by group. ``version``: of the results that they were read of, with the
     ``digest`` of what decides them, and its parts: the query's ``definition`` and the data ``files`` with their days.
-    ``hashes`` (n,) of the groups, ascending, and ``order`` (n,), the row of each."""
+    They are in the order of the ``hashes`` (n,) of their groups."""
 
     query: str
     version: int
@@ -33,7 +33,6 @@ class NewestAnswers:
     groups: tuple[str, ...]
     answers: pa.Table
     hashes: NDArray[np.uint64]
-    order: NDArray[np.int64]
 
     @classmethod
     def of(cls, snapshot: AnswerSnapshot, digest: str) -> NewestAnswers:
@@ -48,11 +47,13 @@ class NewestAnswers:
         hashes = _hashes(_texts(answers, groups))
         order = np.argsort(hashes, kind="stable")
         facts = (snapshot.query, snapshot.version, digest, definition, snapshot.files, groups)
-        return cls(*facts, answers, hashes[order], order)
+        return cls(*facts, answers.take(order), hashes[order])
 
     def renewed(self, snapshot: AnswerSnapshot, digest: str) -> NewestAnswers | None:
-        """Those of another snapshot, of which only the days are read since the earliest file that came or went; None
-        if that is not enough: older days have to be read, or the query has had several definitions."""
+        """Renew them for another snapshot, of which only the days since the earliest file that came or went are read.
+
+        None if that is not enough: older days have to be read, or the query has had several definitions.
+        """
         after, changed = snapshot.look_back(), self.files ^ snapshot.files
         is_same = self.definition == definition_digest(snapshot.known) and len(snapshot.known.definitions) == 1
         if after is None or not changed or not is_same:
@@ -73,7 +74,7 @@ class NewestAnswers:
     @property
     def size(self) -> int:
         """Bytes in memory."""
-        return int(self.answers.nbytes) + self.hashes.nbytes + self.order.nbytes
+        return int(self.answers.nbytes) + self.hashes.nbytes
 
     @property
     def newest(self) -> int | None:
@@ -87,15 +88,21 @@ class NewestAnswers:
         ``groups`` has the group columns, in their types.
         """
         texts = _texts(groups, self.groups)
-        hashes = _hashes(texts)
-        rows = np.full(len(groups), -1)
-        first, after = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
+        hashes, rows = _hashes(texts), np.full(len(groups), -1)
+        # neighbours are looked for one after the other, which takes less of the processor's caches
+        ascending = np.argsort(hashes)
+        place = np.empty(len(groups), np.int64)
+        place[ascending] = np.searchsorted(self.hashes, hashes[ascending])
+        waiting = np.arange(len(groups))
+        stored_groups = self.answers.select(self.groups or self.answers.column_names[:1])
         # of equal hashes each is tried: nearly always there is one
-        for number in range(int((after - first).max(initial=0))):
-            waiting = np.flatnonzero((rows < 0) & (first + number < after))
-            candidates = self.order[first[waiting] + number]
-            same = pc.equal(_texts(self.answers.take(candidates), self.groups), texts.take(waiting))
-            rows[waiting] = np.where(same.to_numpy(zero_copy_only=False), candidates, rows[waiting])
+        while len(waiting := waiting[place[waiting] < len(self.hashes)]):
+            waiting = waiting[self.hashes[place[waiting]] == hashes[waiting]]
+            known = _texts(stored_groups.take(place[waiting]), self.groups)
+            is_same = pc.equal(known, texts.take(waiting)).to_numpy(zero_copy_only=False)
+            rows[waiting[is_same]] = place[waiting[is_same]]
+            waiting = waiting[~is_same]
+            place[waiting] += 1
         return self.answers.take(pa.array(rows, mask=rows < 0))
 
 

@@ -78,10 +78,11 @@ def test_groups_are_found_by_exactly_their_values() -> None:
     answers = groups.append_column("n", number)
     hashes = _hashes(_texts(answers, ["first", "second"]))
     order = np.argsort(hashes, kind="stable")
-    newest = NewestAnswers("q", 1, "", "", frozenset(), ("first", "second"), answers, hashes[order], order)
+    facts = ("q", 1, "", "", frozenset[tuple[str, str]](), ("first", "second"))
+    newest = NewestAnswers(*facts, answers.take(order), hashes[order])
     assert newest.find(groups).equals(answers)
     # of equal hashes each is compared
-    alike = replace(newest, hashes=np.zeros(len(TRICKY), np.uint64), order=np.arange(len(TRICKY)))
+    alike = replace(newest, hashes=np.zeros(len(TRICKY), np.uint64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spark_jobs.results.newest._hashes", lambda texts: np.zeros(len(texts), np.uint64))
         assert alike.find(groups.take([3, 1])).equals(answers.take([3, 1]))
