@@ -209,7 +209,7 @@ CODES_OF_RUNS = (
         "HDL-505", "None of the plan's streams could be read; nothing was published.", "Correct what is told of them."
     ),
     Code("HDL-506", "There is no plan of this version, or none to compare it with.", "See `heddle status`."),
-    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives."),
+    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives.", http_status=404),
     Code(
         "HDL-508", "No run of this interval has been published, so there is nothing to compare.", "See `heddle status`."
     ),
@@ -461,8 +461,8 @@ CODES_OF_RUNS = (
     Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
     Code(
         "HDL-572",
-        "Other machines may reach the address that pages are to be served at.",
-        "Leave --host out, or permit it with --expose behind what asks for a user.",
+        "Other machines may reach the address of `heddle serve`, and there is no token.",
+        "Leave --host out, or set HEDDLE_SERVE_TOKEN or HEDDLE_SERVE_TOKEN_FILE.",
         exit_code=2,
     ),
     Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
@@ -651,6 +651,34 @@ CODES_OF_RUNS = (
         "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
         "See the traceback in the task's log, and Airflow's section `metrics`.",
         "warning",
+    ),
+    Code(
+        "HDL-630",
+        "A request to the API cannot be used: a parameter, a value, the body or a header.",
+        "Correct what the message names; docs/api.md lists the parameters.",
+    ),
+    Code(
+        "HDL-631",
+        "The cursor of a request is not of this server, or of another listing.",
+        "Take `next` of the page before, with the same parameters.",
+    ),
+    Code(
+        "HDL-632",
+        "The snapshot that a cursor is of is gone: files were removed by maintenance, or the query was redefined.",
+        "Begin the listing again, without a cursor.",
+        http_status=410,
+    ),
+    Code(
+        "HDL-633",
+        "The request has no token, or a wrong one.",
+        "Send `Authorization: Bearer TOKEN`.",
+        http_status=401,
+    ),
+    Code(
+        "HDL-634",
+        "The token of `heddle serve` cannot be used, or its file cannot be read.",
+        "Take 16 to 512 printable ASCII characters, such as those of `openssl rand -hex 32`.",
+        exit_code=2,
     ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),

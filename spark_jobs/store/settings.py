@@ -62,6 +62,9 @@ DRIVER_MEMORY = "2g"
 
 NO_FILE = ProjectFile()
 
+SERVE_MEMORY = TaskMemory(512 << 20)
+"""Default of ``HEDDLE_SERVE_MEMORY``: the memory of the newest answers that ``heddle serve`` keeps."""
+
 PLACES = ("home", "warehouse", "streams", "workload", "copies", "topics")
 """Settings that a named project alone says, whatever variables there are: several projects have one environment."""
 
@@ -566,6 +569,35 @@ class Settings:
         "HDL-120 when a page is read",
         str,
         lambda settings: "",
+        "text",
+    )
+    serve_token = Setting(
+        "HEDDLE_SERVE_TOKEN",
+        "16 to 512 printable ASCII characters, no space",
+        "none: `heddle serve` listens on loopback only",
+        "what a request to `heddle serve` has to [carry](api.md#tokens); a secret",
+        "HDL-634 when `heddle serve` starts",
+        str,
+        lambda settings: "",
+        is_secret=True,
+    )
+    serve_token_file = Setting(
+        "HEDDLE_SERVE_TOKEN_FILE",
+        "file",
+        "none",
+        "the file that has the token, such as a mounted secret, where HEDDLE_SERVE_TOKEN is not set",
+        "HDL-634 when `heddle serve` starts",
+        Path,
+        lambda settings: None,
+    )
+    serve_memory = Setting(
+        "HEDDLE_SERVE_MEMORY",
+        "bytes: `512m`, `2g`",
+        "`512m`",
+        "what the [newest answers](api.md#the-newest-answers) that `heddle serve` keeps in memory may take",
+        "HDL-120 when `heddle serve` starts",
+        TaskMemory.parse,
+        lambda settings: SERVE_MEMORY,
         "text",
     )
     debug = Setting(

@@ -218,7 +218,7 @@ def client(tmp_path: Path) -> TestClient:
     acq = ACQ("volume", "trades", WINDOW, (Output("n", "count", None, None, LONG),), owner="ops")
     plan = build_plan(Workload((acq,), (stream,)), {"trades": Fraction(1)}, "weave-share")
     publish_plan(Warehouse.open(tmp_path / "house"), plan, "test", "because")
-    return TestClient(serve.pages_of(tmp_path / "house", "127.0.0.1", False), base_url="http://127.0.0.1:8765")
+    return TestClient(serve.pages_of(tmp_path / "house", "127.0.0.1", ""), base_url="http://127.0.0.1:8765")
 
 
 def test_the_server_shows_every_page_and_changes_nothing(client: TestClient, tmp_path: Path) -> None:
@@ -274,22 +274,17 @@ def test_without_a_warehouse_pages_say_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "expose", "fine"),
+    ("host", "token", "fine"),
     [
-        *(("127.0.0.1", False, True), ("127.8.9.1", False, True), ("::1", False, True), ("localhost", False, True)),
-        *(
-            ("0.0.0.0", False, False),
-            ("192.168.1.4", False, False),
-            ("example.com", False, False),
-            ("0.0.0.0", True, True),
-        ),
+        *(("127.0.0.1", "", True), ("127.8.9.1", "", True), ("::1", "", True), ("localhost", "", True)),
+        *(("0.0.0.0", "", False), ("192.168.1.4", "", False), ("example.com", "", False), ("0.0.0.0", "x", True)),
     ],
 )
-def test_others_reach_the_pages_only_if_that_is_wanted(host: str, expose: bool, fine: bool) -> None:
+def test_others_reach_the_pages_only_with_a_token(host: str, token: str, fine: bool) -> None:
     if fine:
-        return serve.check_host(host, expose)
+        return serve.check_host(host, token)
     with pytest.raises(HeddleError, match="HDL-572"):
-        serve.check_host(host, expose)
+        serve.check_host(host, token)
 
 
 def test_a_port_that_is_taken_and_a_server_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +294,7 @@ def test_a_port_that_is_taken_and_a_server_that_is_not_installed(monkeypatch: py
             serve.listening("127.0.0.1", listener.getsockname()[1])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(HeddleError, match=r"HDL-571 uvicorn is not installed[^$]*heddle\[serve\]"):
-        serve.pages_of(Path(), "127.0.0.1", False)
+        serve.pages_of(Path(), "127.0.0.1", "")
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
