@@ -16,6 +16,7 @@ _DECLARED = {
     "layout": ("format",),
     "importing": ("import",),
     "landing": ("land", "copy"),
+    "jars": ("jars",),
     "config": ("config", "schema"),
     "experiments": ("experiments",),
 }

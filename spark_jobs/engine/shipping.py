@@ -10,7 +10,10 @@ import zipfile
 from pathlib import Path
 
 PACKAGES = ("optimizer", "spark_jobs")
-"""Packages of this project that tasks import."""
+"""Folders of the packages that tasks import."""
+
+TOP_LEVEL = {name.partition("/")[0] for name in PACKAGES}
+"""Names that tasks import these packages by."""
 
 KERNELS = ("optimizer/aggregates", "optimizer/combine", "optimizer/sequences", "spark_jobs")
 """Folders of the compiled kernels that tasks call."""
@@ -76,7 +79,7 @@ def archive(folder: Path, project: Path) -> Path:
     and Numba compiles none."""
     files = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
     contents = {f"code/{file.relative_to(project)}": file.read_bytes() for file in files}
-    contents |= {f"{name}/__init__.py": _STUB.encode() for name in PACKAGES}
+    contents |= {f"{name}/__init__.py": _STUB.encode() for name in sorted(TOP_LEVEL)}
     contents["heddle_unpacked.py"] = _UNPACKED.encode()
     hashed = hashlib.sha256()
     for name, content in contents.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.engine.shipping import PACKAGES
+from spark_jobs.engine.shipping import TOP_LEVEL
 from spark_jobs.engine.workers import EVENTS, Job, StageOutcome, Task, counting, outcome_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _of_executors(text: str) -> HeddleError | None:
         return HeddleError("HDL-538", f"Spark's executors have no {matched[1]}", hint)
     if matched := re.search(r"ModuleNotFoundError: No module named '([\w.]{1,100})'", text):
         name = matched[1]
-        if name.partition(".")[0] in PACKAGES:
+        if name.partition(".")[0] in TOP_LEVEL:
             hint = "set HEDDLE_SPARK_CODE=archive, or have executors see the project's folder under the same path"
         return HeddleError("HDL-538", f"Spark's executors do not find the package {name}", hint)
     return None

@@ -402,7 +402,7 @@ _DAG_FILE = f'''\
 
 import runpy
 
-from spark_jobs.store.settings import PROJECT
+from optimizer.errors.installing import PROJECT
 
 for name in ("refresh_sharing_plan", "aggregate_windows", "repair_results", "maintain_warehouse", "land_topics"):
     # while this file is parsed Airflow takes the DAGs that come up for its own
