@@ -117,9 +117,12 @@ def test_only_what_is_asked_for_is_imported() -> None:
                 assert packages & asked(), f"{path.relative_to(ROOT)} imports {name}, which nothing asks for"
 
 
-def test_the_jar_is_one_version() -> None:
+def test_the_jar_fits_the_version_of_spark() -> None:
     from spark_jobs.engine.session import DELTA
 
     assert re.fullmatch(r"io\.delta:delta-spark_[0-9._]+:\d+\.\d+\.\d+", DELTA)
-    assert pinned()["delta-spark"] == DELTA.rpartition(":")[2]
+    # the jar is of one minor version of Spark, and no other is asked for
+    ((major, minor),) = re.findall(r"delta-spark_(\d+)\.(\d+)_", DELTA)
     assert pinned()["pyspark"] == pinned()["pyspark-client"]
+    for specifier in (each.specifier for each in requirements() if each.name in ("pyspark", "pyspark-client")):
+        assert f"{major}.{minor}.0" in specifier and f"{major}.{int(minor) + 1}.0" not in specifier
