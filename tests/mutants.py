@@ -73,7 +73,7 @@ FLOORS = {
     "optimizer": ("optimizer",),
     "spark_jobs": ("spark_jobs", "heddle"),
     "heddle": ("heddle",),
-    "dags": ("plugins", "dags"),
+    "dags": ("heddle", "plugins", "dags"),
     "kafka": ("spark_jobs",),
 }
 """The product's top folders that each folder of tests is near to. Others hold tests of whole runs."""
@@ -82,7 +82,8 @@ ALSO = {
     "heddle": ("tests/heddle/test_opened_warehouse.py",),
     "heddle/cli": ("tests/spark_jobs/test_cli.py", "tests/spark_jobs/operations/test_first_steps.py"),
     "heddle/local": ("tests/dags/test_attempts.py",),
-    "plugins": ("tests/dags/test_timetable.py",),
+    "heddle/airflow": ("tests/dags/test_timetable.py",),
+    "heddle/airflow/definitions": ("tests/dags/test_dags.py",),
     "dags": ("tests/dags/test_dags.py", "tests/dags/test_load_flights.py"),
     "spark_jobs/jobs": ("tests/spark_jobs/pipeline/test_history.py", "tests/spark_jobs/engine/test_submitted.py"),
     "spark_jobs/streams/sources/formats": (

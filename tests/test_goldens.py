@@ -495,14 +495,14 @@ from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
 from fastapi.routing import APIRoute
-import heddle_airflow as wiring
-import sharing_plan_page as pages
+from heddle.airflow import operators, pages
+from heddle.airflow.plugin import HeddlePlugin
 from heddle.pages import served
 
 root = Path(sys.argv[1])
 bag = BundleDagBag(root / "dags", bundle_path=root / "dags", bundle_name="dags-folder")
 assert not bag.import_errors, bag.import_errors
-app = pages.build_app()
+app = pages.airflow_app()
 
 def submitted(operator):
     SparkSubmitOperator.execute = lambda self, context: None
@@ -514,24 +514,24 @@ def submitted(operator):
 def viewed(place):
     os.environ.update({} if place is None else {"HEDDLE_CATALOG_SCHEMA": place})
     try:
-        return submitted(wiring.ViewsOperator(task_id="d", announced={"plan_version": 3}))
+        return submitted(operators.ViewsOperator(task_id="d", announced={"plan_version": 3}))
     except AirflowSkipException as skipped:
         return str(skipped)
 
 pinned = {"plan_version": 3, "from": "2013-07-01T00:00:00Z", "to": "2013-07-02T00:00:00Z"}
-plugin = pages.SharingPlanPlugin
+plugin = HeddlePlugin()
 found = {
     "routes": sorted([route.path, sorted(route.methods)] for route in app.routes if isinstance(route, APIRoute)),
     "other routes": [route.path for route in app.routes if not isinstance(route, APIRoute)],
     "mounted": [[one["name"], one["url_prefix"]] for one in plugin.fastapi_apps],
     "views": plugin.external_views,
-    "links": [link.name for link in wiring.HeddlePlugin.operator_extra_links],
+    "links": [link.name for link in HeddlePlugin.operator_extra_links],
     "headers": pages.HEADERS,
     "without a plan": served.plan_html(Path("no/such/folder"), None),
     "submitted": {
-        "aggregate": submitted(wiring.AggregateOperator(task_id="a", pinned=pinned)),
-        "live": submitted(wiring.AggregateOperator(task_id="b", pinned=pinned | {"live": True, "late": True})),
-        "repair": submitted(wiring.RepairOperator(task_id="c", outdated={"plan_version": 3, "days": 7})),
+        "aggregate": submitted(operators.AggregateOperator(task_id="a", pinned=pinned)),
+        "live": submitted(operators.AggregateOperator(task_id="b", pinned=pinned | {"live": True, "late": True})),
+        "repair": submitted(operators.RepairOperator(task_id="c", outdated={"plan_version": 3, "days": 7})),
         "views": [viewed(None), viewed("main.answers")],
     },
     "dags": {

@@ -80,10 +80,8 @@ SAME_NAMES = {
 
 UNREAD = {
     "optimizer/sequences/kernels.py _VectorModel": "Numba's registry of models has it",
-    "plugins/heddle_airflow.py HeddlePlugin": "Airflow looks for it",
-    "plugins/heddle_attempts.py AttemptsPlugin": "Airflow looks for it",
-    "plugins/heddle_timetable.py TimetablePlugin": "Airflow looks for it",
-    "plugins/sharing_plan_page.py SharingPlanPlugin": "Airflow looks for it",
+    "heddle/airflow/plugin.py HeddlePlugin": "an entry point",
+    "heddle/airflow/provider.py get_provider_info": "an entry point",
 }
 
 

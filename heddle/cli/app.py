@@ -18,6 +18,7 @@ _DECLARED = {
     "landing": ("land", "copy"),
     "jars": ("jars",),
     "config": ("config", "schema"),
+    "dag_files": ("airflow",),
     "experiments": ("experiments",),
 }
 """The commands of each module, in the order of ``heddle --help``. A module is imported when one of its commands is

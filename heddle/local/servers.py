@@ -461,9 +461,11 @@ def airflow_environment(place: Place, sql_port: int, ports: Mapping[str, int]) -
         "AIRFLOW_HOME": str(place.airflow_home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(place.root / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(place.root / "plugins"),
-        # A LocalExecutor, and a task waits for the API server: see plugins/heddle_attempts.py.
-        "AIRFLOW__CORE__EXECUTOR": "heddle_attempts.ExplainingExecutor",
-        "AIRFLOW__SDK__COORDINATORS": json.dumps({"heddle": {"classpath": "heddle_attempts.PatientCoordinator"}}),
+        # A LocalExecutor, and a task waits for the API server: see heddle/airflow/attempts.py.
+        "AIRFLOW__CORE__EXECUTOR": "heddle.airflow.attempts.ExplainingExecutor",
+        "AIRFLOW__SDK__COORDINATORS": json.dumps(
+            {"heddle": {"classpath": "heddle.airflow.attempts.PatientCoordinator"}}
+        ),
         "AIRFLOW__SDK__QUEUE_TO_COORDINATOR": json.dumps({"default": "heddle"}),
         # Each slot is a process of its own from the start, and a Spark driver wants two cores anyway.
         "AIRFLOW__CORE__PARALLELISM": "3",

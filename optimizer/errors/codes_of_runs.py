@@ -495,6 +495,22 @@ CODES_OF_RUNS = (
         "Spark's jars could not be fetched.",
         "Do what the hint says of the last line of Spark's output; or copy the jars and set HEDDLE_JARS.",
     ),
+    Code(
+        "HDL-583",
+        "The folder that is named as the project has no heddle.toml.",
+        "Check HEDDLE_PROJECT, or `project` of the DAG file; `heddle init --folder FOLDER` makes a project.",
+    ),
+    Code(
+        "HDL-584",
+        "A DAG file gives Heddle's DAGs an argument that they do not have, or a wrong value.",
+        "See the hint; the arguments are in docs/airflow.md.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-585",
+        "Where a DAG file is to be written, there is one that Heddle did not write, or that was edited since.",
+        "Name another folder, or write over it with --force.",
+    ),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
     Code(
         "HDL-592",

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.installing import IS_CHECKOUT, PROJECT, check_installed
@@ -61,11 +62,11 @@ def spark_settings(
         What the user has set; default: :func:`user_settings`. It holds, but for :data:`REQUIRED`; of :data:`JOINED`
         ours is appended.
 
-    Raises HDL-520 without Delta's jar.
+    Raises HDL-520 without Delta's jar, unless the user's settings name it.
     """
     configured = heddle_settings()
     user_values = user_settings() if user_values is None else user_values
-    needed = delta_jars(configured)
+    needed = delta_jars(configured, user_values)
     ours = {
         "spark.driver.extraClassPath": os.pathsep.join(needed),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -99,14 +100,15 @@ def spark_settings(
     own_settings = {
         key: value for key, value in ours.items() if key in (*REQUIRED, *explicit_keys) or key not in user_values
     }
-    return own_settings | {key: _joined(key, ours, user_values) for key in JOINED if key in ours}
+    settings = own_settings | {key: _joined(key, ours, user_values) for key in JOINED if key in ours}
+    return {key: value for key, value in settings.items() if value or key not in JOINED}
 
 
 def _joined(key: str, ours: Mapping[str, str], user_values: Mapping[str, str]) -> str:
     """The user's value, and after it ours, unless it is in there."""
     separator, value = JOINED[key], user_values.get(key, "").strip()
     known = value.split(separator)
-    more = [part for part in ours[key].split(separator) if part not in known]
+    more = [part for part in ours[key].split(separator) if part and part not in known]
     return separator.join([value, *more] if value else more)
 
 
@@ -149,10 +151,14 @@ def spark_home() -> Path:
     return Path(configured) if configured else Path(spec.origin).parent
 
 
-def delta_jars(configured: Settings) -> list[str]:
-    """Delta's jars, which Spark's distribution does not have. Raises HDL-520 without them."""
+def delta_jars(configured: Settings, user_values: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Delta's jars, which Spark's distribution does not have; none if only the user's settings name Delta, as those of
+    a driver do that a cluster starts. Raises HDL-520 without them.
+    """
     jars = sorted(str(path) for path in configured.jars.glob("*.jar"))
     needed = [jar for jar in jars if any(name in jar for name in ("io.delta_", "unitycatalog", "jts"))]
+    if any("delta-spark" in user_values.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
+        return needed
     if not any("delta-spark" in jar for jar in needed):
         hint = "run `make setup`" if IS_CHECKOUT else "run `heddle jars --fetch`"
         raise HeddleError("HDL-520", f"Delta's jar is not in {configured.jars}", f"{hint}, or set HEDDLE_JARS")

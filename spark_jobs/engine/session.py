@@ -107,8 +107,8 @@ def start_context(
             if is_submitted:
                 properties = {key: value for key, value in properties.items() if key not in AT_START}
             properties |= {f"spark.executorEnv.{key}": value for key, value in KEEPING.items()}
-            is_sent = heddle_settings().spark_code == "archive" and not is_local
-            if not is_sent:
+            code = "folder" if is_local else heddle_settings().spark_code
+            if code == "folder":
                 properties["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
             if is_local:
                 properties["spark.driver.host"] = "127.0.0.1"
@@ -117,7 +117,7 @@ def start_context(
             for key, value in (properties | dict(settings or {})).items():
                 conf.set(key, value)
             context = SparkContext.getOrCreate(conf.setAppName(name))
-            if is_sent:
+            if code == "archive":
                 folder = tempfile.mkdtemp()
                 weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
                 context.addPyFile(str(archive(Path(folder), PROJECT)))

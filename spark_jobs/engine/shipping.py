@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+
+from optimizer.errors.installing import PROJECT
 
 PACKAGES = ("optimizer", "spark_jobs")
 """Folders of the packages that tasks import."""
@@ -77,14 +81,10 @@ def archive(folder: Path, project: Path) -> Path:
     """The packages that tasks import as a ZIP file in a folder, named by their code; imported from it, they unpack
     themselves into the user's cache. Kernels that were compiled here go with them: a worker with the same processor
     and Numba compiles none."""
-    files = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
-    contents = {f"code/{file.relative_to(project)}": file.read_bytes() for file in files}
+    contents = _code(project)
     contents |= {f"{name}/__init__.py": _STUB.encode() for name in sorted(TOP_LEVEL)}
     contents["heddle_unpacked.py"] = _UNPACKED.encode()
-    hashed = hashlib.sha256()
-    for name, content in contents.items():
-        hashed.update(f"{name}\0{len(content)}\0".encode() + content)
-    place = folder / f"heddle-{hashed.hexdigest()[:16]}.zip"
+    place = folder / f"heddle-{_hash(contents)}.zip"
     with zipfile.ZipFile(place, "w") as zip_file:
         for name, content in contents.items():
             zip_file.writestr(zipfile.ZipInfo(name, _FIRST_DAY), content, zipfile.ZIP_DEFLATED, compresslevel=1)
@@ -93,3 +93,22 @@ def archive(folder: Path, project: Path) -> Path:
                 member = zipfile.ZipInfo(f"code/{file.relative_to(project)}", _FIRST_DAY)
                 zip_file.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=1)
     return place
+
+
+@cache
+def code_hash() -> str:
+    """Hash of the code that this process has: executors that have Heddle installed compare theirs with the driver's."""
+    return _hash(_code(PROJECT))
+
+
+def _code(project: Path) -> dict[str, bytes]:
+    """Files of the packages that tasks import, by their names in the archive."""
+    files = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
+    return {f"code/{file.relative_to(project)}": file.read_bytes() for file in files}
+
+
+def _hash(contents: Mapping[str, bytes]) -> str:
+    hashed = hashlib.sha256()
+    for name, content in contents.items():
+        hashed.update(f"{name}\0{len(content)}\0".encode() + content)
+    return hashed.hexdigest()[:16]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.engine.shipping import TOP_LEVEL
-from spark_jobs.engine.workers import EVENTS, Job, StageOutcome, Task, counting, outcome_of
+from spark_jobs.engine.configuration import is_here
+from spark_jobs.engine.shipping import TOP_LEVEL, code_hash
+from spark_jobs.engine.workers import EVENTS, Count, Job, StageOutcome, Task, counting, outcome_of
+from spark_jobs.store.settings import settings as heddle_settings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,6 +31,10 @@ def _of_executors(text: str) -> HeddleError | None:
         return HeddleError("HDL-538", message, hint)
     if matched := re.search(r'Cannot run program "([^"]{1,200})"', text):
         return HeddleError("HDL-538", f"Spark's executors have no {matched[1]}", hint)
+    # code that differs may also have no such task
+    if re.search(rf"OtherCode|Can't get attribute '\w+' on <module '({'|'.join(TOP_LEVEL)})\.", text):
+        hint = "install the same version in both, or set HEDDLE_SPARK_CODE=archive"
+        return HeddleError("HDL-538", "Spark's executors have other code of Heddle than the driver", hint)
     if matched := re.search(r"ModuleNotFoundError: No module named '([\w.]{1,100})'", text):
         name = matched[1]
         if name.partition(".")[0] in TOP_LEVEL:
@@ -48,6 +54,21 @@ def _interruption(error: BaseException) -> KeyboardInterrupt | None:
     return cause
 
 
+class OtherCode(Exception):
+    """Executors have other code of Heddle installed than the driver."""
+
+
+def _of_code(task: Task, code: str) -> Task:
+    """A task that raises :class:`OtherCode` on executors whose code has another hash."""
+
+    def checked(numbers: Iterable[int], count: Count) -> Iterator[Any]:
+        if code_hash() != code:
+            raise OtherCode
+        yield from task(numbers, count)
+
+    return checked
+
+
 class SparkWorkers:
     """Spark's executors. ``group``: the job group of what they do, by which it is cancelled; the id of a run.
 
@@ -60,6 +81,8 @@ class SparkWorkers:
         self.name = f"spark {self._context.master}"
         self.application, self.ui = self._context.applicationId, self._context.uiWebUrl or ""
         self.jobs: list[Job] = []
+        is_installed = heddle_settings().spark_code == "installed" and not is_here(self._context.master or "")
+        self._code = code_hash() if is_installed else None
 
     @property
     def width(self) -> int:
@@ -77,9 +100,10 @@ class SparkWorkers:
             return StageOutcome([])
         _used.add(self._context)
         begun, tasks = time.perf_counter(), min(pieces, most)
+        checked = task if self._code is None else _of_code(task, self._code)
         before = set(self._context.statusTracker().getJobIdsForGroup(self._group))
         self._context.setJobGroup(self._group, description)
-        work = self._context.parallelize(range(pieces), tasks).mapPartitions(counting(task))
+        work = self._context.parallelize(range(pieces), tasks).mapPartitions(counting(checked))
         try:
             outcome = outcome_of(work.collect())
         except BaseException as error:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.installing import PROJECT
 from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, duration_text, format_instant
@@ -22,7 +23,6 @@ from optimizer.workload.streams import FILE_BYTES
 from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
 from spark_jobs.store.project_file import NAME
-from spark_jobs.store.settings import PROJECT
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.schemas import MARKER
 from spark_jobs.streams.sources.formats import FORMATS
@@ -397,32 +397,22 @@ streams = "{STREAMS}"
 workload = ["queries"]
 """
 
-_DAG_FILE = f'''\
-"""Heddle's DAGs, over the project in the folder above; {ENVIRONMENT} names it to every process of Airflow."""
+_DAG_FILE = """\
+# Heddle's DAGs, over the project in the folder above.
+from pathlib import Path
 
-import runpy
+from heddle.airflow import dags
 
-from optimizer.errors.installing import PROJECT
-
-for name in ("refresh_sharing_plan", "aggregate_windows", "repair_results", "maintain_warehouse", "land_topics"):
-    # while this file is parsed Airflow takes the DAGs that come up for its own
-    runpy.run_path(str(PROJECT / "dags" / f"{{name}}.py"), run_name=f"heddle_dags_{{name}}")
-'''
+dags(project=Path(__file__).resolve().parent.parent)
+"""
 
 
 def _environment(folder: Path) -> str:
     """Settings that every process of Airflow needs: the scheduler's timetable and the pages read them too."""
     base = folder.resolve()
-    values = {
-        "AIRFLOW__CORE__DAGS_FOLDER": base / "dags",
-        "AIRFLOW__CORE__PLUGINS_FOLDER": PROJECT / "plugins",
-        "HEDDLE_WAREHOUSE": base / "warehouse",
-        "HEDDLE_STREAMS": base / STREAMS,
-        "HEDDLE_WORKLOAD": base / "queries" / "*.sql",
-        "PYTHONPATH": PROJECT,
-    }
+    values = {"AIRFLOW__CORE__DAGS_FOLDER": base / "dags", "HEDDLE_PROJECT": base}
+    if (PROJECT / "plugins").is_dir():
+        # a checkout, which is not installed
+        values |= {"AIRFLOW__CORE__PLUGINS_FOLDER": PROJECT / "plugins", "PYTHONPATH": PROJECT}
     lines = "".join(f"{name}={value}\n" for name, value in values.items())
-    about = (
-        f"# For every process of Airflow (set -a; . ./{ENVIRONMENT}; set +a). These hold before {NAME}: change both."
-    )
-    return f"{about}\n{lines}"
+    return f"# For every process of Airflow: set -a; . ./{ENVIRONMENT}; set +a\n{lines}"

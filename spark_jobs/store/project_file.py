@@ -60,13 +60,20 @@ class ProjectFile:
         return _lines_of(self.text).get(key, 0)
 
 
-def read_project(home: Path, forms: Mapping[str, Form], elsewhere: Mapping[str, str]) -> ProjectFile:
-    """Read the nearest project file upward from the working directory, else the one in ``home``.
+def read_project(
+    home: Path, forms: Mapping[str, Form], elsewhere: Mapping[str, str], named: Path | None = None
+) -> ProjectFile:
+    """Read the project file of the folder ``named``, else the nearest upward from the working directory, else the one
+    in ``home``.
 
     ``forms``: the forms of the keys that it may have. ``elsewhere``: for keys that it may not have, the place to
-    set them. Raises HDL-123 for a file that cannot be read or has a key or value that is not allowed.
+    set them. Raises HDL-123 for a file that cannot be read or has a key or value that is not allowed, HDL-583 if the
+    folder ``named`` has no project file.
     """
-    path = _nearest(home)
+    path = _nearest(home) if named is None else named / NAME
+    if named is not None and not os.path.isfile(named / NAME):  # noqa: PTH113 - Path.is_file raises where it may not look
+        hint = "HEDDLE_PROJECT, or `project` of a DAG file, is the folder of a project: heddle init makes one"
+        raise HeddleError("HDL-583", f"{named} has no {NAME}", hint)
     if path is None:
         return ProjectFile()
     try:

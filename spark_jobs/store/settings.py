@@ -2,8 +2,8 @@
 
 No other module reads ``HEDDLE_*`` from the environment, except two that cannot import this one:
 :mod:`optimizer.errors` (the science below imports nothing of the jobs) reads ``HEDDLE_DEBUG``, by the rule that is
-used here, and ``plugins/heddle_airflow.py`` reads ``HEDDLE_HOME`` and ``HEDDLE_SESSION`` (DAG files are parsed
-without Heddle's packages).
+used here, and :mod:`heddle.airflow.dag_set` reads ``HEDDLE_SESSION`` (DAG files are parsed without Heddle's other
+packages).
 
 ``docs/configuration.md`` is :func:`page`.
 """
@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
@@ -25,6 +26,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.installing import IS_CHECKOUT, PROJECT
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
+from spark_jobs.store.memory import TASK_MEMORY, TaskMemory
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
 HOME = PROJECT if IS_CHECKOUT else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "heddle"
@@ -47,9 +49,9 @@ engine.
 ENGINES = ("spark", "local", "auto")
 """The engines: Spark; processes of this machine, without a JVM; the cheaper of them for the work at hand."""
 
-SENT = ("folder", "archive")
+SENT = ("folder", "archive", "installed")
 """The ways in which executors get this code: from the folder of the project, which they see too; as an archive that is
-sent.
+sent; from their own Python, in which it is installed.
 """
 
 CHECKS = ("all", "sample", "none")
@@ -65,43 +67,10 @@ DRIVER_MEMORY = "2g"
 
 NO_FILE = ProjectFile()
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+PLACES = ("home", "warehouse", "streams", "workload", "copies", "topics")
+"""Settings that a named project alone says, whatever variables there are: several projects have one environment."""
 
-
-@dataclass(frozen=True)
-class TaskMemory:
-    """The memory that the data of one task may take, in ``bytes``, and what it is divided into.
-
-    Data is copied while it is worked on: batches are merged, cells rolled up, encoded, put in order and written. So
-    what a task gathers before it spills or splits is a fraction of what it may take (measured:
-    ``python -m tests.benchmarks.memory``). Beside it a task has what every worker has: Python, Arrow and the compiled
-    kernels.
-    """
-
-    bytes: int
-
-    def __str__(self) -> str:
-        unit = next(unit for unit in reversed(_UNITS) if self.bytes % _UNITS[unit] == 0)
-        return f"{self.bytes // _UNITS[unit]}{unit}"
-
-    @property
-    def cells(self) -> int:
-        """Bytes of cells that a task of the first stage gathers before it writes them."""
-        return self.bytes // 8
-
-    @property
-    def piece(self) -> int:
-        """Bytes of partial rows that are put in order and written at once, and of answers that wait for their file."""
-        return self.bytes // 16
-
-    @property
-    def partial_rows(self) -> int:
-        """Bytes of stored partial rows that a task of the final stage answers from at once."""
-        return self.bytes // 8
-
-
-TASK_MEMORY = TaskMemory(2 << 30)
-"""Default of ``HEDDLE_TASK_MEMORY``: the memory that a task may take."""
+_project: ContextVar[str] = ContextVar("project", default="")
 
 
 Value = TypeVar("Value")
@@ -223,13 +192,6 @@ def _choice(names: tuple[str, ...]) -> Callable[[str], str]:
     return parse
 
 
-def _size(text: str) -> TaskMemory:
-    size = re.fullmatch(r"([1-9]\d{0,14})([kmg]?)b?", text.strip().lower(), re.ASCII)
-    if size is None:
-        raise ValueError("a size in bytes, with k, m or g behind it: `512m`")
-    return TaskMemory(int(size[1]) * _UNITS[size[2]])
-
-
 def _port(text: str) -> int | None:
     port = text.strip()
     if port and (not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > MOST["port"]):
@@ -242,6 +204,10 @@ def _address(text: str) -> str | None:
     if address and not re.fullmatch(r"https?://[^\s\"'<>?#]{1,500}", address):
         raise ValueError("the address of its first page, as http://history:18080")
     return address or None
+
+
+def _absolute(text: str) -> Path:
+    return Path(text).absolute()
 
 
 def _unless_none(text: str) -> str | None:
@@ -273,14 +239,24 @@ class Settings:
         The project file, which gives what no variable gives.
     """
 
+    project = Setting(
+        "HEDDLE_PROJECT",
+        "folder",
+        "none",
+        "the project, wherever a process works: its `heddle.toml` is read and no other, and only that file says where "
+        "its warehouse, streams, workload, topics and copies are",
+        "HDL-583 if it has no `heddle.toml`",
+        _absolute,
+        lambda settings: None,
+    )
     home = Setting(
         "HEDDLE_HOME",
         "folder",
-        "the checkout; of an installed wheel `~/.local/share/heddle`",
-        "the project: `dags` and `var` lie in it, for Airflow",
+        "HEDDLE_PROJECT, or the checkout; of an installed wheel `~/.local/share/heddle`",
+        "`dags` and `var` lie in it",
         "not checked",
         Path,
-        lambda settings: HOME,
+        lambda settings: HOME if settings.project is None else settings.project,
     )
     warehouse = Setting(
         "HEDDLE_WAREHOUSE",
@@ -382,11 +358,12 @@ class Settings:
     )
     spark_code = Setting(
         "HEDDLE_SPARK_CODE",
-        "`folder` or `archive`",
+        "`folder`, `archive` or `installed`",
         "`folder`",
         "how the executors of a cluster get Heddle's code: from the folder of the project, which they see under the "
-        "same path, or as an archive that is sent with compiled kernels. Spark Connect always sends it",
-        "HDL-120 when Spark starts",
+        "same path; as an archive that is sent with compiled kernels; or from their own Python, which has the same "
+        "version. Spark Connect always sends it",
+        "HDL-120 when Spark starts; HDL-538 if executors have no Heddle, or other code",
         _choice(SENT),
         lambda settings: SENT[0],
         "text",
@@ -475,7 +452,7 @@ class Settings:
         "rows are written early, answers made in several passes; what cannot be divided fails alone "
         "([limits](limits.md#memory))",
         "HDL-120 when something runs",
-        _size,
+        TaskMemory.parse,
         lambda settings: TASK_MEMORY,
         "text",
     )
@@ -617,8 +594,10 @@ DECLARED: tuple[Setting[Any], ...] = tuple(each for each in vars(Settings).value
 
 
 def project_file(environment: Mapping[str, str]) -> ProjectFile:
-    """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
-    project = read_project(Settings(environment, declared=[Settings.home]).home, *_keys())
+    """The project file of this process: of HEDDLE_PROJECT, else upward from the working directory, else in HEDDLE_HOME.
+    Raises HDL-123, and HDL-583 if the named project has none."""
+    places = Settings(environment, declared=[Settings.project, Settings.home])
+    project = read_project(places.home, *_keys(), named=places.project)
     keep_secret({key: ", ".join(values) for key, values in project.values.items()})
     return project
 
@@ -631,8 +610,24 @@ def _keys() -> tuple[dict[str, Form], dict[str, str]]:
 
 
 def settings() -> Settings:
-    """The settings of this process as its environment and its project file are now. Raises HDL-123."""
-    return Settings(os.environ, project_file(os.environ))
+    """The settings of this process as its environment and its project file are now. Raises HDL-123, HDL-583."""
+    environment = _of_project(os.environ)
+    return Settings(environment, project_file(environment))
+
+
+def use_project(folder: str) -> None:
+    """Have :func:`settings` be those of a project in this context: a thread, or a task of asyncio. "": as elsewhere."""
+    _project.set(folder)
+
+
+def _of_project(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables that hold, with the project that is used."""
+    name = Settings.project.variable
+    folder = _project.get() or environment.get(name)
+    if not folder:
+        return environment
+    places = {getattr(Settings, place).variable for place in PLACES}
+    return {key: value for key, value in environment.items() if key not in places} | {name: folder}
 
 
 @dataclass(frozen=True)
@@ -653,6 +648,7 @@ class Described:
 
 def describe(environment: Mapping[str, str] = os.environ) -> tuple[list[Described], Path | None]:
     """Every setting, in the order of the page on configuration, and the project file. Raises HDL-123."""
+    environment = _of_project(environment)
     project = project_file(environment)
     configured, rows = Settings(environment, project), list[Described]()
     for each in DECLARED:
@@ -713,60 +709,10 @@ def schema() -> dict[str, Any]:
     }
 
 
-INTRODUCTION = """\
-Heddle is configured by options of commands, by environment variables, and by a project file `heddle.toml`. What is
-said first in this order holds: option (or parameter of a DAG), environment variable, project file, default. They are
-read when they are needed, not once at the start; `heddle config` shows each value and where it comes from.
-
-## heddle.toml
-
-```toml
-warehouse = "house"
-streams = "streams.yaml"
-workload = ["queries", "more/*.sql"]
-tables_of_owners = ["desk"]
-```
-
-With this file in a folder, `heddle validate`, `heddle run --from 2013-07-01 --to 2013-07-02`, `heddle status` and all
-other commands there and below need neither files nor `--streams` and `--warehouse`. `heddle plan`, `heddle explain` and
-`heddle what-if` take the warehouse from it only where no FILES are given.
-
-The nearest file upward from the working directory is read; if there is none, that in `HEDDLE_HOME`, which is where DAGs
-have theirs. Only one is read.
-
-The file can say which code Spark loads. So Heddle refuses a file above the working directory that other users control,
-with HDL-123 and the folder or file that causes it: every folder, link and target on its way has to belong to you or to
-root, and nobody else may write it. A folder with the sticky bit, such as `/tmp`, may lie above the project but not be
-the project. A group that has no other member, a read-only mount and a mounted ConfigMap are fine. If you trust the
-folder, set `HEDDLE_HOME` to it: what it names is not checked.
-
-Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
-and bad TOML are HDL-123, with the place.
-
-## Editors
-
-`heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
-[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
-complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this
-is the first line of `streams.yaml`, with the path of a copy of the schema:
-
-```yaml
-# yaml-language-server: $schema=streams.schema.json
-streams:
-  trades:
-    source: {format: csv, path: trades.csv}
-    time: ts
-```
-
-For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema
-knows keys, types and choices; `heddle validate` knows the rest.
-
-## Settings
-"""
-
-
 def page() -> str:
     """The settings as Markdown: how they are given, and one table."""
+    from spark_jobs.store.configuration_text import INTRODUCTION
+
     module = __spec__.name if __spec__ is not None else __name__
     lines = [
         "# Configuration",

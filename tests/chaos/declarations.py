@@ -701,5 +701,5 @@ SETTINGS: dict[str, Set] = {
 """Settings by their fields, and variables of the environment: none of them changes an answer or an event that is
 read."""
 
-ELSEWHERE = {"spark_remote", "lease_dsn", "catalog_schema"}
-"""Settings that need a server."""
+ELSEWHERE = {"spark_remote", "lease_dsn", "catalog_schema", "project"}
+"""Settings that need a server, and the project, which is what all others are about."""

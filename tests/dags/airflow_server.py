@@ -15,7 +15,7 @@ from typing import Any
 IMPORTED = (
     "airflow.dag_processing.dagbag",
     "airflow.utils.db",
-    "heddle_airflow",
+    "heddle.airflow.plugin",
     "heddle.pages.served",
     "spark_jobs.pipeline.planning.refresh",
 )

@@ -23,7 +23,7 @@ SCRIPT = """
 import json, sys
 from datetime import timedelta
 from pathlib import Path
-import heddle_airflow
+from heddle.airflow import announcing
 from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 from airflow.jobs.job import Job
@@ -39,7 +39,7 @@ assert not bag.import_errors, bag.import_errors
 DagBundlesManager().sync_bundles_to_db()
 sync_bag_to_db(bag, "dags-folder", None)
 bag.dags["repair_results"].task_dict["report"].retry_delay = timedelta(0)
-announce, attempts = heddle_airflow.announce, []
+announce, attempts = announcing.announce, []
 
 def failing(*given):
     added = announce(*given)
@@ -48,7 +48,7 @@ def failing(*given):
         raise RuntimeError("the first attempt ends here")
     return added
 
-heddle_airflow.announce = failing
+announcing.announce = failing
 
 def state_of(run):
     return {"state": str(run.state), "tasks": {t.task_id: str(t.state) for t in run.get_task_instances()}}
@@ -173,16 +173,17 @@ def news(query: str = "volume", revision: int = 1, run_id: str = "scheduled__1")
     return Announcement(query, 0, 86_400_000_000, revision, 1, run_id, at, 3, True, None, None)
 
 
-def test_only_what_has_no_event_yet_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "plugins"))
-    from heddle_airflow import ANSWERS, announce
+def test_only_what_has_no_event_yet_is_added() -> None:
+    from heddle.airflow.announcing import announce
+    from heddle.airflow.dag_set import DagSet
 
+    dag_set = DagSet()
     had = [news(), news("other", 2)]
     more = [news(revision=2), news("other"), news(run_id="scheduled__2")]
     events = Events(*(json.loads(json.dumps(notice.extra)) for notice in had))
-    context = {"inlet_events": {ANSWERS: events}, "outlet_events": {ANSWERS: events}}
-    assert announce(context, [*had, *more]) == [notice.extra for notice in more]
+    context = {"inlet_events": {dag_set.answers: events}, "outlet_events": {dag_set.answers: events}}
+    assert announce(dag_set, context, [*had, *more]) == [notice.extra for notice in more]
     assert events.added == [(f"heddle://answers/{notice.query}", notice.extra) for notice in more]
     assert events.since == "2026-01-02T02:00:00+00:00"
     # without news, Airflow is not asked at all
-    assert announce({}, []) == []
+    assert announce(dag_set, {}, []) == []

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DAG = """
 import os, signal
 from airflow.sdk import dag, task
-from heddle_airflow import RepairOperator
+from heddle.airflow.operators import RepairOperator
 
 @dag(schedule=None)
 def attempts():

@@ -20,7 +20,7 @@ import json, sys, time
 from pathlib import Path
 import airflow
 from airflow.dag_processing.dagbag import BundleDagBag
-import heddle_airflow, sharing_plan_page
+import heddle_airflow
 folder = Path(sys.argv[1])
 before = set(sys.modules)
 begun = time.process_time()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,19 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[2]
+from heddle.airflow.announcing import announce_results
+from heddle.airflow.dag_set import DagSet
+from heddle.airflow.runs import interval_of, params_of
+
 PARAMS = ("algorithm", "cost_model", "rates", "tolerance", "dry_run", "allow_removals", "from", "to", "days", "reason")
 DAY = timedelta(days=1)
 NOON = datetime(2013, 7, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def plugin() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "plugins"))
-        import heddle_airflow
-
-        return heddle_airflow
 
 
 def context(conf: Mapping[str, Any] | None, declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,27 +48,27 @@ def misspelled(draw: st.DrawFn) -> str:
     st.dictionaries(misspelled(), st.booleans() | st.integers() | st.none(), max_size=3),
     st.sets(st.sampled_from(PARAMS)),
 )
-def test_undeclared_param_is_refused(plugin: Any, conf: dict[str, Any], declared: set[str]) -> None:
+def test_undeclared_param_is_refused(conf: dict[str, Any], declared: set[str]) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     task_context = context(conf, dict.fromkeys(sorted(declared)))
     if conf.keys() <= declared:
-        assert plugin.params_of(task_context) == task_context["params"]
+        assert params_of(task_context) == task_context["params"]
         return
     with pytest.raises(AirflowFailException) as refused:
-        plugin.params_of(task_context)
+        params_of(task_context)
     first = next(name for name in conf if name not in declared)
     assert first[:100] in str(refused.value) and (
         "did you mean" in str(refused.value) or "known: " in str(refused.value)
     )
 
 
-def test_misspelled_dry_run_names_the_declared_one(plugin: Any) -> None:
+def test_misspelled_dry_run_names_the_declared_one() -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="did you mean `dry_run`"):
-        plugin.params_of(context({"dryrun": True}, {"dry_run": False, "rates": {}}))
-    assert plugin.params_of(context(None, {"dry_run": False})) == {"dry_run": False}
+        params_of(context({"dryrun": True}, {"dry_run": False, "rates": {}}))
+    assert params_of(context(None, {"dry_run": False})) == {"dry_run": False}
 
 
 @pytest.mark.parametrize(
@@ -87,11 +80,11 @@ def test_misspelled_dry_run_names_the_declared_one(plugin: Any) -> None:
         ({"from": "2013-07-01T00:00:00Z", "to": "2013-07-01T02:00:00+02:00"}, "has to be later"),
     ],
 )
-def test_params_that_are_no_interval_are_refused(plugin: Any, conf: dict[str, str], message: str) -> None:
+def test_params_that_are_no_interval_are_refused(conf: dict[str, str], message: str) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match=message):
-        plugin.interval_of(context(conf, {"from": None, "to": None}))
+        interval_of(context(conf, {"from": None, "to": None}))
 
 
 class Events:
@@ -113,9 +106,9 @@ class Events:
     ),
     st.booleans(),
 )
-def test_each_publication_has_one_event(plugin: Any, published: list[tuple[int, int, str]], is_old_form: bool) -> None:
+def test_each_publication_has_one_event(published: list[tuple[int, int, str]], is_old_form: bool) -> None:
     """Publications announced one by one, in any order, repeated as cleared tasks repeat them."""
-    events = Events([])
+    events, dag_set = Events([]), DagSet()
     for day, revision, run_id in published:
         begin = round((NOON + day * DAY).timestamp()) * 1_000_000
         row = SimpleNamespace(
@@ -127,8 +120,8 @@ def test_each_publication_has_one_event(plugin: Any, published: list[tuple[int, 
             answers=5,
             run_id=run_id,
         )
-        task_context = {"inlet_events": {plugin.RESULTS: events}, "outlet_events": {plugin.REFRESHES: events}}
-        plugin.announce_results(task_context, [row])
+        task_context = {"inlet_events": {dag_set.results: events}, "outlet_events": {dag_set.refreshes: events}}
+        announce_results(dag_set, task_context, [row])
         if is_old_form and events.added:
             last = events.added[-1]
             last["from"] = last["from"].replace("Z", "+00:00")

@@ -81,7 +81,9 @@ from airflow.models.dag import DagModel
 from airflow.models.taskinstance import clear_task_instances
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.session import create_session
+from heddle.airflow import operators
 folder, place = Path(sys.argv[1]), Path(os.environ["PLACE"])
+operators.job_file = lambda job: place / f"{job}.py"
 NAME, MINUTE = "aggregate_windows", 60_000_000
 clock = lambda: int((place / "clock").read_text())
 bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
@@ -174,9 +176,7 @@ def outcome(
     dags = place / "dags"
     dags.mkdir()
     shutil.copy(ROOT / "dags" / "aggregate_windows.py", dags)
-    jobs = place / "home" / "spark_jobs" / "jobs"
-    jobs.mkdir(parents=True)
-    (jobs / "live_session.py").write_text(JOB)
+    (place / "live_session.py").write_text(JOB)
     refresh_plan(str(place / "warehouse"), [place / "workload.sql"], place / "streams.yaml", reason="test")
     variables = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
@@ -276,14 +276,14 @@ def test_a_session_that_cannot_answer_all_fails(outcome: tuple[dict[str, Any], W
 
 
 def test_what_is_no_period_is_told_when_the_file_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "plugins"))
-    from heddle_airflow import session_period
+    from heddle.airflow.dag_set import DagSet
 
     for text, seconds in (("15 minutes", 900), ("1 hour", 3600), ("", None)):
         monkeypatch.setenv("HEDDLE_SESSION", text)
-        period = session_period()
+        period = DagSet.of().session
         assert (None if period is None else period.total_seconds()) == seconds
     for wrong in ("hourly", "0 hours", "1 day", "1.5 hours", "\u0661 hour"):
         monkeypatch.setenv("HEDDLE_SESSION", wrong)
         with pytest.raises(ValueError, match="HEDDLE_SESSION"):
-            session_period()
+            DagSet.of()
+        assert DagSet.of(session="1 hour").session is not None

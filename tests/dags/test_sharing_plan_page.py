@@ -25,9 +25,9 @@ from optimizer.plan.builder import build_plan
 from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
-import sharing_plan_page as page
+from heddle.airflow import pages
 from heddle.pages import served
-client = TestClient(page.build_app())
+client = TestClient(pages.airflow_app())
 hostile = "<script>alert(1)</script>"
 stream = Stream(hostile, Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
 outputs = (Output("n", "count", None, None, LONG),)
@@ -87,7 +87,7 @@ def test_without_a_plan_it_says_what_to_do(probed: dict[str, Any]) -> None:
 REFUSED = """
 import json, os
 from pathlib import Path
-import heddle_airflow
+from heddle.airflow import runs
 from heddle.pages import served
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -95,7 +95,7 @@ Warehouse.open(os.environ["HEDDLE_WAREHOUSE"])
 found = []
 for call in (
     lambda: served.operations_html(Path(os.environ["HEDDLE_WAREHOUSE"]), look=True),
-    lambda: heddle_airflow.published_row({"from": "2024-03-01T00:00:00+00:00", "to": "2024-03-02T00:00:00+00:00"}),
+    lambda: runs.published_row({"from": "2024-03-01T00:00:00+00:00", "to": "2024-03-02T00:00:00+00:00"}),
 ):
     with served._looking:
         try:
@@ -114,7 +114,7 @@ def test_one_looks_at_a_time_and_what_is_not_published_has_no_record(run_script:
 LINKED = """
 import json, os
 from types import SimpleNamespace
-from heddle_airflow import AggregateOperator, SparkLink
+from heddle.airflow.operators import AggregateOperator, SparkLink
 from heddle.pages import served
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import RunRecord
@@ -158,7 +158,7 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-import sharing_plan_page as page
+from heddle.airflow import pages
 
 root = Path(sys.argv[1])
 bag = BundleDagBag(root / "dags", bundle_path=root / "dags", bundle_name="dags-folder")
@@ -168,7 +168,7 @@ sync_bag_to_db(bag, "dags-folder", None)
 manager = init_auth_manager()
 # mounted, as in the api-server
 whole = FastAPI()
-whole.mount("/sharing-plan", page.build_app())
+whole.mount("/sharing-plan", pages.airflow_app())
 
 def client(role=None, bearer=False):
     made = TestClient(whole, base_url="http://heddle", follow_redirects=False, raise_server_exceptions=False)

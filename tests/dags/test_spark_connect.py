@@ -11,11 +11,13 @@ from tests.dags.conftest import RunScript
 
 PROBE = """
 import json, logging, sys
-from heddle_airflow import AggregateOperator
+from pathlib import Path
+from heddle.airflow import operators
+operators.job_file = lambda job: Path(f"{job}.py").absolute()
 logging.basicConfig(level="INFO", stream=sys.stdout, format="LOG %(message)s")
 given = {"plan_version": 3, "from": "2013-07-01", "to": "2013-07-02", "live": True}
 conf = json.loads(sys.argv[1])
-task = AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned=given, conf=conf)
+task = operators.AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned=given, conf=conf)
 try:
     task.execute({"run_id": "r 1"})
     print("RESULT", json.dumps("well"))
@@ -45,8 +47,7 @@ def executed(
     engine: str = "",
 ) -> tuple[str, str]:
     """How a task ends, by a connection, whose job ends with an exit code; and all that it says."""
-    (folder / "spark_jobs" / "jobs").mkdir(parents=True)
-    (folder / "spark_jobs" / "jobs" / "aggregate_windows.py").write_text(JOB.format(code=code))
+    (folder / "aggregate_windows.py").write_text(JOB.format(code=code))
     variables = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
         "HEDDLE_HOME": str(folder),

@@ -46,8 +46,8 @@ from airflow.timetables.base import DataInterval, TimeRestriction
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.serialization.serialized_objects import DagSerialization
 import pendulum
-from heddle_airflow import pinned_run
-from heddle_timetable import NextRefresh, RefreshTimetable
+from heddle.airflow.runs import pinned_run
+from heddle.airflow.timetable import NextRefresh, RefreshTimetable
 from spark_jobs.store.settings import settings
 folder = Path(sys.argv[1])
 bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")

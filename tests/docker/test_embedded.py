@@ -120,7 +120,7 @@ def test_airflow_listens_on_loopback_only_and_keeps_heddles_settings(
     environment = airflow_environment(place, 5433, {"api": 8090, "worker_logs": 1, "trigger_logs": 2})
     assert environment["AIRFLOW__API__HOST"] == LOOPBACK
     assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"http://{LOOPBACK}:8090/execution/"
-    assert environment["AIRFLOW__CORE__EXECUTOR"] == "heddle_attempts.ExplainingExecutor"
+    assert environment["AIRFLOW__CORE__EXECUTOR"] == "heddle.airflow.attempts.ExplainingExecutor"
     assert f"@{LOOPBACK}:5433/airflow" in environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     assert json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "spark://127.0.0.1:7077"
     assert environment["HEDDLE_WAREHOUSE"] == "/elsewhere"

@@ -249,14 +249,16 @@ from optimizer.plan.builder import build_plan
 from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
-import sharing_plan_page as page
+from heddle.airflow import pages
+# Airflow's database is empty
+pages.project_of = lambda prefix: None
 given = json.loads(sys.argv[1])
 stream = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
 outputs = (Output("n", "count", None, None, LONG),)
 query = ACQ("q", "trades", Window(8 * SECOND, 4 * SECOND), outputs, owner=given["trick"])
 plan = build_plan(Workload((query,), (stream,)), {"trades": Fraction(1)}, "shared")
 publish_plan(Warehouse.open(os.environ["HEDDLE_WAREHOUSE"]), plan, given["trick"], given["trick"])
-client = TestClient(page.build_app(), raise_server_exceptions=False)
+client = TestClient(pages.airflow_app(), raise_server_exceptions=False)
 asked = [("/", {"version": version}) for version in given["versions"]] + [(path, {}) for path in given["paths"]]
 found = []
 for path, parameters in asked:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 VOID = {"meta", "br", "col", "input"}
 
 
-class _Page(HTMLParser):
+class Page(HTMLParser):
     """Reads a page strictly: every element is closed in order; links and forms lead to its neighbours only."""
 
     def __init__(self, text: str) -> None:
@@ -36,6 +36,7 @@ class _Page(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open
         self.elements.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -46,9 +47,9 @@ class _Page(HTMLParser):
             self.text += data + " "
 
 
-def read(text: str) -> _Page:
+def read(text: str) -> Page:
     assert "<script" not in text and "url(" not in text and "@import" not in text
-    page = _Page(text)
+    page = Page(text)
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.elements)
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
     page.text = " ".join(page.text.split())

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 from copy import deepcopy
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from spark_jobs.audit.checks import data_docs
 from spark_jobs.audit.checks.data_docs import document, document_file, page_name, read_document, write_document
 from spark_jobs.audit.checks.suite import FINDINGS, expectations
 from spark_jobs.store.storage import Place
+from tests.heddle.pages import markup
 from tests.sizes import examples
 
 FACTS = {"answers of": "2013-07-01 .. 2013-07-02"}
@@ -44,39 +44,12 @@ def results() -> dict[str, Any]:
     return gx_results
 
 
-class _Page(HTMLParser):
-    """Reads a page strictly: every element is closed in order, none loads or runs anything. Holds the text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in ("script", "img", "iframe", "link", "form", "object", "base")
-        assert not any(name.startswith("on") or name in ("src", "srcdoc") for name, _ in attrs)
-        assert tag != "a" or dict(attrs)["href"] in ("../operations#quality", "#content")
-        if tag not in ("meta", "col") and not (self.get_starttag_text() or "").endswith("/>"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert self.open[-1] == "svg"
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
-            self.text += data + " "
-
-
 def read(html: str) -> str:
-    """The text of a page, its blanks collapsed."""
-    assert "https:" not in html and "url(" not in html and "@import" not in html
-    return " ".join(_Page(html).text.split())
+    """The text of a page of Data Docs, which sends nothing and leads to the operations only."""
+    assert "https:" not in html
+    parsed_page = markup.read(html)
+    assert "form" not in parsed_page.elements and set(parsed_page.links) <= {"../operations#quality", "#content"}
+    return parsed_page.text
 
 
 def test_a_page_says_what_was_expected_and_found(results: dict[str, Any]) -> None:

@@ -149,3 +149,25 @@ def test_jars_are_fetched_into_the_folder_as_a_whole(tmp_path: Path, monkeypatch
     monkeypatch.setattr(session.subprocess, "run", resolved)
     session.fetch_package("a:b:1", folder)
     assert list(folder.parent.rglob("*.jar")) == [folder / "io.delta_delta-spark.jar"]
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])
+def test_a_driver_on_a_cluster_takes_delta_from_the_users_settings(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEDDLE_JARS", str(tmp_path))
+    value = "hdfs:///jars/delta-spark_2.13-4.4.0.jar"
+    settings = spark_settings(is_local=False, user_values={name: value})
+    assert {"spark.driver.extraClassPath", "spark.jars"} & settings.keys() <= {name}
+    assert str(tmp_path) not in str(settings)
+    with pytest.raises(HeddleError, match="HDL-520"):
+        spark_settings(is_local=False, user_values={})
+
+
+@pytest.mark.parametrize("code", ["archive", "installed"])
+def test_nothing_of_the_drivers_paths_is_in_settings_of_executors(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEDDLE_SPARK_CODE", code)
+    of_executors = {
+        key: value for key, value in spark_settings(is_local=False, user_values={}).items() if "executor" in key
+    }
+    assert of_executors and not any("/" in value for value in of_executors.values())

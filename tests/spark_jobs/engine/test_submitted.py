@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from heddle.pages.served import run_html
 from spark_jobs.engine.configuration import spark_settings
+from spark_jobs.engine.shipping import PACKAGES
 from spark_jobs.operations.seen import read_run
 from spark_jobs.store.settings import PROJECT
 from spark_jobs.store.warehouse import publish_log
@@ -122,3 +124,49 @@ def test_executors_elsewhere_take_the_code_that_is_sent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     ((file, hits),) = json.loads(done.stdout.splitlines()[-1])
     assert file.startswith(str(tmp_path / "heddle" / "heddle-")) and hits == 1
+
+
+INSTALLED = """
+import json
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.engine.session import start_context
+from spark_jobs.engine.spark import SparkWorkers
+def files(numbers, count):
+    import os
+    import optimizer
+    yield optimizer.__file__, os.environ["PYTHONPATH"]
+context = start_context("installed", "local-cluster[1,1,1024]")
+try:
+    print(json.dumps(SparkWorkers(context, "a run").run(files, 1, 1, "files").results[0]))
+except HeddleError as error:
+    print(json.dumps([error.code, str(error)]))
+"""
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("is_same", [True, False])
+def test_executors_that_have_heddle_installed_take_their_own_code(tmp_path: Path, is_same: bool) -> None:
+    """Nothing of the driver's paths reaches them; other code than the driver's is refused."""
+    installed = tmp_path / "installed"
+    for name in PACKAGES:
+        shutil.copytree(PROJECT / name, installed / name, ignore=shutil.ignore_patterns("__pycache__"))
+    if not is_same:
+        with (installed / "optimizer" / "__init__.py").open("a") as file:
+            file.write("# another version\n")
+    (tmp_path / "conf").mkdir()
+    setting = f"spark.executorEnv.PYTHONPATH {installed}"
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(setting)
+    inherited = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    environment = inherited | {
+        "HEDDLE_SPARK_CODE": "installed",
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "PYTHONPATH": str(PROJECT),
+    }
+    command = [sys.executable, "-c", INSTALLED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    if is_same:
+        assert Path(first).is_relative_to(installed) and str(PROJECT) not in second.split(os.pathsep)
+    else:
+        assert first == "HDL-538" and "other code" in second

@@ -74,9 +74,11 @@ app()
 
 TASK = """
 import json, logging, signal, sys
-from heddle_airflow import AggregateOperator
+from pathlib import Path
+from heddle.airflow import operators
+operators.job_file = lambda job: Path(sys.argv[2])
 logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
-task = AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned=json.loads(sys.argv[1]))
+task = operators.AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned=json.loads(sys.argv[1]))
 # as Airflow does in the process of a task
 signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
 try:
@@ -195,7 +197,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.mark.spark
 def test_airflow_kills_a_task_that_submitted(world: World) -> None:
-    world.script(held_in("spark") + JOB)
+    script = str(world.script(held_in("spark") + JOB))
     pinned = {"plan_version": world.version, "from": SPAN[0], "to": SPAN[1]}
     connection = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
     environment = {
@@ -203,7 +205,10 @@ def test_airflow_kills_a_task_that_submitted(world: World) -> None:
         "AIRFLOW_HOME": str(world.folder / "airflow"),
         "HEDDLE_HOME": str(world.folder),
     }
-    with world.working([sys.executable, "-c", TASK, json.dumps(pinned)], **environment) as (process, log_reader):
+    with world.working([sys.executable, "-c", TASK, json.dumps(pinned), script], **environment) as (
+        process,
+        log_reader,
+    ):
         process.send_signal(signal.SIGTERM)
         process.wait(300)
         output = log_reader.read()

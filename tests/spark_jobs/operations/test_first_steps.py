@@ -153,7 +153,7 @@ def test_airflow_gets_a_folder_of_dags_and_its_environment(folder: Path) -> None
     as_csv(folder)
     assert heddle("init", "--airflow").code == 0
     environment = Path("airflow.env").read_text()
-    assert f"HEDDLE_STREAMS={folder}/streams.yaml" in environment
+    assert f"HEDDLE_PROJECT={folder}\n" in environment
     assert f"AIRFLOW__CORE__DAGS_FOLDER={folder}/dags" in environment
     compile(Path("dags/heddle_dags.py").read_text(), "heddle_dags.py", "exec")
 

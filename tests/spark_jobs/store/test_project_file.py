@@ -7,6 +7,7 @@ import os
 import shlex
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from heddle.local.servers import Place, airflow_environment
 from optimizer.errors import redaction
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
-from spark_jobs.store.project_file import BIGGEST, ProjectFile
-from spark_jobs.store.settings import DECLARED, Settings, TaskMemory, describe, project_file, settings
+from spark_jobs.store.project_file import BIGGEST, NAME, ProjectFile
+from spark_jobs.store.settings import DECLARED, Settings, TaskMemory, describe, project_file, settings, use_project
 from tests.in_process import Clock, heddle, without_spark
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -392,3 +393,47 @@ def test_config_shows_values_as_they_are_used_and_wrong_ones_as_they_are_given()
     shown = {row.name: row.value for row in describe(environment)[0]}
     assert (shown["owner_quota"], shown["task_memory"], shown["owner"]) == ("many", "1g", "desk")
     assert shown["local_events"] == "15000000" and shown["engine"] == ""
+
+
+# ------------------------------------------------------------------------------------------- a named project
+def test_a_named_project_says_its_places_whatever_variables_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder in (project, other):
+        folder.mkdir()
+        (folder / NAME).write_text('owner = "of the file"\nwarehouse = "house"\nchecks = "none"\n')
+    monkeypatch.chdir(other)
+    monkeypatch.setenv("HEDDLE_PROJECT", str(project))
+    for name in ("HOME", "WAREHOUSE", "STREAMS", "WORKLOAD", "TOPICS", "COPIES"):
+        monkeypatch.setenv(f"HEDDLE_{name}", str(other))
+    monkeypatch.setenv("HEDDLE_CHECKS", "sample")
+    configured = settings()
+    assert configured.warehouse == str(project / "house") and configured.home == project
+    assert configured.streams == project / "dags" / "workload" / "streams.yaml"
+    assert configured.copies == str(project / "house-copies")
+    # what is no place is as everywhere: a variable holds before the file
+    assert (configured.checks, configured.owner) == ("sample", "of the file")
+    rows, path = describe(os.environ)
+    assert path == project / NAME
+    assert {row.source for row in rows if row.name == "warehouse"} == {NAME}
+
+
+def test_a_context_uses_a_project_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / NAME).write_text('warehouse = "house"\n')
+    monkeypatch.setenv("HEDDLE_PROJECT", str(tmp_path / "two"))
+
+    def of(folder: str) -> str:
+        use_project(folder)
+        return settings().warehouse
+
+    assert copy_context().run(of, str(tmp_path / "one")) == str(tmp_path / "one" / "house")
+    assert copy_context().run(of, "") == settings().warehouse == str(tmp_path / "two" / "house")
+
+
+def test_a_named_project_without_its_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEDDLE_PROJECT", str(tmp_path))
+    with pytest.raises(HeddleError, match=f"HDL-583 {tmp_path} has no heddle.toml"):
+        settings()

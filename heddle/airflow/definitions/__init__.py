@@ -1,0 +1,1 @@
+"""The DAGs, a module each: what a DAG file calls. They only wire."""
