@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
+def check_engine(requested: str | None) -> None:
+    """Check that what an engine needs is there, before a command writes anything: as
+    :meth:`spark_jobs.engine.choice.Engine.check`."""
+    from spark_jobs.engine.choice import Engine
+
+    Engine("heddle run", requested=requested).check()
+
+
 @contextmanager
 def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stages]]:
     """The engine of one command, and the stages that it reports."""

