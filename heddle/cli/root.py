@@ -180,6 +180,7 @@ READING = frozenset(
         "test",
         "import",
         "status",
+        "alerts",
         "queries",
         "read",
         "diff",

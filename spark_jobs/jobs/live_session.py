@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(next(folder for folder in Path(__file__).resolve().parents if (folder / "heddle").is_dir()))
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
@@ -84,8 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(session: LiveSession) -> int:
+    from spark_jobs.operations.notify import send_alerts
+    from spark_jobs.store.settings import settings
+
+    sends = "notify" in settings().texts
     failed = False
     for outcome in session.refreshes():
+        for warning in send_alerts(session.warehouse, session.clock()).problems if sends else ():
+            print(warning, file=sys.stderr, flush=True)
         failed = isinstance(outcome, HeddleError)
         if isinstance(outcome, HeddleError):
             print(outcome, file=sys.stderr, flush=True)
