@@ -57,6 +57,10 @@ def test_the_command_line_starts_without_anything_heavy() -> None:
     assert loaded("import heddle.cli.app") == set()
 
 
+def test_dag_files_are_exported_without_airflow() -> None:
+    assert loaded("import heddle.airflow, heddle.airflow.exporting, heddle.cli.dag_files") == set()
+
+
 def test_templates_are_loaded_for_pages_only() -> None:
     """Not for a flowchart, and a page of a plan needs no table."""
     assert loaded("import heddle, heddle.pages.mermaid, heddle.pages.formats, spark_jobs.operations.values") == set()

@@ -19,7 +19,7 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk import task as airflow_task
 
-from heddle.airflow.names import check_prefix, pages_of, wrong_argument
+from heddle.airflow.names import check_prefix, pages_address, wrong_argument
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class DagSet:
 
     @property
     def pages(self) -> str:
-        return pages_of(self.prefix)
+        return pages_address(self.prefix)
 
 
 @contextmanager

@@ -31,8 +31,8 @@ class DagFile:
         return self.text != self.before
 
     @property
-    def is_theirs(self) -> bool:
-        """Whether somebody else wrote the file that is there, or edited it."""
+    def is_edited(self) -> bool:
+        """Return whether somebody else wrote the file that is there, or edited it."""
         if self.before is None or not self.is_changed:
             return False
         first, _, body = self.before.partition("\n")
@@ -69,7 +69,7 @@ def text_of(name: str, arguments: Mapping[str, str]) -> str:
 def write_files(files: list[DagFile], force: bool) -> list[DagFile]:
     """Write the files that change and return them. Raises HDL-585 for files that somebody edited, unless ``force``;
     then nothing is written. Raises HDL-115."""
-    edited = [str(file.path) for file in files if file.is_theirs]
+    edited = [str(file.path) for file in files if file.is_edited]
     if edited and not force:
         message = f"edited, or not written by Heddle: {', '.join(edited)}"
         raise HeddleError("HDL-585", message, "nothing was written; name another folder, or give --force")

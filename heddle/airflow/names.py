@@ -29,6 +29,6 @@ def wrong_argument(message: str, hint: str) -> Exception:
     return HeddleError("HDL-584", message, hint)
 
 
-def pages_of(prefix: str) -> str:
+def pages_address(prefix: str) -> str:
     """The address of the pages of the DAGs with a prefix, in Airflow."""
     return f"{PAGES}/in/{prefix}" if prefix else PAGES

@@ -18,7 +18,7 @@ from optimizer.errors.diagnostics import Diagnostic, printable
 
 
 class Action(StrEnum):
-    """What is done about Airflow."""
+    """Actions of the command."""
 
     export = "export"
 

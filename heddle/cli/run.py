@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from heddle.cli import changes, terminal
+from heddle.cli.alerts import send_after
 from heddle.cli.changes import plan_changes, print_changes
 from heddle.cli.inputs import existing_warehouse, planned_workload, planning_request, stored_plan
 from heddle.cli.intervals import requested_interval
@@ -229,6 +230,7 @@ def _tick(
         run = due(opened, clock, begin)
         if run is None:
             follow_tables(opened)
+            send_after(opened, clock)
             show_nothing_due(clock, as_json)
             return 0
         record = publish_interval(
@@ -247,6 +249,7 @@ def _follow(
         stored_plan(warehouse)
         with live_session(opened, begin, until, checks, engine) as session:
             for outcome in session.refreshes():
+                send_after(opened)
                 if isinstance(outcome, HeddleError):
                     failed = True
                     print_diagnostics([outcome.diagnostic, *outcome.causes])
@@ -380,14 +383,27 @@ def repair(
         if not as_json:
             show_outdated(stale)
         records = _repaired(opened, version, lost, stale, dry_run, engine)
+        # without a run nobody would record them
+        refused = 0 if records or dry_run else _note_refused(opened, version, as_json)
     if as_json:
-        print_json(_repair_json(lost, stale) | _records_json(records))
+        print_json(_repair_json(lost, stale, refused) | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
 
 
-def _repair_json(lost: Sequence[LogRow], stale: Sequence[Outdated]) -> dict[str, Any]:
+def _note_refused(warehouse: Warehouse, version: int, as_json: bool) -> int:
+    """Record and show the late events of new files that are refused; their number."""
+    from spark_jobs.pipeline.run.history import note_refused
+
+    refused = note_refused(warehouse, version, time.time_ns() // 1000, "repair")
+    if refused and not as_json:
+        message = f"{number_of(refused, 'late event')} refused (HDL-411): `heddle quarantine` lists their files"
+        terminal.console.print(message, highlight=False)
+    return refused
+
+
+def _repair_json(lost: Sequence[LogRow], stale: Sequence[Outdated], refused: int) -> dict[str, Any]:
     data = {"format_version": 1, "outdated": [asdict(interval) for interval in stale]}
-    return data | ({"lost": [row.interval for row in lost]} if lost else {})
+    return data | ({"lost": [row.interval for row in lost]} if lost else {}) | ({"refused": refused} if refused else {})
 
 
 def _repaired(
@@ -409,6 +425,8 @@ def _repaired(
     if lost or not intervals:
         # tables that follow results go back with it, before its next version is theirs again
         follow_tables(warehouse)
+    if not intervals:
+        send_after(warehouse)
     return publish_intervals(warehouse, version, intervals, "repair", engine=engine)
 
 

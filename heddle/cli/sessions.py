@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from heddle.cli.alerts import alerting
 from heddle.cli.output import interval_text
 from heddle.cli.progress import Stages, stages, watched
 
@@ -97,7 +98,7 @@ def publish_intervals(
     records: list[dict[str, Any]] = []
     if not spans:
         return records
-    with engine_of_command(f"heddle {kind}", requested=engine) as (computing, report):
+    with alerting(warehouse), engine_of_command(f"heddle {kind}", requested=engine) as (computing, report):
         for number, (begin, end) in enumerate(spans, 1):
             span = interval_text(begin, end)
             report.of(number, len(spans), span)
@@ -128,7 +129,7 @@ def publish_interval(
     from spark_jobs.pipeline.run.interval import run as run_interval
 
     run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
-    with engine_of_command("heddle run", requested=engine) as (computing, report):
+    with alerting(warehouse, live_at), engine_of_command("heddle run", requested=engine) as (computing, report):
         record = run_interval(
             computing,
             warehouse,

@@ -631,6 +631,37 @@ CODES_OF_RUNS = (
         "Take 16 to 512 printable ASCII characters, such as those of `openssl rand -hex 32`.",
         exit_code=2,
     ),
+    # ------------------------------------------------------------------------------------------- alerts
+    Code(
+        "HDL-635",
+        "Alerts could not be sent: HEDDLE_NOTIFY cannot be used, or what it names failed.",
+        "Correct HEDDLE_NOTIFY; `heddle alerts --test` sends a sample. The next pass sends them again.",
+        severity="either",
+    ),
+    Code(
+        "HDL-636",
+        "A query was answered later than its refresh bound, or is overdue.",
+        "See `heddle status`, and whether Airflow or `heddle tick` still runs.",
+        severity="record",
+    ),
+    Code(
+        "HDL-637",
+        "A query has no answers any more, or never had any, while others of its runs have.",
+        "Check its filter with `heddle preview`, and the values that its stream brings.",
+        severity="record",
+    ),
+    Code(
+        "HDL-642",
+        "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
+        "Print the views with `heddle views`, for DuckDB with its extension delta.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-643",
+        "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
+        "Name another file, or close it; programs that only read open it read-only.",
+        exit_code=2,
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

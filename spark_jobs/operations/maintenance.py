@@ -84,6 +84,7 @@ COUNTED: dict[str, log_counts.Counted] = {
 """Logs of which it is counted what they hold."""
 
 SMALL_TABLES = (
+    "alerts",
     "publish_log",
     "quality_results",
     "quarantine",

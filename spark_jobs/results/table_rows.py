@@ -42,6 +42,10 @@ _LAST = {
 """Columns of every table that come after those of the query."""
 
 
+NEVER_NULL = ("window_start", "window_end", "revision")
+"""Columns that a new table declares NOT NULL. Tables from before keep them nullable until they are rebuilt."""
+
+
 class Definitions:
     """The definitions of queries by the versions of the plan, each version read once."""
 
@@ -73,7 +77,10 @@ def columns_of(query: ACQ) -> pa.Schema:
     own = [name for name in typed.schema.names if name not in comments]
     comments |= {name: f"group column {column}" for name, (column, _) in zip(own, query.group_by, strict=False)}
     comments |= {name: _meaning(output) for name, output in zip(own[len(groups) :], outputs, strict=True)}
-    return pa.schema([field.with_metadata({"comment": comments[field.name]}) for field in typed.schema])
+    return pa.schema([
+        field.with_metadata({"comment": comments[field.name]}).with_nullable(field.name not in NEVER_NULL)
+        for field in typed.schema
+    ])  # fmt: skip
 
 
 def _meaning(output: Output) -> str:

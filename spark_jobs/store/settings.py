@@ -25,6 +25,7 @@ from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
+from spark_jobs.store.alert_settings import parse_notify, parse_owners
 from spark_jobs.store.memory import TASK_MEMORY, TaskMemory
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
@@ -140,7 +141,8 @@ class Setting(Generic[Value]):
         try:
             return self.parse(texts[0] if self.split is None else texts)
         except ValueError as error:
-            message = f"{self.variable} is {redacted(', '.join(texts))[:128]!r}"
+            shown = HIDDEN if self.is_secret else redacted(", ".join(texts))
+            message = f"{self.variable} is {shown[:128]!r}"
             raise HeddleError("HDL-120", message, str(error)) from None
 
     @property
@@ -340,6 +342,28 @@ class Settings:
         _names,
         lambda settings: (),
         "texts",
+        split=lambda text: tuple(text.split(",")),
+    )
+    notify = Setting(
+        "HEDDLE_NOTIFY",
+        "`https://…`, `module:callable`, or the path of an Airflow notifier",
+        "none: nothing is sent",
+        "where [alerts](alerts.md) go; a secret, which nothing repeats. The environment sets it, or in DAGs Airflow's "
+        "option `notify` in the section `heddle`",
+        "HDL-120 or HDL-635, a warning after a run",
+        parse_notify,
+        lambda settings: None,
+        is_secret=True,
+    )
+    owners = Setting(
+        "HEDDLE_OWNERS",
+        "`owner=channel`, `,` between them",
+        "none",
+        "the channel of each owner, a label that [alerts](alerts.md) carry; `*` is any other owner",
+        "HDL-120, a warning after a run",
+        parse_owners,
+        lambda settings: {},
+        "pairs",
         split=lambda text: tuple(text.split(",")),
     )
     spark_master = Setting(
@@ -699,6 +723,8 @@ def _shown(setting: Setting[Any], configured: Settings) -> str:
         return HIDDEN
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, dict):
+        value = tuple(f"{name}={text}" for name, text in value.items())
     return redacted(", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
 
 
@@ -723,6 +749,7 @@ def schema() -> dict[str, Any]:
     text = {"type": "string", "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
     several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
     forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
+    forms["pairs"] = {"type": "object", "additionalProperties": text}
     forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -395,8 +395,7 @@ class Histories(RuleBasedStateMachine):
             return
         assert len(records) == len(self.instants), said.text
         instants = list(self.instants)
-        refused = self.about("quarantine").data["refused"]
-        self.refused = {str(Path(file["path"]).relative_to(self.folder)): file["refused"] for file in refused}
+        self.note_refused()
         for record, at in zip(records, instants, strict=True):
             played[record["status"]] += 1
             played["narrow"] += record["narrow"]
@@ -408,6 +407,10 @@ class Histories(RuleBasedStateMachine):
             if diagnostic["severity"] == "error"
         ]
         assert said.code == (1 if failed or problems else 0), said.text
+
+    def note_refused(self) -> None:
+        refused = self.about("quarantine").data["refused"]
+        self.refused = {str(Path(file["path"]).relative_to(self.folder)): file["refused"] for file in refused}
 
     def write(self, stream: str, file: str, events: Sequence[Event]) -> None:
         folder = self.folder / stream
@@ -556,6 +559,7 @@ class Histories(RuleBasedStateMachine):
         else:
             self.ran(outcome, outcome.data.get("records", []))
         if outcome.data:
+            self.note_refused()
             self.nothing_is_outdated(clock)
 
     def nothing_is_outdated(self, clock: int) -> None:
@@ -874,6 +878,11 @@ KNOWN: dict[str, list[tuple[Any, ...]]] = {
     "events in a part of an interval that was read before": [
         ("begin", {"alpha": "counts"}, (0, 120), 270),
         ("tick", 0, None),
+    ],
+    "late events that a repair refuses": [
+        ("begin", {"beta": "bound orders"}, (0, 120), 270),
+        ("a_file_comes_or_changes", "orders", "a", [(0, 1, "A", 1.0, 0)]),
+        ("repair", False),
     ],
     "deleted by name, and published again": [
         ("begin", BOTH, (0, 120), 500),

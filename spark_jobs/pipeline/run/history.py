@@ -117,6 +117,13 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     return sorted(intervals, key=lambda interval: interval.begin)
 
 
+def note_refused(warehouse: Warehouse, plan_version: int, clock: int, note: str) -> int:
+    """Enter new files into the ledgers, as a run named ``note`` does, and return the number of events of them that are
+    refused because they are later than ``allowed_lateness``."""
+    listing = listed(warehouse, load_plan(warehouse, plan_version), clock, note)
+    return sum(file.late for arrivals in listing.arrivals.values() for file in arrivals.added.values() if file.is_here)
+
+
 def _near(rows: Sequence[LogRow]) -> Iterator[list[LogRow]]:
     """Publications, by their begin, in pieces for each of which the sources are listed once."""
     piece: list[LogRow] = []

@@ -129,8 +129,9 @@ class Warehouse:
             return warehouse
         content = json.loads((existing.place / MARKER).read())
         narrow = content.get("columns", 0) < COLUMNS
-        # in a store every table is there since it was made: no earlier Heddle has written to one
-        later = [name for name in LATER if not (existing.place / name).exists()] if existing.place.is_local else []
+        # in a store the marker tells which tables there are: to ask for each takes a request
+        looks = existing.place.is_local or narrow
+        later = [name for name in LATER if not (existing.place / name).exists()] if looks else []
         if later or narrow:
             try:
                 with existing.lease():
