@@ -18,6 +18,7 @@ _DECLARED = {
     "layout": ("format",),
     "importing": ("import",),
     "landing": ("land", "copy"),
+    "jars": ("jars",),
     "config": ("config", "schema"),
     "dag_files": ("airflow",),
     "experiments": ("experiments",),

@@ -13,6 +13,7 @@ from heddle.cli import terminal
 from heddle.cli.output import telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.installing import install_hint
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -77,8 +78,8 @@ def pages_of(root: str, host: str, token: str) -> FastAPI:
         from heddle.api.app import PLACE, build_api
         from heddle.pages.app import build_app
     except ImportError as error:
-        hint = "pip install 'heddle[serve]'"
-        raise HeddleError("HDL-571", f"{error.name} is not installed, which the pages are served by", hint) from None
+        message = f"{error.name} is not installed, which the pages are served by"
+        raise HeddleError("HDL-571", message, install_hint("serve")) from None
     app = build_app(lambda: root)
     app.mount(PLACE, build_api(lambda: root, token, settings().serve_memory.bytes))
     if token:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.installing import PROJECT
 from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, duration_text, format_instant
@@ -24,7 +25,7 @@ from optimizer.workload.streams_schema import streams_schema
 from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
 from spark_jobs.store.project_file import NAME
-from spark_jobs.store.settings import PROJECT, schema
+from spark_jobs.store.settings import schema
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.schemas import MARKER
 from spark_jobs.streams.sources.formats import FORMATS

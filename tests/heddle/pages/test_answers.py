@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from heddle.cli import serve
 from heddle.pages import answers, lines, picture, query, streams, trends
@@ -34,6 +35,7 @@ from optimizer.workload.values import (
     Window,
     Workload,
 )
+from spark_jobs.operations.metrics import CONTENT_TYPE
 from spark_jobs.operations.series import (
     Choice,
     Compared,
@@ -231,6 +233,15 @@ def test_the_server_shows_every_page_and_changes_nothing(client: TestClient, tmp
     for path in ("refresh", "apply", "answers"):
         assert client.post("/" + path).status_code in (404, 405)
     assert sorted(path for path in (tmp_path / "house").rglob("*")) == before
+
+
+def test_the_server_has_metrics_for_prometheus(client: TestClient, tmp_path: Path) -> None:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200 and answer.headers["content-type"] == CONTENT_TYPE
+    (family,) = (each for each in text_string_to_metric_families(answer.text) if each.name == "heddle_query_blocked")
+    assert [sample.labels for sample in family.samples] == [{"stream": "trades", "query": "volume", "owner": "ops"}]
+    (tmp_path / "house" / "heddle.json").write_text("{")
+    assert client.get("/metrics").status_code >= 400
 
 
 def test_what_is_not_there_is_said_without_repeating_it(client: TestClient) -> None:
