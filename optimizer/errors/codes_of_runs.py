@@ -202,7 +202,7 @@ CODES_OF_RUNS = (
     Code(
         "HDL-503",
         "The warehouse was written in a format that this Heddle does not have.",
-        "Upgrade Heddle, or backfill into a new folder.",
+        "Use the version that the message names, or backfill into a new folder.",
     ),
     Code("HDL-504", "The interval is empty, or takes too many runs.", "Correct --from, --to or --every.", exit_code=2),
     Code(
@@ -621,6 +621,18 @@ CODES_OF_RUNS = (
         "A query has no answers any more, or never had any, while others of its runs have.",
         "Check its filter with `heddle preview`, and the values that its stream brings.",
         severity="record",
+    ),
+    # --------------------------------------------------------------------------------------- upgrades
+    Code(
+        "HDL-645",
+        "An earlier Heddle wrote the warehouse, and could not go on if this one wrote to it.",
+        "Look at `heddle upgrade --check`, then run `heddle upgrade --apply`.",
+    ),
+    Code(
+        "HDL-646",
+        "An upgrade would change what earlier versions read, and nobody at a terminal confirms it.",
+        "Say --yes if no earlier version uses the warehouse any more.",
+        exit_code=2,
     ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
