@@ -1,6 +1,6 @@
 # Heddle: everything a user or a developer runs. `make` alone lists it.
 #
-# Needs on the machine: python3 (3.11), make and Java 17. Everything else goes into .venv (Python packages,
+# Needs on the machine: python3 (3.11 to 3.13), make and Java 17. Everything else goes into .venv (Python packages,
 # with a PostgreSQL server among them), .cache (Delta's JVM jar) and var (tables, Airflow, logs); `make clean`
 # removes all three. Works as an ordinary user and as root.
 
@@ -40,8 +40,8 @@ help: ## this list
 setup: $(PROJECT) $(JARS) $(STORE) $(KERNELS) ## .venv from pinned dependencies, JVM jars, kernels (once)
 
 $(VENV)/.uv-$(UV_VERSION):
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
-	  { echo 'Heddle needs Python 3.11 or 3.12: make setup PYTHON=/path/to/python3.11' >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+	  { echo 'Heddle needs Python 3.11, 3.12 or 3.13: make setup PYTHON=/path/to/python3.11' >&2; exit 2; }
 	@java -version >/dev/null 2>&1 || { echo 'Heddle needs Java 17 (java on the PATH)' >&2; exit 2; }
 	@echo '==> virtual environment in $(VENV)'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -59,9 +59,9 @@ $(PROJECT): pyproject.toml $(PACKAGES)
 	@$(UV) pip install --python $(PY) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JARS): $(PACKAGES) spark_jobs/engine/session.py
+$(JARS): $(PROJECT) spark_jobs/engine/session.py
 	@echo "==> Delta's JVM jar"
-	@$(PY) -m spark_jobs.engine.session --fetch-jars
+	@$(VENV)/bin/heddle jars --fetch
 	@mkdir -p .cache && touch $@
 
 # The S3 server of `make demo DEMO=--s3` and of the tests.
@@ -81,7 +81,7 @@ kafka: setup $(KAFKA) ## JVM jars for `heddle land` (once)
 
 $(KAFKA): $(PROJECT) spark_jobs/streams/landing/kafka.py
 	@echo "==> Kafka's JVM jars"
-	@$(PY) -m spark_jobs.streams.landing.kafka --fetch-jars
+	@$(VENV)/bin/heddle jars --fetch --kafka
 	@mkdir -p .cache && touch $@
 
 $(BROKER): $(KAFKA) tests/kafka/broker.py
@@ -120,7 +120,7 @@ PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALLEL= in one process)
 	@HEDDLE_TESTS=quick $(PY) -m pytest $(PARALLEL) $(PYTEST)
 
-test-slow: setup $(BROKER) ## more of the same, and through Spark what `make test` runs without (for CI)
+test-slow: setup $(BROKER) .venv-peers/dbt/.packages ## more of the same, and through Spark what `make test` runs without (for CI)
 	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or reduced or engine) and not slow' $(PYTEST)
 
 test-all: setup $(BROKER) ## everything, with many more examples, drawn at random; also the tests that are minutes long
@@ -155,7 +155,7 @@ peers: setup $(PEERS:%=.venv-peers/%/.packages) ## ClickHouse, DataFusion and Fl
 	@$(PY) -m tests.benchmarks.workers --fetch-jars
 
 .venv-peers/%/.packages: tests/benchmarks/environments/%.txt
-	@echo '==> $* for the benchmarks'
+	@echo '==> $* in an environment of its own'
 	@$(PYTHON) -m venv .venv-peers/$*
 	@.venv-peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@

@@ -4,12 +4,13 @@ from heddle.cli.root import MODULES, app
 
 _DECLARED = {
     "start": ("init", "streams", "preview", "test"),
-    "plan": ("validate", "plan", "explain", "diff", "what-if", "rollback"),
+    "plan": ("validate", "plan", "explain", "what-if", "rollback"),
+    "differences": ("diff",),
     "run": ("run", "tick", "backfill", "repair", "compare", "calibrate"),
     "audit": ("audit",),
     "queries": ("quarantine", "pause", "resume", "remove", "queries"),
     "answers": ("read", "lookup"),
-    "relations": ("sql", "views"),
+    "relations": ("sql", "views", "contract"),
     "tables": ("tables",),
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),
@@ -18,6 +19,7 @@ _DECLARED = {
     "layout": ("format",),
     "importing": ("import",),
     "landing": ("land", "copy"),
+    "jars": ("jars",),
     "config": ("config", "schema"),
     "dag_files": ("airflow",),
     "experiments": ("experiments",),

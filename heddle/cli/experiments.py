@@ -15,6 +15,7 @@ from heddle.cli.options import AsJson, Paper
 from heddle.cli.output import print_json, telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.installing import check_installed
 
 if TYPE_CHECKING:
     from optimizer.papers.evaluations.outcome import Experiment, Outcome
@@ -53,9 +54,8 @@ def _check_installed(is_drawing: bool) -> None:
     if find_spec("optimizer.papers") is None:
         message = "optimizer.papers is not installed: the experiments are in Heddle's repository only"
         raise HeddleError("HDL-904", message, "clone the repository, run make setup and repeat the command there")
-    if is_drawing and find_spec("matplotlib") is None:
-        message = "matplotlib is not installed, which draws the experiments' charts"
-        raise HeddleError("HDL-904", message, "pip install 'heddle[papers]'")
+    if is_drawing:
+        check_installed("matplotlib")
 
 
 def _chosen(paper: Paper | None, figure: str | None) -> list[Experiment]:

@@ -188,6 +188,7 @@ READING = frozenset(
         "lookup",
         "sql",
         "views",
+        "contract",
         "quarantine",
         "pause",
         "resume",

@@ -49,7 +49,7 @@ from heddle.cli.output import (
 )
 from heddle.cli.progress import stages
 from heddle.cli.root import app
-from heddle.cli.sessions import live_session, publish_interval, publish_intervals, spark_session
+from heddle.cli.sessions import check_engine, live_session, publish_interval, publish_intervals, spark_session
 from heddle.cli.tables import follow_tables
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -101,6 +101,7 @@ def run(
     """
     with telling_errors():
         first, last = requested_interval(context, files, streams, begin, end)
+        check_engine(engine)
         request = planning_request(files, streams, rate, algorithm, cost_model)
         stored = _stored_request(replace(request, exactly=exactly, prune=prune, reuse=True), warehouse, yes)
         show_stored_request(stored)

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
+def check_engine(requested: str | None) -> None:
+    """Check that what an engine needs is there, before a command writes anything: as
+    :meth:`spark_jobs.engine.choice.Engine.check`."""
+    from spark_jobs.engine.choice import Engine
+
+    Engine("heddle run", requested=requested).check()
+
+
 @contextmanager
 def engine_of_command(name: str, **options: Any) -> Iterator[tuple[Engine, Stages]]:
     """The engine of one command, and the stages that it reports."""
@@ -58,12 +66,20 @@ def live_session(
     # what is begun early is there early
     suite.begin(checks)
     numba_alone()
+    from spark_jobs.operations.lineage_delivery import reported_run
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.pipeline.run.live import LiveSession
 
     with engine_of_command("heddle tick", requested=engine, quick=False) as (computing, report):
         session = LiveSession(
-            warehouse, computing, until, begin, checks, report, meanwhile=lambda: merge_logs(warehouse, report)
+            warehouse,
+            computing,
+            until,
+            begin,
+            checks,
+            report,
+            meanwhile=lambda: merge_logs(warehouse, report),
+            run=reported_run,
         )
         session.make_ready()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -93,7 +109,7 @@ def publish_intervals(
     engine: str | None = None,
 ) -> list[dict[str, Any]]:
     """Several intervals in one session; what was published stays if one fails."""
-    from spark_jobs.pipeline.run.interval import run as run_interval
+    from spark_jobs.operations.lineage_delivery import reported_run
 
     records: list[dict[str, Any]] = []
     if not spans:
@@ -103,7 +119,7 @@ def publish_intervals(
             span = interval_text(begin, end)
             report.of(number, len(spans), span)
             run_id = f"{kind}/{span}"
-            record = run_interval(computing, warehouse, version, begin, end, run_id, checks=checks, report=report)
+            record = reported_run(computing, warehouse, version, begin, end, run_id, checks=checks, report=report)
             records.append(record.to_json())
         report.of(1, 1, "")
     return records
@@ -126,11 +142,11 @@ def publish_interval(
     Raises what :func:`spark_jobs.pipeline.run.interval.run` raises.
     """
     from optimizer.workload.instants import format_instant
-    from spark_jobs.pipeline.run.interval import run as run_interval
+    from spark_jobs.operations.lineage_delivery import reported_run
 
     run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
     with alerting(warehouse, live_at), engine_of_command("heddle run", requested=engine) as (computing, report):
-        record = run_interval(
+        record = reported_run(
             computing,
             warehouse,
             version,

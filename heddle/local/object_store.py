@@ -44,7 +44,7 @@ def fetch() -> Path:
     """Fetch the server's jars, unless they are there; their folder."""
     folder = jars_folder()
     if not any(folder.glob("*s3proxy*.jar")):
-        fetch_package(PACKAGE, folder.parent)
+        fetch_package(PACKAGE, folder)
     return folder
 
 

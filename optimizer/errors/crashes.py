@@ -13,16 +13,8 @@ from dataclasses import replace
 from types import TracebackType
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.installing import EXTRAS, install_hint
 from optimizer.errors.redaction import redacted
-
-EXTRAS = {
-    "pyspark": "spark",
-    "delta": "spark",
-    "great_expectations": "spark",
-    "airflow": "airflow",
-    "pgserver": "airflow",
-}
-"""The extra of Heddle's package that brings a package which the command line alone does not need."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -48,8 +40,7 @@ def finding(error: BaseException) -> Diagnostic:
     if isinstance(error, KeyboardInterrupt):
         return Diagnostic("HDL-903", interrupted(error), "run it again")
     if isinstance(error, ModuleNotFoundError) and error.name and (extra := EXTRAS.get(error.name.partition(".")[0])):
-        hint = f"pip install 'heddle[{extra}]'"
-        return Diagnostic("HDL-904", f"{error.name} is not installed, which this needs", hint)
+        return Diagnostic("HDL-904", f"{error.name} is not installed, which this needs", install_hint(extra))
     first_line = str(error).strip().split("\n")[0]
     what = type(error).__name__ + (f": {first_line}" if first_line else "")
     # Arrow's errors of memory are Python's, the JVM's are not

@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.engine.configuration import has_java, is_here
+from optimizer.errors.installing import check_installed
+from spark_jobs.engine.configuration import check_spark, delta_jars, has_java, is_here
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.engine.workers import Job, Workers
 from spark_jobs.store.settings import ENGINES, settings
@@ -99,6 +101,21 @@ class Engine:
         if name == "auto" and not elsewhere:
             return None
         return Decision("local" if name == "local" else "spark", elsewhere if name == "auto" else reason)
+
+    def check(self) -> None:
+        """Check what a run needs, before anything is written.
+
+        Raises HDL-904 for a package, HDL-535 without Java and HDL-520 without Delta's jar, if the engine needs them
+        whatever the amount of work. Raises as :meth:`fixed`.
+        """
+        chosen, configured = self.fixed(), settings()
+        if chosen is None or chosen.name == "local" or self._given is not None:
+            return
+        if configured.spark_remote is not None:
+            check_installed("pyspark")
+        else:
+            check_spark()
+            delta_jars(configured)
 
     def expected(self, amount: float) -> Decision:
         """The engine that :meth:`decide` would choose. Raises as :meth:`fixed`."""
@@ -192,9 +209,8 @@ class Engine:
             return
         from spark_jobs.engine import session
 
-        if settings().spark_remote is None and not has_java():
-            hint = "install Java 17, set JAVA_HOME, or compute without it: `--engine local`"
-            raise HeddleError("HDL-535", "there is no Java to start Spark with", hint)
+        if settings().spark_remote is None:
+            check_spark()
         self._starting()
         if settings().spark_remote is None:
             self._context = session.start_context(self._name, **self._options)
@@ -249,8 +265,9 @@ def _by_amount(amount: float) -> Decision:
     most = settings().local_events
     if amount <= most:
         return Decision("local", f"{amount:,.0f} events and rows, at most {most:,}")
-    if not has_java():
-        return Decision("local", f"{amount:,.0f} events and rows, but there is no Java to start Spark with")
+    if find_spec("pyspark") is None or not has_java():
+        missing = "no Java" if find_spec("pyspark") else "no pyspark"
+        return Decision("local", f"{amount:,.0f} events and rows, but there is {missing} to start Spark with")
     return Decision("spark", f"{amount:,.0f} events and rows, more than {most:,}")
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.store.settings import DRIVER_MEMORY, EVENTS, PROJECT, Settings
+from optimizer.errors.installing import IS_CHECKOUT, PROJECT, check_installed
+from spark_jobs.store.settings import DRIVER_MEMORY, EVENTS, Settings
 from spark_jobs.store.settings import settings as heddle_settings
 
 LOGGING = "spark_jobs/log4j2.properties"
@@ -159,7 +160,8 @@ def delta_jars(configured: Settings, user_values: Mapping[str, str] = MappingPro
     if any("delta-spark" in user_values.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
         return needed
     if not any("delta-spark" in jar for jar in needed):
-        raise HeddleError("HDL-520", f"Delta's jar is not in {configured.jars}", "run `make setup`, or set HEDDLE_JARS")
+        hint = "run `make setup`" if IS_CHECKOUT else "run `heddle jars --fetch`"
+        raise HeddleError("HDL-520", f"Delta's jar is not in {configured.jars}", f"{hint}, or set HEDDLE_JARS")
     return needed
 
 
@@ -251,6 +253,14 @@ def has_java() -> bool:
     """Return whether there is a Java to start a JVM with."""
     java = _java()
     return java is not None and Path(java).exists()
+
+
+def check_spark() -> None:
+    """Raise HDL-904 without pyspark, HDL-535 without a Java to start it with."""
+    check_installed("pyspark")
+    if not has_java():
+        hint = "install Java 17, set JAVA_HOME, or compute without it: `--engine local`"
+        raise HeddleError("HDL-535", "there is no Java to start Spark with", hint)
 
 
 def check_java() -> None:

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any
 
+from optimizer.errors.installing import PROJECT
 from spark_jobs.engine.freed_memory import KEEPING, keep_freed_memory
 from spark_jobs.engine.workers import Job, StageOutcome, Task, counting, outcome_of, shares
-from spark_jobs.store.settings import PROJECT
 
 
 class LocalWorkers:

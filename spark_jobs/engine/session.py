@@ -1,14 +1,14 @@
 """The one Spark session of a job, and the CPU time that it uses.
 
-Set-up, once (``python -m spark_jobs.engine.session --fetch-jars``): Delta's JVM jar comes with Spark's own package
-mechanism into the project cache, and the classes that a job loads are archived for the JVM (application class-data
-sharing), which halves the CPU time that a cold session takes. Jobs afterwards need no network.
+Set-up, once (``heddle jars --fetch``): Delta's JVM jar comes with Spark's own package mechanism into a cache, and the
+classes that a job loads are archived for the JVM (application class-data sharing), which halves the CPU time that a
+cold session takes. Jobs afterwards need no network.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,12 +25,14 @@ import psutil
 
 from optimizer.errors.crashes import tell_crash
 from optimizer.errors.diagnostics import HeddleError, printable
+from optimizer.errors.installing import PROJECT
 from optimizer.errors.redaction import keep_secret, redacted
 from spark_jobs.engine.configuration import (
     AT_START,
     archive_of,
     check_java,
     check_master,
+    check_spark,
     delta_jars,
     is_here,
     spark_settings,
@@ -38,7 +40,6 @@ from spark_jobs.engine.configuration import (
 )
 from spark_jobs.engine.freed_memory import KEEPING
 from spark_jobs.engine.shipping import archive
-from spark_jobs.store.settings import PROJECT
 from spark_jobs.store.settings import settings as heddle_settings
 
 if TYPE_CHECKING:
@@ -84,9 +85,8 @@ def start_context(
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # workers import optimizer and spark_jobs from here (on one machine, or from a shared folder)
-    paths = [str(PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    # workers import this code from here (on one machine, or from a shared folder)
+    os.environ["PYTHONPATH"] = _python_path()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = master or heddle_settings().spark_master
     with _quiet() as last_line, _own_interruption():
@@ -261,13 +261,14 @@ def _processes() -> dict[tuple[int, float], _Used]:
 
 
 def fetch_jars() -> Path:
-    """Resolve Delta's jar through Spark into the project cache and archive classes; returns the jars' folder.
+    """Fetch Delta's jars into the folder of ``HEDDLE_JARS`` and archive classes; returns the folder.
 
-    Does nothing that is done already.
+    Does nothing that is done already. Raises HDL-904 without pyspark, HDL-535 without Java, HDL-580 if it fails.
     """
     configured = heddle_settings()
+    check_spark()
     if not any(configured.jars.glob("*delta-spark*.jar")):
-        fetch_package(DELTA, configured.jars.parent)
+        fetch_package(DELTA, configured.jars)
     classes = archive_of(delta_jars(configured))
     if not classes.exists():
         draft = classes.with_suffix(".new")
@@ -279,17 +280,32 @@ def fetch_jars() -> Path:
 
 
 def fetch_package(package: str, folder: Path) -> None:
-    """Resolve a Maven package by Spark's own mechanism into ``folder/jars``."""
-    _in_new_process(_resolve, package, str(folder))
+    """Resolve a Maven package by Spark's own mechanism, and put its jars into a folder. Raises HDL-580."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+        _in_new_process(_resolve, package, draft)
+        for jar in (Path(draft) / "jars").iterdir():
+            jar.replace(folder / jar.name)
 
 
 def _in_new_process(step: Callable[..., None], *arguments: str) -> None:
     # one JVM a process: the archive is written when a JVM ends
     command = f"from spark_jobs.engine.session import {step.__name__} as step; step(*{list(arguments)!r})"
-    done = subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": _python_path()}
+    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True)
     if done.returncode:
-        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
-        raise SystemExit(f"{step.__name__.strip('_')} failed: see above")
+        if heddle_settings().debug:
+            print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        lines = [line for line in done.stderr.splitlines() if re.match(r"\S*(Error|Exception)\b", line)]
+        what = printable(redacted(lines[-1] if lines else f"exit code {done.returncode}"), 300)
+        hint = "HEDDLE_DEBUG=1 shows Spark's output; is Maven Central reached from here (spark.jars.ivySettings)?"
+        raise HeddleError("HDL-580", f"Spark did not fetch the jars: {what}", hint)
+
+
+def _python_path() -> str:
+    """The search path of processes that import this code."""
+    paths = [str(PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(paths))
 
 
 def _resolve(package: str, folder: str) -> None:
@@ -324,10 +340,3 @@ def _archive_classes(draft: str) -> None:
     # the JVM ends when its standard input does, and writes the archive before it is gone
     machine.proc.stdin.close()
     machine.proc.wait(timeout=300)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Spark session of Heddle")
-    parser.add_argument("--fetch-jars", action="store_true", required=True, help="get Delta's JVM jar into the cache")
-    parser.parse_args()
-    print(fetch_jars())

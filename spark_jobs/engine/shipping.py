@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from spark_jobs.store.settings import PROJECT
+from optimizer.errors.installing import PROJECT
 
 PACKAGES = ("optimizer", "spark_jobs")
-"""Packages of this project that tasks import."""
+"""Folders of the packages that tasks import."""
+
+TOP_LEVEL = {name.partition("/")[0] for name in PACKAGES}
+"""Names that tasks import these packages by."""
 
 KERNELS = ("optimizer/aggregates", "optimizer/combine", "optimizer/sequences", "spark_jobs")
 """Folders of the compiled kernels that tasks call."""
@@ -79,7 +82,7 @@ def archive(folder: Path, project: Path) -> Path:
     themselves into the user's cache. Kernels that were compiled here go with them: a worker with the same processor
     and Numba compiles none."""
     contents = _code(project)
-    contents |= {f"{name}/__init__.py": _STUB.encode() for name in PACKAGES}
+    contents |= {f"{name}/__init__.py": _STUB.encode() for name in sorted(TOP_LEVEL)}
     contents["heddle_unpacked.py"] = _UNPACKED.encode()
     place = folder / f"heddle-{_hash(contents)}.zip"
     with zipfile.ZipFile(place, "w") as zip_file:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.engine.configuration import is_here
-from spark_jobs.engine.shipping import PACKAGES, code_hash
+from spark_jobs.engine.shipping import TOP_LEVEL, code_hash
 from spark_jobs.engine.workers import EVENTS, Count, Job, StageOutcome, Task, counting, outcome_of
 from spark_jobs.store.settings import settings as heddle_settings
 
@@ -32,12 +32,12 @@ def _of_executors(text: str) -> HeddleError | None:
     if matched := re.search(r'Cannot run program "([^"]{1,200})"', text):
         return HeddleError("HDL-538", f"Spark's executors have no {matched[1]}", hint)
     # code that differs may also have no such task
-    if re.search(rf"OtherCode|Can't get attribute '\w+' on <module '({'|'.join(PACKAGES)})\.", text):
+    if re.search(rf"OtherCode|Can't get attribute '\w+' on <module '({'|'.join(TOP_LEVEL)})\.", text):
         hint = "install the same version in both, or set HEDDLE_SPARK_CODE=archive"
         return HeddleError("HDL-538", "Spark's executors have other code of Heddle than the driver", hint)
     if matched := re.search(r"ModuleNotFoundError: No module named '([\w.]{1,100})'", text):
         name = matched[1]
-        if name.partition(".")[0] in PACKAGES:
+        if name.partition(".")[0] in TOP_LEVEL:
             hint = "set HEDDLE_SPARK_CODE=archive, or have executors see the project's folder under the same path"
         return HeddleError("HDL-538", f"Spark's executors do not find the package {name}", hint)
     return None

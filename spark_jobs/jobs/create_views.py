@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(next(folder for folder in Path(__file__).resolve().parents if (folder / "heddle").is_dir()))
 
 from optimizer.errors.diagnostics import HeddleError, count
 from spark_jobs.engine.session import start_session

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(next(folder for folder in Path(__file__).resolve().parents if (folder / "heddle").is_dir()))
 
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.submitted import log, run_job

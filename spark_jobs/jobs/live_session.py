@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(next(folder for folder in Path(__file__).resolve().parents if (folder / "heddle").is_dir()))
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant

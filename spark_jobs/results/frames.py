@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.installing import check_installed
 from optimizer.workload.values import Type
 from spark_jobs.results.relations import Arrangement, Relation, Slot, relation
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -18,10 +18,9 @@ def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
     and columns are read, pages checked. ``.collect()`` gives a frame, ``.collect().to_pandas()`` one of pandas.
     Raises HDL-507 for a query that no plan has known, HDL-904 without Polars.
     """
-    try:
-        import polars as pl
-    except ImportError as error:
-        raise HeddleError("HDL-904", "Polars is not installed", "pip install 'heddle[polars]'") from error
+    check_installed("polars")
+    import polars as pl
+
     current = warehouse.table("results")
     known = relation(warehouse, query, current)
     rows = pl.scan_pyarrow_dataset(warehouse.checked_dataset("results", current)).filter(pl.col("query") == query)

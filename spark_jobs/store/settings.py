@@ -23,14 +23,20 @@ from typing import Any, Generic, TypeVar, overload
 
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.installing import IS_CHECKOUT, PROJECT
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
 from spark_jobs.store.alert_settings import parse_notify, parse_owners
 from spark_jobs.store.memory import TASK_MEMORY, TaskMemory
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
-PROJECT = Path(__file__).resolve().parents[2]
-"""The folder of this code, and the default place of everything."""
+HOME = PROJECT if IS_CHECKOUT else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "heddle"
+"""Default of ``HEDDLE_HOME``: the checkout, or for an installed wheel a folder of the user."""
+
+CACHE = PROJECT / ".cache"
+if not IS_CHECKOUT:
+    CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heddle"
+"""The folder of what can be fetched again: of the checkout, or for an installed wheel of the user."""
 
 OWNER_QUOTA = 10_000
 """Default of ``HEDDLE_OWNER_QUOTA``: the most queries of one owner."""
@@ -61,6 +67,9 @@ DRIVER_MEMORY = "2g"
 """Default memory of Spark's driver, if neither ``HEDDLE_DRIVER_MEMORY`` nor Spark's own settings define it."""
 
 NO_FILE = ProjectFile()
+
+SERVE_MEMORY = TaskMemory(512 << 20)
+"""Default of ``HEDDLE_SERVE_MEMORY``: the memory of the newest answers that ``heddle serve`` keeps."""
 
 PLACES = ("home", "warehouse", "streams", "workload", "copies", "topics")
 """Settings that a named project alone says, whatever variables there are: several projects have one environment."""
@@ -248,11 +257,11 @@ class Settings:
     home = Setting(
         "HEDDLE_HOME",
         "folder",
-        "HEDDLE_PROJECT, or the folder of the code",
+        "HEDDLE_PROJECT, or the checkout; of an installed wheel `~/.local/share/heddle`",
         "`dags` and `var` lie in it",
         "not checked",
         Path,
-        lambda settings: PROJECT if settings.project is None else settings.project,
+        lambda settings: HOME if settings.project is None else settings.project,
     )
     warehouse = Setting(
         "HEDDLE_WAREHOUSE",
@@ -477,11 +486,11 @@ class Settings:
     jars = Setting(
         "HEDDLE_JARS",
         "folder",
-        "`.cache/ivy/jars` in the folder of the code",
-        "Delta's jars, which `make setup` puts there",
+        "`.cache/ivy/jars` in the checkout; of an installed wheel `~/.cache/heddle/ivy/jars`",
+        "Delta's jars, which `make setup` or `heddle jars --fetch` puts there",
         "HDL-520 when a session starts",
         Path,
-        lambda settings: PROJECT / ".cache" / "ivy" / "jars",
+        lambda settings: CACHE / "ivy" / "jars",
         "path",
     )
     lease_dsn = Setting(
@@ -547,6 +556,16 @@ class Settings:
         "text",
         option="--checks",
     )
+    openlineage = Setting(
+        "HEDDLE_OPENLINEAGE",
+        "`on`, `off` or `auto`",
+        "`auto`",
+        "whether runs of commands and of Python send [lineage](monitor.md#lineage); `auto`: if a variable of "
+        "OpenLineage's client says where to",
+        "HDL-120 when something runs",
+        _choice(("on", "off", "auto")),
+        lambda settings: "auto",
+    )
     cpu_hour_price = Setting(
         "HEDDLE_CPU_HOUR_PRICE",
         "amount, with a currency or not",
@@ -556,6 +575,35 @@ class Settings:
         "HDL-120 when a page is read",
         str,
         lambda settings: "",
+        "text",
+    )
+    serve_token = Setting(
+        "HEDDLE_SERVE_TOKEN",
+        "16 to 512 printable ASCII characters, no space",
+        "none: `heddle serve` listens on loopback only",
+        "what a request to `heddle serve` has to [carry](api.md#tokens); a secret",
+        "HDL-634 when `heddle serve` starts",
+        str,
+        lambda settings: "",
+        is_secret=True,
+    )
+    serve_token_file = Setting(
+        "HEDDLE_SERVE_TOKEN_FILE",
+        "file",
+        "none",
+        "the file that has the token, such as a mounted secret, where HEDDLE_SERVE_TOKEN is not set",
+        "HDL-634 when `heddle serve` starts",
+        Path,
+        lambda settings: None,
+    )
+    serve_memory = Setting(
+        "HEDDLE_SERVE_MEMORY",
+        "bytes: `512m`, `2g`",
+        "`512m`",
+        "what the [newest answers](api.md#the-newest-answers) that `heddle serve` keeps in memory may take",
+        "HDL-120 when `heddle serve` starts",
+        TaskMemory.parse,
+        lambda settings: SERVE_MEMORY,
         "text",
     )
     debug = Setting(

@@ -75,7 +75,7 @@ def fetch_flink_jars() -> Path:
 
     folder = ENVIRONMENTS / "flink" / "jars"
     if not any(folder.glob("*parquet*.jar")):
-        fetch_package(FLINK_PARQUET, folder.parent)
+        fetch_package(FLINK_PARQUET, folder)
     return folder
 
 

@@ -30,7 +30,7 @@ HEAVY = {
     "duckdb",
     "pyspark",
     "matplotlib",
-    "psycopg2",
+    "psycopg",
     "great_expectations",
     "pydantic",
 }

@@ -82,25 +82,17 @@ def test_tables_and_sessions_know_no_dsn(place: Path, monkeypatch: pytest.Monkey
     """What a stored plan, the statistics and Spark's settings hold, when the lease worked."""
     monkeypatch.delenv("HEDDLE_LEASE_DSN", raising=False)
     house = Warehouse.open(place / "house")
-    import psycopg2
+    import psycopg
 
     class Connection:
         """A server that grants everything."""
-
-        def cursor(self) -> Connection:
-            return self
-
-        def __enter__(self) -> Connection:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
 
         def execute(self, *_: object) -> None: ...
 
         def close(self) -> None: ...
 
     dsns = []
-    monkeypatch.setattr(psycopg2, "connect", lambda dsn: dsns.append(dsn) or Connection())
+    monkeypatch.setattr(psycopg, "connect", lambda dsn: dsns.append(dsn) or Connection())
     monkeypatch.setenv("HEDDLE_LEASE_DSN", DSNS[0])
     outcome = refresh_plan(house.root, [place / "w.sql"], place / "streams.yaml", algorithm="shared", reason="x")
     assert dsns and set(dsns) == {DSNS[0]} and outcome.version == 1
@@ -215,8 +207,8 @@ import sys
 from pathlib import Path
 import spark_jobs.store.warehouse.warehouse
 def broken(*given, **named):
-    import psycopg2
-    raise psycopg2.OperationalError("connection failed: FATAL: {secret} is no password of postgresql://me:{other}@db")
+    import psycopg
+    raise psycopg.OperationalError("connection failed: FATAL: {secret} is no password of postgresql://me:{other}@db")
 spark_jobs.store.warehouse.warehouse.Warehouse.open = broken
 sys.argv = ["heddle", "status", "--warehouse", "house"]
 from heddle.cli.app import app

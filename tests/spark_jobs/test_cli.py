@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from heddle.cli.root import MODULES
+from optimizer.errors.installing import install_hint
 from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report
 from optimizer.plan.builder import build_plan
 from spark_jobs.pipeline.planning.publication import publish_plan
@@ -310,7 +311,7 @@ def test_experiments_used_wrongly(place: Path) -> None:
 def test_experiments_name_what_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = heddle("experiments", "f1", "--output", "charts")
-    assert (code, out) == (1, "") and "HDL-904" in err and "pip install 'heddle[papers]'" in err
+    assert (code, out) == (1, "") and "HDL-904 matplotlib" in err and install_hint("papers") in err
     assert "measured" not in err and not (place / "charts").exists()
     assert heddle("experiments", "--list")[0] == 0
     monkeypatch.setitem(sys.modules, "optimizer.papers", None)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":  # this file's folder is first; the project root is above it
-    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    sys.path[0] = str(next(folder for folder in Path(__file__).resolve().parents if (folder / "heddle").is_dir()))
 
 import atexit
 import json

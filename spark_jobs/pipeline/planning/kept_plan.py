@@ -23,13 +23,14 @@ from typing import Any
 import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.installing import PROJECT
 from optimizer.language.files import STDIN, workload_files
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.reuse import Searched, reused
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import Stream, Workload, digest, from_json, to_json
 from spark_jobs.pipeline.planning.requested import PlanningRequest
-from spark_jobs.store.settings import DECLARED, PROJECT, settings
+from spark_jobs.store.settings import DECLARED, settings
 from spark_jobs.store.warehouse import places, plans
 from spark_jobs.store.warehouse.places import relocated_as
 from spark_jobs.store.warehouse.warehouse import Warehouse

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.diagnostics import HeddleError
@@ -69,15 +70,16 @@ def run(
     level = configured.checks if checks is None else checks
     # whoever has set them wrongly is told before anything has begun, not as a stream that fails
     engine = engine_of(engine, run_id)
-    engine.fixed(), configured.local_events, configured.task_memory
+    engine.check(), configured.local_events, configured.task_memory
     request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level, allow_empty)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(engine.is_cold)}
     record.diagnostics += [warning.to_json() for warning in configured.warnings()]
+    noted = replace(warehouse, note=record.note)
     try:
-        return _run(Run(engine, warehouse, request, record, report, engine.is_started), plan)
+        return _run(Run(engine, noted, request, record, report, engine.is_started), plan)
     finally:
         give_back()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.installing import check_installed
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import unwritable
 
@@ -38,6 +39,12 @@ def _same(path: Path, file: int) -> bool:
         return False
 
 
+def check_driver() -> None:
+    """Raise HDL-904 if PostgreSQL keeps the lease and its driver is not installed."""
+    if settings().lease_dsn:
+        check_installed("psycopg")
+
+
 @contextmanager
 def postgres_lease(name: Callable[[], str]) -> Iterator[None]:
     """Hold the lease of a name with a lock in the configured PostgreSQL.
@@ -49,18 +56,17 @@ def postgres_lease(name: Callable[[], str]) -> Iterator[None]:
     if not dsn:
         yield
         return
-    import psycopg2
+    import psycopg
 
     try:
-        connection = psycopg2.connect(dsn)
-    except psycopg2.Error as error:
+        connection = psycopg.connect(dsn)
+    except psycopg.Error as error:
         raise _unreached("cannot be reached", error) from None
     try:
         try:
-            with connection.cursor() as cursor:
-                # released by the server when the connection ends, however it ends
-                cursor.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name(),))
-        except psycopg2.Error as error:
+            # released by the server when the connection ends, however it ends
+            connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name(),))
+        except psycopg.Error as error:
             raise _unreached("went while it was waited for", error) from None
         yield
     finally:
@@ -68,7 +74,7 @@ def postgres_lease(name: Callable[[], str]) -> Iterator[None]:
 
 
 def _unreached(what: str, error: Any) -> HeddleError:
-    # psycopg2 repeats the DSN, or what it took for the host, with the password in it: nothing of it goes on
-    state = f" (SQLSTATE {error.pgcode})" if error.pgcode else ""
+    # psycopg repeats the DSN, or what it took for the host, with the password in it: nothing of it goes on
+    state = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
     hint = "check HEDDLE_LEASE_DSN and the server"
     return HeddleError("HDL-513", f"the PostgreSQL of the lease {what}{state}", hint)

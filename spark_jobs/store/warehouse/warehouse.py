@@ -77,6 +77,9 @@ FIRST_WAIT = 0.05
 TOKEN = "heddle"
 """Key of a commit's token in its metadata."""
 
+NOTE = "userMetadata"
+"""Key of a commit's note in its metadata: Delta's own, a column of ``DESCRIBE HISTORY``."""
+
 _CONFIGURATION = {"delta.isolationLevel": "Serializable"}
 
 CHECKPOINT_EVERY = 10
@@ -93,11 +96,13 @@ _COMMIT = re.compile(r"\d{20}\.json")
 @dataclass(frozen=True)
 class Warehouse:
     """A place that holds Heddle's tables. Open one with :meth:`open`. ``declared``: the streams as they are declared
-    now, by name, where a command knows that (:mod:`spark_jobs.store.warehouse.places`). ``is_older``: an earlier Heddle
-    wrote it, and only ``heddle upgrade --apply`` may write to it."""
+    now, by name, where a command knows that (:mod:`spark_jobs.store.warehouse.places`). ``note``: the user metadata of
+    its commits; empty: they have none. ``is_older``: an earlier Heddle wrote it, and only ``heddle upgrade --apply``
+    may write to it."""
 
     place: Place
     declared: Callable[[], Mapping[str, Stream]] | None = field(default=None, compare=False, repr=False)
+    note: str = field(default="", compare=False, repr=False)
     is_older: bool = field(default=False, compare=False, repr=False)
 
     @property
@@ -122,6 +127,7 @@ class Warehouse:
             warehouse = cls(_resolved(root))
             if not create:
                 raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.place}", "`heddle run` makes one")
+            lease.check_driver()
             try:
                 warehouse.place.make_folder()
                 if not warehouse.place.is_local:
@@ -480,7 +486,7 @@ class Warehouse:
         failed (the answer of a store was lost, or Delta's work after a commit failed).
         """
         before, token = int(current.version()), uuid.uuid4().hex
-        properties = _properties(token, transactions)
+        properties = _properties(token, transactions, self.note)
         try:
             yield properties
             # not of all tables in the same run
@@ -708,10 +714,11 @@ def _file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:
+def _properties(token: str, transactions: Sequence[tuple[str, int]], note: str) -> CommitProperties:
     """A commit that is tried once: on the version that was read, never on a later one."""
     app_transactions = [Transaction(*transaction) for transaction in transactions]
-    return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=app_transactions or None)
+    metadata = {TOKEN: token} | ({NOTE: note} if note else {})
+    return CommitProperties(metadata, max_commit_retries=0, app_transactions=app_transactions or None)
 
 
 def added(file: DataFile, data_change: bool = True) -> AddAction:

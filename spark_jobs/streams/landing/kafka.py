@@ -1,12 +1,11 @@
 """Connect to Kafka: Spark's jars for it, client options from a file, and a check whether a server answers.
 
-Set-up, once (``make kafka``): ``python -m spark_jobs.streams.landing.kafka --fetch-jars`` resolves the jars with
-Spark's own mechanism into a separate folder. Only sessions that land a topic load them.
+Set-up, once (``heddle jars --fetch --kafka``): Spark's own mechanism resolves the jars into a separate folder. Only
+sessions that land a topic load them.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import socket
 from contextlib import suppress
@@ -41,10 +40,10 @@ def jars_folder() -> Path:
 
 
 def fetch() -> Path:
-    """Fetch the jars, unless they are there; their folder."""
+    """Fetch the jars, unless they are there; their folder. Raises HDL-580."""
     folder = jars_folder()
     if not any(folder.glob("*spark-sql-kafka*.jar")):
-        fetch_package(PACKAGE, folder.parent)
+        fetch_package(PACKAGE, folder)
     return folder
 
 
@@ -54,12 +53,17 @@ def session_settings() -> dict[str, str]:
     Kafka's jars are not on the driver's own class path, as Delta's are: the archive of classes is of that path alone.
     """
     spark_options = spark_settings()
+    return spark_options | {"spark.jars": ",".join(filter(None, (spark_options.get("spark.jars"), *needed_jars())))}
+
+
+def needed_jars() -> list[str]:
+    """The jars that Spark reads Kafka with. Raises HDL-625 if one is not there."""
     jars = sorted(str(path) for path in jars_folder().glob("*.jar"))
     needed = [jar for jar in jars if any(name in jar.rpartition("/")[2] for name in NEEDED)]
     if len(needed) < len(NEEDED):
         message = f"the jars that Spark reads Kafka with are not in {jars_folder()}"
-        raise HeddleError("HDL-625", message, "run `make kafka`")
-    return spark_options | {"spark.jars": ",".join(filter(None, (spark_options.get("spark.jars"), *needed)))}
+        raise HeddleError("HDL-625", message, "run `heddle jars --fetch --kafka`")
+    return needed
 
 
 def options() -> dict[str, str]:
@@ -120,10 +124,3 @@ def check_servers(servers: str) -> None:
     raise HeddleError(
         "HDL-628", f"no Kafka server takes a connection at {servers}", "is it running, and the port right?"
     )
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Kafka for Spark")
-    parser.add_argument("--fetch-jars", action="store_true", required=True, help="get the jars into the cache")
-    parser.parse_args()
-    print(fetch())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.engine import configuration
+from spark_jobs.engine import configuration, session
 from spark_jobs.engine.configuration import JOINED, REQUIRED, archive_of, spark_settings, user_settings
 from spark_jobs.engine.workers import FILES_A_TASK, LEAST_A_TASK, tasks_for
 
@@ -124,6 +126,29 @@ def test_few_events_are_one_task(amount: int, width: int, files: int) -> None:
         tasks = tasks_for(amount, width, files)
     assert 1 <= tasks <= width
     assert (tasks == 1) == (width == 1 or (amount < 200 and files < 2 * FILES_A_TASK))
+
+
+def test_jars_are_fetched_into_the_folder_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of HEDDLE_JARS, whatever it is called; a fetch that fails leaves nothing there."""
+    folder = tmp_path / "more" / "delta"
+
+    def resolved(command: list[str], **options: object) -> CompletedProcess[str]:
+        (place,) = re.findall(r"'([^']+)'\]\)$", command[-1])
+        (Path(place) / "jars").mkdir()
+        (Path(place) / "jars" / "io.delta_delta-spark.jar").touch()
+        return CompletedProcess(command, 0, "", "")
+
+    def unresolved(command: list[str], **options: object) -> CompletedProcess[str]:
+        trace = "Traceback (most recent call last):\njava.lang.RuntimeException: [unresolved dependency: x]\n\tat y\n"
+        return CompletedProcess(command, 1, "", trace)
+
+    monkeypatch.setattr(session.subprocess, "run", unresolved)
+    with pytest.raises(HeddleError, match="HDL-580.*unresolved dependency: x"):
+        session.fetch_package("a:b:1", folder)
+    assert list(folder.parent.rglob("*")) == [folder]
+    monkeypatch.setattr(session.subprocess, "run", resolved)
+    session.fetch_package("a:b:1", folder)
+    assert list(folder.parent.rglob("*.jar")) == [folder / "io.delta_delta-spark.jar"]
 
 
 @pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])

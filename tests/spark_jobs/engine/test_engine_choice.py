@@ -14,7 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from heddle.cli.app import app
 from optimizer.errors.crashes import Terminated
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY as A_DAY
@@ -157,10 +159,43 @@ def test_without_java_a_large_run_goes_on_here(started: list[str], monkeypatch: 
 
 
 def test_spark_without_java_is_refused(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "has_java", lambda: False)
-    with pytest.raises(HeddleError, match="HDL-535"):
-        Engine("x", requested="spark").decide(1, "run")
+    monkeypatch.setattr(configuration, "has_java", lambda: False)
+    for step in (lambda engine: engine.check(), lambda engine: engine.decide(1, "run")):
+        with pytest.raises(HeddleError, match="HDL-535"):
+            step(Engine("x", requested="spark"))
     assert started == []
+
+
+def test_what_spark_needs_is_missed_before_a_run_begins(
+    started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = Engine("x", requested="spark"), Engine("x", requested="auto"), Engine("x", requested="local")
+    monkeypatch.setenv("HEDDLE_JARS", str(tmp_path))
+    with pytest.raises(HeddleError, match="HDL-520") as raised:
+        engines[0].check()
+    assert str(tmp_path) in str(raised.value) and "HEDDLE_JARS" in str(raised.value)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for remote in ("", "sc://elsewhere"):
+        monkeypatch.setenv("HEDDLE_SPARK_REMOTE", remote)
+        with pytest.raises(HeddleError, match="HDL-904 pyspark is not installed"):
+            engines[0].check()
+    monkeypatch.delenv("HEDDLE_SPARK_REMOTE")
+    engines[1].check(), engines[2].check()
+    assert engines[1].expected(1e9).name == "local" and "no pyspark" in engines[1].expected(1e9).reason
+
+
+def test_a_run_that_cannot_start_registers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data.csv").write_text("time,x\n2025-03-03T08:05:00Z,1\n")
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["init", "data.csv"]).exit_code == 0
+    span = ["--from", "2025-03-03", "--to", "2025-03-04", "--warehouse", "house"]
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    done = CliRunner().invoke(app, ["run", "queries", "--streams", "streams.yaml", *span, "--engine", "spark"])
+    assert done.exit_code == 1 and "HDL-904 pyspark" in done.output and not (tmp_path / "house").exists()
+    monkeypatch.setenv("HEDDLE_LEASE_DSN", "postgresql://heddle@127.0.0.1:1/postgres")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    done = CliRunner().invoke(app, ["run", "queries", "--streams", "streams.yaml", *span, "--engine", "local"])
+    assert done.exit_code == 1 and "HDL-904 psycopg" in done.output and not (tmp_path / "house").exists()
 
 
 @pytest.mark.parametrize("memory", ["1k", "many"])

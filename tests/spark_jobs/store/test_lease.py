@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psycopg2
+import psycopg
 import pytest
 
 from heddle.local.servers import Place, Server, account_for, namespace_prefix, start_postgres
@@ -70,7 +70,7 @@ def linked(tmp_path: Path) -> tuple[Path, Path]:
 def someone_waits(place: Place, server: Server) -> None:
     """Return once the server says that a lock is waited for."""
     secret, port = place.secret("postgres"), server.ports["sql"]
-    with closing(psycopg2.connect(f"postgresql://heddle:{secret}@127.0.0.1:{port}/postgres")) as connection:
+    with closing(psycopg.connect(f"postgresql://heddle:{secret}@127.0.0.1:{port}/postgres")) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             waits, give_up = 0, time.monotonic() + 60

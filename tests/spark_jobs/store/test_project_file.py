@@ -38,6 +38,7 @@ OTHERS = {
     "spark_history": ("http://in-file:18080", "http://by-variable:18080"),
     "task_memory": ("64m", "1g"),
     "owners": ("in_file", "desk=by_variable"),
+    "serve_memory": ("64m", "1g"),
 }
 """Settings of which not every text is a value: what the file and what the environment says."""
 

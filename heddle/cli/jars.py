@@ -1,0 +1,22 @@
+"""``heddle jars``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heddle.cli.output import telling_errors
+from heddle.cli.root import app
+
+
+@app.command(epilog="Examples: heddle jars   |   heddle jars --fetch   |   heddle jars --fetch --kafka")
+def jars(
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch the missing ones from Maven, about 90 MB.")] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="Those of `heddle land`, another 125 MB.")] = False,
+) -> None:
+    """Print the folder of the jars that Spark needs (HEDDLE_JARS). Exit code 1 if they are not there."""
+    from spark_jobs.operations.jars import spark_jars
+
+    with telling_errors():
+        typer.echo(spark_jars(fetch, kafka))
