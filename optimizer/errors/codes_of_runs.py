@@ -202,7 +202,7 @@ CODES_OF_RUNS = (
     Code(
         "HDL-503",
         "The warehouse was written in a format that this Heddle does not have.",
-        "Upgrade Heddle, or backfill into a new folder.",
+        "Use the version that the message names, or backfill into a new folder.",
     ),
     Code("HDL-504", "The interval is empty, or takes too many runs.", "Correct --from, --to or --every.", exit_code=2),
     Code(
@@ -692,6 +692,17 @@ CODES_OF_RUNS = (
         "HDL-643",
         "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
         "Name another file, or close it; programs that only read open it read-only.",
+    ),
+    # --------------------------------------------------------------------------------------- upgrades
+    Code(
+        "HDL-645",
+        "An earlier Heddle wrote the warehouse, and could not go on if this one wrote to it.",
+        "Look at `heddle upgrade --check`, then run `heddle upgrade --apply`.",
+    ),
+    Code(
+        "HDL-646",
+        "An upgrade would change what earlier versions read, and nobody at a terminal confirms it.",
+        "Say --yes if no earlier version uses the warehouse any more.",
         exit_code=2,
     ),
     # ------------------------------------------------------------------------------------- not foreseen
