@@ -24,6 +24,7 @@ OWN = {"building", "heddle", "optimizer", "spark_jobs", "plugins", "dags", "dock
 TOOLS = {"pip", "uv", "heddle"}
 """Installed by the Makefile itself, before the pins or after them."""
 THROUGH = {
+    "click": "typer",
     "httpx": "apache-airflow",
     "llvmlite": "numba",
     "markupsafe": "jinja2",
