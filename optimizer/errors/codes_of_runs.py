@@ -692,6 +692,7 @@ CODES_OF_RUNS = (
         "HDL-643",
         "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
         "Name another file, or close it; programs that only read open it read-only.",
+        exit_code=2,
     ),
     # --------------------------------------------------------------------------------------- upgrades
     Code(
