@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit-dependencies bench peers bench-small bench-year bench-scale bench-latency profile lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-wheel test-all fuzz chaos soak audit-dependencies bench peers bench-small bench-year bench-scale bench-latency profile lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -122,6 +122,9 @@ test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALL
 
 test-slow: setup $(BROKER) .venv-peers/dbt/.packages ## more of the same, and through Spark what `make test` runs without (for CI)
 	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or reduced or engine) and not slow' $(PYTEST)
+
+test-wheel: setup ## the tests of `make test` against the wheel, in a new environment (PYTEST='tests/optimizer' for some)
+	@$(PY) -m tests.building.environments $(PYTEST)
 
 test-all: setup $(BROKER) ## everything, with many more examples, drawn at random; also the tests that are minutes long
 	@HEDDLE_TESTS=thorough $(PY) -m pytest -m '' $(PYTEST)

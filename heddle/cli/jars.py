@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from heddle.cli.output import telling_errors
+from heddle.cli.options import AsJson
+from heddle.cli.output import print_json, telling_errors
 from heddle.cli.root import app
 
 
@@ -14,9 +15,14 @@ from heddle.cli.root import app
 def jars(
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch the missing ones from Maven, about 90 MB.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="Those of `heddle land`, another 125 MB.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the folder of the jars that Spark needs (HEDDLE_JARS). Exit code 1 if they are not there."""
     from spark_jobs.operations.jars import spark_jars
 
     with telling_errors():
-        typer.echo(spark_jars(fetch, kafka))
+        folder = str(spark_jars(fetch, kafka))
+    if as_json:
+        print_json({"folder": folder})
+    else:
+        typer.echo(folder)

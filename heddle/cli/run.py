@@ -101,9 +101,8 @@ def run(
     """
     with telling_errors():
         first, last = requested_interval(context, files, streams, begin, end)
-        check_engine(engine)
         request = planning_request(files, streams, rate, algorithm, cost_model)
-        stored = _stored_request(replace(request, exactly=exactly, prune=prune, reuse=True), warehouse, yes)
+        stored = _stored_request(replace(request, exactly=exactly, prune=prune, reuse=True), warehouse, yes, engine)
         show_stored_request(stored)
         _show_price(stored, first, last, checks)
         opened, version = stored.warehouse, stored.version
@@ -126,12 +125,13 @@ class _StoredRequest(NamedTuple):
     holds: bool = False
 
 
-def _stored_request(request: PlanningRequest, folder: str, yes: bool) -> _StoredRequest:
+def _stored_request(request: PlanningRequest, folder: str, yes: bool, engine: str | None = None) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first. If
-    nothing that decides the plan has changed, nothing is read or stored."""
+    nothing that decides the plan has changed, nothing is read or stored. Raises what the ``engine`` lacks before."""
     from spark_jobs.pipeline.planning.kept_plan import fingerprint, note_plan, unchanged_plan
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
+    check_engine(engine)
     existing = Warehouse.existing(folder)
     unchanged = None if existing is None else unchanged_plan(existing, request)
     if existing is not None and unchanged is not None:
@@ -379,12 +379,10 @@ def repair(
     with telling_errors():
         opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         with stages("comparing sources with what was published"):
-            lost = lost_publications(opened)
-            stale = outdated(opened, time.time_ns() // 1000)
+            lost, stale = lost_publications(opened), outdated(opened, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
         records = _repaired(opened, version, lost, stale, dry_run, engine)
-        # without a run nobody would record them
         refused = 0 if records or dry_run else _note_refused(opened, version, as_json)
     if as_json:
         print_json(_repair_json(lost, stale, refused) | _records_json(records))
@@ -392,7 +390,7 @@ def repair(
 
 
 def _note_refused(warehouse: Warehouse, version: int, as_json: bool) -> int:
-    """Record and show the late events of new files that are refused; their number."""
+    """Record and show the late events of new files that are refused, as no run does; their number."""
     from spark_jobs.pipeline.run.history import note_refused
 
     refused = note_refused(warehouse, version, time.time_ns() // 1000, "repair")

@@ -27,7 +27,13 @@ EXTRAS = "spark,iceberg,airflow,lease,demo,polars,papers,serve,dev"
 """The extras of `make setup`."""
 
 OF_CHECKOUT = ("building", "benchmarks/test_", "test_documentation", "test_house", "test_imports", "test_dependencies")
-OF_CHECKOUT += ("test_mutants", "test_recipes", "docker/test_compose")
+OF_CHECKOUT += (
+    "test_mutants",
+    "test_recipes",
+    "docker/test_compose",
+    "optimizer/test_codes",
+    "optimizer/test_kernel_stamps",
+)
 """Tests of the repository itself: of its text, its Makefile and its folders."""
 
 INHERITED = ("JAVA_HOME", "SSL_CERT_FILE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from optimizer.errors.installing import EXTRAS
-from tests.building.environments import ROOT, VERSIONS, Environment, built, environment, interpreter, run
+from tests.building.environments import ROOT, VERSIONS, Environment, built, environment, interpreter, run, run_tests
 
 VISITS = "time,page,seconds\n2025-03-03T08:05:00Z,home,12\n2025-03-03T08:25:00Z,shop,40\n2025-03-03T08:50:00Z,home,6\n"
 
@@ -223,3 +223,9 @@ def test_jars_are_fetched_and_spark_runs(
     record = published(project, "--engine", "spark", "--json", house="mine/on_spark", PYTHONPATH=str(theirs))
     published(project)
     assert '"engine": "spark"' in record and answers(project, "mine/on_spark") == answers(project)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_fast_tests_pass_with_the_wheel(tmp_path: Path) -> None:
+    assert run_tests(["--numprocesses", "2", "--dist", "loadfile"], tmp_path) == 0

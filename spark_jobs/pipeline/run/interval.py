@@ -70,7 +70,8 @@ def run(
     level = configured.checks if checks is None else checks
     # whoever has set them wrongly is told before anything has begun, not as a stream that fails
     engine = engine_of(engine, run_id)
-    engine.check(), configured.local_events, configured.task_memory
+    engine.check()
+    _ = configured.local_events, configured.task_memory
     request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level, allow_empty)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
