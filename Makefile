@@ -120,7 +120,7 @@ PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALLEL= in one process)
 	@HEDDLE_TESTS=quick $(PY) -m pytest $(PARALLEL) $(PYTEST)
 
-test-slow: setup $(BROKER) ## more of the same, and through Spark what `make test` runs without (for CI)
+test-slow: setup $(BROKER) .venv-peers/dbt/.packages ## more of the same, and through Spark what `make test` runs without (for CI)
 	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or reduced or engine) and not slow' $(PYTEST)
 
 test-wheel: setup ## the tests of `make test` against the wheel, in a new environment (PYTEST='tests/optimizer' for some)
@@ -158,7 +158,7 @@ peers: setup $(PEERS:%=.venv-peers/%/.packages) ## ClickHouse, DataFusion and Fl
 	@$(PY) -m tests.benchmarks.workers --fetch-jars
 
 .venv-peers/%/.packages: tests/benchmarks/environments/%.txt
-	@echo '==> $* for the benchmarks'
+	@echo '==> $* in an environment of its own'
 	@$(PYTHON) -m venv .venv-peers/$*
 	@.venv-peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@

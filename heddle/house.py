@@ -327,7 +327,7 @@ class House:
         """
         from optimizer.workload.instants import format_instant
         from spark_jobs.engine.choice import Engine
-        from spark_jobs.pipeline.run.interval import run
+        from spark_jobs.operations.lineage_delivery import reported_run
 
         begin, end = micros(since), micros(until)
         name = f"python/{format_instant(begin)}/{format_instant(end)}"
@@ -335,7 +335,8 @@ class House:
         version = self.plan().version
         own = Engine("heddle", lambda: report("starting Spark"))
         try:
-            return run(own if spark is None else spark, self._warehouse, version, begin, end, name, report=report)
+            engine = own if spark is None else spark
+            return reported_run(engine, self._warehouse, version, begin, end, name, report=report)
         finally:
             own.stop()
 

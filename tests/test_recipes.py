@@ -72,7 +72,7 @@ for query in load_plan(warehouse, 1).workload.queries:
     published = read(warehouse, query.name, *map(parse_instant, interval))
     differences += oracle.compare(query, published, expected)
     answers += len(expected)
-pages = TestClient(pages_of("warehouse", "127.0.0.1", False), base_url="http://127.0.0.1:8765")
+pages = TestClient(pages_of("warehouse", "127.0.0.1", ""), base_url="http://127.0.0.1:8765")
 print(json.dumps({
     "run": json.loads(ran.out),
     "differences": differences,

@@ -25,6 +25,7 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from heddle.airflow.dag_set import project_environment
 from heddle.airflow.names import PAGES
+from heddle.airflow.reports import Reporting
 from heddle.airflow.runs import failed_refreshes, interval_of, pinned_run
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ LAST_LINES = 5
 """Number of the last lines of a job's output in the error of its task."""
 
 
-class SubmitOperator(SparkSubmitOperator):
+class SubmitOperator(Reporting, SparkSubmitOperator):
     """One of Heddle's jobs as an application of Spark, by ``spark-submit`` with the settings of every Heddle session.
 
     With a connection of the type ``spark_connect`` it is a process of Python here, which calls that server. It is
@@ -131,10 +132,15 @@ class SubmitOperator(SparkSubmitOperator):
         ]
 
     def execute(self, context: Any) -> Any:
-        """Submit the job with what is known only now: its file, Spark's settings and the arguments."""
+        """Submit the job with what is known only now: its file, Spark's settings and the arguments. Report the runs
+        that it made."""
+        since = datetime.now(UTC)
         with project_environment(self.project):
             self.application = str(job_file(self.job))
-            self.submit(context)
+            try:
+                self.submit(context)
+            finally:
+                self.report_statistics(context["run_id"], since)
 
     def submit(self, context: Any) -> None:
         """Run the job, in the environment of the project."""
@@ -296,6 +302,8 @@ class RepairOperator(SubmitOperator):
 
     Parameters: ``outdated``, the return value of the task that looked (``{"plan_version", "days"}``).
     """
+
+    runs_named = "repair/"
 
     def __init__(self, *, outdated: Any, **arguments: Any) -> None:
         super().__init__(job="repair_results", given=outdated, **arguments)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 from heddle.cli import terminal
+from heddle.cli.inputs import opened_warehouse
 from heddle.cli.output import LISTED, print_rows, seconds_text, unit_text
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.diff import PlanDiff
     from optimizer.workload.values import Window
+    from spark_jobs.pipeline.costs.learned import Predicted
     from spark_jobs.pipeline.planning.registration import RegistrationRequest
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -70,6 +72,29 @@ def _back(window: Window) -> str:
 def _figures(before: float, after: float) -> str:
     percent = f" ({(after - before) / before:+.1%})" if before and before != after else ""
     return f"{before:.6g} -> {after:.6g}{percent}"
+
+
+def prices_of_a_day(before: SharingPlan, after: SharingPlan, warehouse: str | None) -> dict[str, Predicted]:
+    """Predicted costs of runs over a day by a plan as it is and as it would be, if they are known."""
+    from spark_jobs.pipeline.costs.fit import SHIPPED, Fit
+    from spark_jobs.pipeline.costs.learned import Learned
+    from spark_jobs.pipeline.costs.measurements import last_groups, machine
+    from spark_jobs.pipeline.run.break_even import price_of_a_day
+
+    opened = opened_warehouse(warehouse)
+    learned = Learned(Fit(SHIPPED), [], machine()) if opened is None else Learned.of(opened)
+    groups = {} if opened is None else last_groups(opened)
+    plans = {"now": before, "then": after}
+    prices = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
+    return {name: price for name, price in prices.items() if price is not None}
+
+
+def show_prices_of_a_day(prices: Mapping[str, Predicted]) -> None:
+    """Print what a run over a day costs now and then."""
+    for name, price in prices.items():
+        caveat = "" if price.is_measured else " (half to twice what is predicted: too few runs were measured here)"
+        spent = f"a run over a day, {name}: {price.least:.1f} to {price.most:.1f} CPU seconds{caveat}"
+        terminal.console.print(spent, highlight=False, soft_wrap=True)
 
 
 def plan_changes(warehouse: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ import typer
 
 from heddle.cli import terminal
 from heddle.cli.options import AsJson, Files
-from heddle.cli.output import print_diagnostics, print_json, telling_errors, writing_to
+from heddle.cli.output import print_diagnostics, print_json, writing_to
+from heddle.cli.reports import Case, JUnit, ReportFormat, ReportOption, json_asked, reporting
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -29,14 +31,18 @@ def format_files(
         bool, typer.Option("--check", help="Write nothing; exit 1 and name the files that are not laid out.")
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
+    format: ReportOption = ReportFormat.text,
+    junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
     """Lay out workload files in one way: a clause a line, keywords in capitals, comments in their places. The meaning
     of the queries does not change. A query with an error stays as it is and is reported (exit 1). Standard input
     (-) goes to standard output.
     """
-    with telling_errors():
+    as_json = json_asked(format, as_json)
+    with reporting(format, junit) as cases:
         done = _formatted(files, is_written=not (check or diff), is_printed=not as_json)
+        cases += [file.case(check) for file in done]
     if as_json:
         print_json({"files": [file.to_json() for file in done]})
     else:
@@ -57,6 +63,14 @@ class Formatted:
     @property
     def is_changed(self) -> bool:
         return self.before != self.after
+
+    def case(self, check: bool) -> Case:
+        """The case of it for CI; with ``check`` a file that is not laid out fails, at its first line that changes."""
+        if not (check and self.is_changed):
+            return Case(self.file, self.file, problems=self.diagnostics)
+        pairs = zip_longest(self.before.splitlines(), self.after.splitlines())
+        line = next((number for number, (old, new) in enumerate(pairs, 1) if old != new), 1)
+        return Case(self.file, self.file, line, self.diagnostics, [f"it is not laid out: heddle format {self.file}"])
 
     def to_json(self) -> dict[str, object]:
         """The fields as ``--json`` prints them."""

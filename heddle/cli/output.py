@@ -106,12 +106,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def writing_to(path: Path) -> Iterator[None]:
-    """Turn an error of writing a file into HDL-115."""
+def writing_to(path: Path, option: str = "--output") -> Iterator[None]:
+    """Turn an error of writing a file, which ``option`` names, into HDL-115."""
     try:
         yield
     except OSError as error:
-        raise HeddleError("HDL-115", f"{path} cannot be written: {error.strerror}", "check --output") from None
+        raise HeddleError("HDL-115", f"{path} cannot be written: {error.strerror}", f"check {option}") from None
 
 
 def seconds_text(seconds: float) -> str:

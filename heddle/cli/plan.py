@@ -1,4 +1,4 @@
-"""``heddle validate``, ``plan``, ``explain``, ``diff``, ``what-if`` and ``rollback``."""
+"""``heddle validate``, ``plan``, ``explain``, ``what-if`` and ``rollback``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heddle.cli import changes, terminal
-from heddle.cli.changes import plan_changes, print_changes, show_diff
+from heddle.cli.changes import plan_changes, prices_of_a_day, print_changes, show_diff, show_prices_of_a_day
 from heddle.cli.completion import complete_queries, complete_streams
 from heddle.cli.inputs import (
     existing_warehouse,
@@ -57,6 +57,7 @@ from heddle.cli.output import (
     unit_text,
     write_text,
 )
+from heddle.cli.reports import JUnit, ReportFormat, ReportOption, by_file, json_asked, reporting
 from heddle.cli.root import app
 from heddle.cli.terminal import PlainConsole
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
@@ -68,23 +69,34 @@ if TYPE_CHECKING:
     from spark_jobs.pipeline.costs.learned import Predicted
     from spark_jobs.pipeline.planning.requested import PlanningRequest
     from spark_jobs.pipeline.planning.validation import Validation
-    from spark_jobs.pipeline.planning.versions import Rollback, VersionDiff
+    from spark_jobs.pipeline.planning.versions import Rollback
     from spark_jobs.pipeline.planning.what_if import RateChange, WhatIf
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
-@app.command(epilog="Example: heddle validate dags/workload/flights.sql --streams dags/workload/streams.yaml")
-def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
+@app.command(
+    epilog="Examples: heddle validate dags/workload/flights.sql --streams dags/workload/streams.yaml   "
+    "|   heddle validate --format github --junit validate.xml"
+)
+def validate(
+    files: Files,
+    streams: Streams,
+    format: ReportOption = ReportFormat.text,
+    junit: JUnit = None,
+    as_json: AsJson = False,
+) -> None:
     """Check queries, streams and the first rows of their data: every problem with its code, its place and what to do
     about it."""
     from spark_jobs.pipeline.planning.validation import validate_files
     from spark_jobs.store.settings import said
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
-    with telling_errors():
+    as_json = json_asked(format, as_json)
+    with reporting(format, junit) as cases:
         own = said("warehouse")
         warehouse = Warehouse.open(own, create=False) if own is not None and Warehouse.stands(own) else None
         validation = validate_files(files, streams, warehouse)
+        cases += by_file((*validation.inputs.read, str(streams)), validation.inputs.diagnostics)
     if as_json:
         print_json(validation.to_json())
     else:
@@ -416,40 +428,6 @@ def _plan_of(
     return planned.plan, planned.has_failed
 
 
-# --------------------------------------------------------------------------------------------- diff
-@app.command(
-    epilog="Examples: heddle diff --warehouse var/warehouse   |   heddle diff 3 7 --warehouse var/warehouse --json"
-)
-def diff(
-    warehouse: WarehouseOption,
-    plan_a: Annotated[
-        int | None, typer.Argument(help="A plan version. Default: the one before PLAN_B.", show_default=False)
-    ] = None,
-    plan_b: Annotated[
-        int | None, typer.Argument(help="A plan version. Default: the newest.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the changes from one stored plan to another: queries, trees, costs, and which stored partials stay valid."""
-    from spark_jobs.pipeline.planning.versions import diff_of_versions
-
-    with telling_errors():
-        difference = diff_of_versions(existing_warehouse(warehouse), plan_a, plan_b, str(warehouse))
-    if as_json:
-        print_json(difference.to_json())
-    else:
-        show_version_diff(difference)
-
-
-def show_version_diff(difference: VersionDiff) -> None:
-    """Print the changes from one version of the plan to another."""
-    old, new = difference.old, difference.new
-    terminal.console.print(f"plan version {difference.old_version} -> {difference.new_version}", highlight=False)
-    if old.cost_model != new.cost_model:
-        terminal.console.print(f"  costs cannot be compared: {old.cost_model} and {new.cost_model}", highlight=False)
-    show_diff(difference.change, new)
-
-
 # ------------------------------------------------------------------------------------------ what-if
 @app.command(
     "what-if",
@@ -495,40 +473,18 @@ def what_if(
         search = algorithm or Algorithm.best, cost_model or CostModel.paper
         base, failed = _plan_of(files, streams, base_rate or [], *search, warehouse)
         answer, wrong = _what_if(base, add or [], remove or [], streams, changes, algorithm, cost_model, warehouse)
-        prices = _prices_of_a_day(answer, warehouse)
+        prices = prices_of_a_day(answer.before, answer.after, warehouse)
     if as_json:
         print_json(_what_if_json(answer, prices))
     else:
         show_what_if(answer)
-        _show_prices_of_a_day(prices)
+        show_prices_of_a_day(prices)
     raise typer.Exit(1 if failed or wrong else 0)
 
 
 def _what_if_json(answer: WhatIf, prices: Mapping[str, Predicted]) -> dict[str, Any]:
     costs = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
     return answer.diff.to_json() | costs | {"run_over_a_day": {name: price.to_json() for name, price in prices.items()}}
-
-
-def _show_prices_of_a_day(prices: Mapping[str, Predicted]) -> None:
-    for name, price in prices.items():
-        caveat = "" if price.is_measured else " (half to twice what is predicted: too few runs were measured here)"
-        spent = f"a run over a day, {name}: {price.least:.1f} to {price.most:.1f} CPU seconds{caveat}"
-        terminal.console.print(spent, highlight=False, soft_wrap=True)
-
-
-def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predicted]:
-    """Predicted costs of runs over a day by the plan as it is and as it would be, if they are known."""
-    from spark_jobs.pipeline.costs.fit import SHIPPED, Fit
-    from spark_jobs.pipeline.costs.learned import Learned
-    from spark_jobs.pipeline.costs.measurements import last_groups, machine
-    from spark_jobs.pipeline.run.break_even import price_of_a_day
-
-    opened = opened_warehouse(warehouse)
-    learned = Learned(Fit(SHIPPED), [], machine()) if opened is None else Learned.of(opened)
-    groups = {} if opened is None else last_groups(opened)
-    plans = {"now": answer.before, "then": answer.after}
-    prices = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
-    return {name: price for name, price in prices.items() if price is not None}
 
 
 def _what_if(

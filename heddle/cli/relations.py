@@ -1,4 +1,4 @@
-"""``heddle sql`` and ``views``: every query as a relation with its name."""
+"""``heddle sql``, ``views`` and ``contract``: every query as a relation with its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heddle.cli import terminal
 from heddle.cli.answers import chosen_format, deliver_answers
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, Format, WarehouseOption
-from heddle.cli.output import json_text, telling_errors, writing_to
+from heddle.cli.output import json_text, telling_errors, write_text, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
 
@@ -45,7 +45,8 @@ def sql(
 
 @app.command(
     epilog="Examples: heddle views --warehouse house --dialect trino --from delta.heddle.results --catalog-schema "
-    "delta.answers; heddle views --warehouse house --dbt --output sources.yml"
+    "delta.answers; heddle views --warehouse house --output house.duckdb; "
+    "heddle views --warehouse house --dbt --output sources.yml"
 )
 def views(
     warehouse: WarehouseOption,
@@ -62,20 +63,47 @@ def views(
         str | None, typer.Option("--from", help="The results table as the engine knows it. Default: its folder.")
     ] = None,
     dbt: Annotated[bool, typer.Option("--dbt", help="Print dbt's sources.yml of the views instead.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+    dbt_source: Annotated[
+        str | None, typer.Option("--dbt-source", help="Name of dbt's source. Default: heddle.", metavar="NAME")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write to this file; X.duckdb becomes a database with the views."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the statements that make every query a view with its name in another engine. Print them again after every
-    new plan version: a view knows the definitions that were planned when it was made. Needs no JVM.
+    """Print the statements that make every query a view with its name in another engine, or write a DuckDB database
+    with the views. Do it again after every new plan version: a view knows the definitions that were planned when it
+    was made. Needs no JVM.
     """
+    if output is not None and output.suffix == ".duckdb":
+        if dialect != "duckdb" or place or source or dbt or as_json:
+            raise typer.BadParameter("a .duckdb file has views of DuckDB: give it no other option than queries")
+        _write_database(warehouse, queries or None, output)
+        return
     with telling_errors():
-        text = _written(existing_warehouse(warehouse), queries or None, dialect, place, source, dbt, as_json)
+        text = _written(
+            existing_warehouse(warehouse), queries or None, dialect, place, source, dbt, dbt_source, as_json
+        )
     if output is None:
         sys.stdout.write(text)
         return
     with telling_errors(), writing_to(output):
         output.write_text(text)
     terminal.errors.print(f"wrote {number_of(len(text.splitlines()), 'line')} to {output}", highlight=False)
+
+
+def _write_database(warehouse: str, queries: list[str] | None, output: Path) -> None:
+    from spark_jobs.results.duckdb_file import write_duckdb_file
+
+    with telling_errors(), writing_to(output):
+        names = write_duckdb_file(existing_warehouse(warehouse), output, queries)
+    terminal.errors.print(
+        f"wrote {number_of(len(names), 'view')} to {output}. They read the answers that are published when they are "
+        "asked. Write it again after a new plan version, or when the warehouse moves.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _written(
@@ -85,21 +113,51 @@ def _written(
     place: str | None,
     source: str | None,
     dbt: bool,
+    dbt_source: str | None,
     as_json: bool,
 ) -> str:
     """The statements, or dbt's sources.yml of the views."""
     if dbt and as_json:
         raise typer.BadParameter("--dbt is YAML, not --json")
-    from spark_jobs.results.dbt import sources
+    if dbt_source is not None and not dbt:
+        raise typer.BadParameter("--dbt-source is for --dbt")
+    from spark_jobs.results.dbt import SOURCE, sources
     from spark_jobs.results.relations import relations
     from spark_jobs.results.views import results_of, table_named, view_statements
 
     known, schema = relations(warehouse), table_named(place, dialect) if place else None
     if dbt:
-        return sources(known, dialect, schema, queries)
+        return sources(known, dialect, schema, queries, dbt_source or SOURCE)
     table = table_named(source, dialect) if source else results_of(warehouse, dialect)
     statements = view_statements(known, table, dialect, schema, queries)
     if as_json:
         views = [{"query": query, "statement": statement} for query, statement in statements]
         return json_text({"format_version": 1, "dialect": dialect, "views": views})
     return "".join(f"{statement};\n\n" for _, statement in statements)
+
+
+@app.command(
+    epilog="Examples: heddle contract --warehouse house   "
+    "|   heddle contract hourly_volume --warehouse house --output hourly_volume.odcs.yaml"
+)
+def contract(
+    warehouse: WarehouseOption,
+    queries: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names of queries; none: all that are registered.", metavar="[QUERY]...", show_default=False
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+) -> None:
+    """Print a data contract of queries (Open Data Contract Standard 3.1, YAML): columns with types and nulls, what is
+    unique, checks, age of answers, owner, and where the tables are. It has no secrets. Needs no JVM.
+    """
+    from spark_jobs.results.contract import contract as contract_of
+
+    with telling_errors():
+        text = contract_of(existing_warehouse(warehouse), queries or None)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_text(output, text)

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from heddle.cli import changes, terminal
+from heddle.cli.alerts import send_after
 from heddle.cli.changes import plan_changes, print_changes
 from heddle.cli.inputs import existing_warehouse, planned_workload, planning_request, stored_plan
 from heddle.cli.intervals import requested_interval
@@ -230,6 +231,7 @@ def _tick(
         run = due(opened, clock, begin)
         if run is None:
             follow_tables(opened)
+            send_after(opened, clock)
             show_nothing_due(clock, as_json)
             return 0
         record = publish_interval(
@@ -248,6 +250,7 @@ def _follow(
         stored_plan(warehouse)
         with live_session(opened, begin, until, checks, engine) as session:
             for outcome in session.refreshes():
+                send_after(opened)
                 if isinstance(outcome, HeddleError):
                     failed = True
                     print_diagnostics([outcome.diagnostic, *outcome.causes])
@@ -423,6 +426,8 @@ def _repaired(
     if lost or not intervals:
         # tables that follow results go back with it, before its next version is theirs again
         follow_tables(warehouse)
+    if not intervals:
+        send_after(warehouse)
     return publish_intervals(warehouse, version, intervals, "repair", engine=engine)
 
 

@@ -26,20 +26,21 @@ def serve(
         typer.Option("--warehouse", help="The folder or URL of the tables. Default: HEDDLE_WAREHOUSE, heddle.toml."),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8765,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    expose: Annotated[
-        bool, typer.Option("--expose", help="Permit a --host that others reach. There is no authentication.")
-    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on; any but loopback needs HEDDLE_SERVE_TOKEN.")
+    ] = "127.0.0.1",
 ) -> None:
-    """The pages in a browser, without Airflow: answers, streams, the plan, its runs. They only read. Ctrl-C stops."""
+    """Serve the pages in a browser, and answers as JSON and Arrow (/api/v1), without Airflow. Only reads."""
+    from heddle.api.tokens import configured_token
     from spark_jobs.store.settings import settings
 
     with telling_errors():
-        check_host(host, expose)
+        token = configured_token()
+        check_host(host, token)
         root = placed(warehouse or settings().warehouse)
-        app = pages_of(root, host, expose)
+        app = pages_of(root, host, token)
         with listening(host, port) as place:
-            terminal.errors.print(announcement(root, host, place.getsockname()[1], expose), highlight=False)
+            terminal.errors.print(announcement(root, host, place.getsockname()[1], token), highlight=False)
             serve_until_stopped(app, place)
 
 
@@ -51,29 +52,39 @@ def placed(warehouse: str) -> str:
     return str(place.local().absolute()) if place.is_local else str(place)
 
 
-def check_host(host: str, expose: bool) -> None:
-    """Raises HDL-572 for an address that other machines may reach, unless that is wanted."""
-    if host == "localhost" or expose:
+def check_host(host: str, token: str) -> None:
+    """Raises HDL-572 for an address that other machines may reach, unless requests have to carry a token."""
+    if host == "localhost" or token:
         return
     with suppress(ValueError):
         if ip_address(host).is_loopback:
             return
-    message = f"{host} may be reached by other machines, and these pages ask nobody who they are"
-    raise HeddleError("HDL-572", message, "leave --host out; --expose permits it, behind what asks for a user")
+    hint = "leave --host out, or set HEDDLE_SERVE_TOKEN or HEDDLE_SERVE_TOKEN_FILE"
+    raise HeddleError("HDL-572", f"other machines may reach {host}, and there is no token", hint)
 
 
-def pages_of(root: str, host: str, expose: bool) -> FastAPI:
-    """The app of a warehouse's pages. Raises HDL-571 if what serves them is not installed."""
+def pages_of(root: str, host: str, token: str) -> FastAPI:
+    """The app of a warehouse's pages and its API; ``token``: what requests have to carry, empty: nothing.
+
+    Raises HDL-571 if what serves them is not installed.
+    """
+    from spark_jobs.store.settings import settings
+
     try:
         import uvicorn  # noqa: F401
         from fastapi.middleware.trustedhost import TrustedHostMiddleware
 
+        from heddle.api.access import TokenGuard
+        from heddle.api.app import PLACE, build_api
         from heddle.pages.app import build_app
     except ImportError as error:
         message = f"{error.name} is not installed, which the pages are served by"
         raise HeddleError("HDL-571", message, install_hint("serve")) from None
     app = build_app(lambda: root)
-    if not expose:
+    app.mount(PLACE, build_api(lambda: root, token, settings().serve_memory.bytes))
+    if token:
+        app.add_middleware(TokenGuard, token=token)
+    else:
         # a page from elsewhere whose name leads here would be read as one of ours
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", host])
     return app
@@ -94,11 +105,11 @@ def listening(host: str, port: int) -> socket.socket:
     return place
 
 
-def announcement(root: str, host: str, port: int, expose: bool) -> str:
+def announcement(root: str, host: str, port: int, token: str) -> str:
     """Message about the server: its address, and the users who can see it."""
     shown = f"[{host}]" if ":" in host else host
-    who = "whoever reaches it" if expose else "every user of this machine"
-    return f"http://{shown}:{port}/answers shows {root}. No authentication: {who} can read it. Ctrl-C stops it."
+    who = "Requests need the token" if token else "No authentication: every user of this machine can read it"
+    return f"http://{shown}:{port}/answers shows {root}. {who}. Ctrl-C stops it."
 
 
 def serve_until_stopped(app: FastAPI, place: socket.socket) -> None:

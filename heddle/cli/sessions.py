@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from heddle.cli.alerts import alerting
 from heddle.cli.output import interval_text
 from heddle.cli.progress import Stages, stages, watched
 
@@ -65,12 +66,20 @@ def live_session(
     # what is begun early is there early
     suite.begin(checks)
     numba_alone()
+    from spark_jobs.operations.lineage_delivery import reported_run
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.pipeline.run.live import LiveSession
 
     with engine_of_command("heddle tick", requested=engine, quick=False) as (computing, report):
         session = LiveSession(
-            warehouse, computing, until, begin, checks, report, meanwhile=lambda: merge_logs(warehouse, report)
+            warehouse,
+            computing,
+            until,
+            begin,
+            checks,
+            report,
+            meanwhile=lambda: merge_logs(warehouse, report),
+            run=reported_run,
         )
         session.make_ready()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -100,17 +109,17 @@ def publish_intervals(
     engine: str | None = None,
 ) -> list[dict[str, Any]]:
     """Several intervals in one session; what was published stays if one fails."""
-    from spark_jobs.pipeline.run.interval import run as run_interval
+    from spark_jobs.operations.lineage_delivery import reported_run
 
     records: list[dict[str, Any]] = []
     if not spans:
         return records
-    with engine_of_command(f"heddle {kind}", requested=engine) as (computing, report):
+    with alerting(warehouse), engine_of_command(f"heddle {kind}", requested=engine) as (computing, report):
         for number, (begin, end) in enumerate(spans, 1):
             span = interval_text(begin, end)
             report.of(number, len(spans), span)
             run_id = f"{kind}/{span}"
-            record = run_interval(computing, warehouse, version, begin, end, run_id, checks=checks, report=report)
+            record = reported_run(computing, warehouse, version, begin, end, run_id, checks=checks, report=report)
             records.append(record.to_json())
         report.of(1, 1, "")
     return records
@@ -133,11 +142,11 @@ def publish_interval(
     Raises what :func:`spark_jobs.pipeline.run.interval.run` raises.
     """
     from optimizer.workload.instants import format_instant
-    from spark_jobs.pipeline.run.interval import run as run_interval
+    from spark_jobs.operations.lineage_delivery import reported_run
 
     run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
-    with engine_of_command("heddle run", requested=engine) as (computing, report):
-        record = run_interval(
+    with alerting(warehouse, live_at), engine_of_command("heddle run", requested=engine) as (computing, report):
+        record = reported_run(
             computing,
             warehouse,
             version,

@@ -17,6 +17,7 @@ from heddle.cli.answers import plain_value, show_answers
 from heddle.cli.inputs import opened_warehouse
 from heddle.cli.options import AsJson, DryRun, Files, Streams
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
+from heddle.cli.reports import Case, JUnit, ReportFormat, ReportOption, json_asked, reporting
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.errors.diagnostics import count as number_of
@@ -115,7 +116,7 @@ def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> N
             terminal.console.print(Text(printable(line)), soft_wrap=True)
     for name, text in project.files:
         terminal.console.print(Text(f"{'wrote' if written else 'would write'} {project.folder / name}"), soft_wrap=True)
-        if not written:
+        if not written and not name.endswith(".json"):
             terminal.console.print(Text(text), soft_wrap=True)
     terminal.console.print(Text("\n".join(["next:", *(f"  {step}" for step in project.next_steps)])), soft_wrap=True)
 
@@ -277,25 +278,36 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
 
 
 # --------------------------------------------------------------------------------------------- tests
-@app.command(epilog="Examples: heddle test   |   heddle test volume.yaml --json")
+@app.command(
+    epilog="Examples: heddle test   |   heddle test volume.yaml --json   |   heddle test --format github --junit t.xml"
+)
 def test(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(help="Files of tests (YAML), or folders of them. Default: tests.", show_default=False),
     ] = None,
+    format: ReportOption = ReportFormat.text,
+    junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer queries on rows that you wrote down, and compare with the answers that you expect. Exit code 1 if some
-    test fails. Needs no JVM and no warehouse."""
+    test fails. pytest runs the same files (docs/ci.md). Needs no JVM and no warehouse."""
     from spark_jobs.operations.query_tests import run_tests
 
-    with telling_errors(), showing_progress() as report:
+    as_json = json_asked(format, as_json)
+    with reporting(format, junit) as cases, showing_progress() as report:
         outcomes = run_tests(paths or [Path("tests")], report)
+        cases += map(_case_of, outcomes)
     if as_json:
         print_json({"tests": [outcome.to_json() for outcome in outcomes]})
     else:
         _show_outcomes(outcomes)
     raise typer.Exit(0 if all(outcome.has_passed for outcome in outcomes) else 1)
+
+
+def _case_of(outcome: Outcome) -> Case:
+    test = outcome.test
+    return Case(str(test.file), test.name, test.line, outcome.problems, outcome.lines(), outcome.seconds)
 
 
 LINES_SHOWN = 40
@@ -308,7 +320,7 @@ def _show_outcomes(outcomes: Sequence[Outcome]) -> None:
         word, colour = ("PASSED", "green") if outcome.has_passed else ("FAILED", "bold red")
         line = Text(f"{outcome.test.file}::{printable(outcome.test.name)} ").append(word, colour)
         terminal.console.print(line, highlight=False, soft_wrap=True)
-        lines = [line for wrong in outcome.mismatches for line in (wrong.kind, *wrong.lines())]
+        lines = outcome.lines()
         for shown in lines[:LINES_SHOWN]:
             colour = {"-": "red", "+": "green"}.get(shown[0], "")
             terminal.console.print(Text(f"    {printable(shown)}", colour), highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from heddle.cli.options import AsJson, WarehouseOption
 from heddle.cli.output import print_diagnostics, print_json, print_rows, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     from spark_jobs.results.table_upkeep import TableListing
@@ -80,3 +81,12 @@ def show_tables(listings: Sequence[TableListing]) -> None:
     columns = ("query", "table", "rows", "newest", "state")
     shown = [listing.to_json() | {"rows": f"{listing.rows:,}"} for listing in listings]
     print_rows("tables of queries", columns, [[row[name] for name in columns] for row in shown])
+    former = [listing for listing in listings if not listing.not_null]
+    if former:
+        rows = number_of(sum(listing.rows for listing in former), "row")
+        terminal.console.print(
+            f"{number_of(len(former), 'table')} of a former Heddle ({rows}): window_start, window_end and revision may "
+            f"be null. --rebuild {former[0].table} declares them NOT NULL: it writes all rows again, in one commit.",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -95,21 +97,48 @@ def show_maintenance(done: Maintained, dry_run: bool) -> None:
     terminal.console.print(f"{unused} {would}removed", highlight=False)
 
 
-@app.command(epilog="Example: heddle status --warehouse var/warehouse")
+class StatusFormat(StrEnum):
+    """Formats of ``heddle status``."""
+
+    table = "table"
+    json = "json"
+    openmetrics = "openmetrics"
+
+
+@app.command(
+    epilog="Examples: heddle status --warehouse var/warehouse   |   heddle status --warehouse DIR --format openmetrics"
+)
 def status(
     warehouse: WarehouseOption,
     last: Annotated[int, typer.Option("--last", help="How many runs to show.")] = 10,
+    format: Annotated[
+        StatusFormat, typer.Option("--format", help="How to print; openmetrics is for Prometheus.")
+    ] = StatusFormat.table,
     as_json: AsJson = False,
 ) -> None:
     """The plan in force, the last runs, what is published and how the checks went. Needs no JVM."""
+    if format is StatusFormat.openmetrics:
+        if as_json:
+            raise typer.BadParameter("--json is --format json, not openmetrics")
+        print_metrics(warehouse)
+        return
     from spark_jobs.operations.status import read_status
 
     with telling_errors():
         state = read_status(existing_warehouse(warehouse), last)
-    if as_json:
+    if as_json or format is StatusFormat.json:
         print_json(state.to_json())
     else:
         show_status(state)
+
+
+def print_metrics(warehouse: str) -> None:
+    """Print the metrics of a warehouse as OpenMetrics text."""
+    from spark_jobs.operations.scrape import scraped
+
+    with telling_errors():
+        text = scraped(str(existing_warehouse(warehouse).place), time.time_ns() // 1000)
+    print(text, end="", flush=True)
 
 
 def show_status(state: WarehouseStatus) -> None:

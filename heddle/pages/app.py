@@ -7,6 +7,7 @@ plan if it can. Nothing heavy is imported before the first request: Airflow impo
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,7 @@ def build_app(
     _add_plan(app, warehouse, access.plan)
     _add_answers(app, warehouse, access.runs)
     _add_runs(app, warehouse, access.runs)
+    _add_metrics(app, warehouse, access.runs)
     (refresh or _add_no_refresh)(app)
     return app
 
@@ -177,6 +179,18 @@ def _add_runs(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) ->
         from heddle.pages import served
 
         return html(served.docs_html(warehouse(), name))
+
+
+def _add_metrics(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:
+    """Add the metrics that Prometheus scrapes."""
+
+    @app.get("/metrics", dependencies=may)
+    def metrics() -> Response:
+        from spark_jobs.operations.metrics import CONTENT_TYPE
+        from spark_jobs.operations.scrape import scraped
+
+        text = scraped(warehouse(), time.time_ns() // 1000)
+        return Response(text, headers=HEADERS | {"Content-Type": CONTENT_TYPE})
 
 
 def _add_no_refresh(app: FastAPI) -> None:

@@ -209,7 +209,7 @@ CODES_OF_RUNS = (
         "HDL-505", "None of the plan's streams could be read; nothing was published.", "Correct what is told of them."
     ),
     Code("HDL-506", "There is no plan of this version, or none to compare it with.", "See `heddle status`."),
-    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives."),
+    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives.", http_status=404),
     Code(
         "HDL-508", "No run of this interval has been published, so there is nothing to compare.", "See `heddle status`."
     ),
@@ -465,8 +465,8 @@ CODES_OF_RUNS = (
     Code("HDL-571", "What serves the pages is not installed.", "Install the extra `serve`: the hint has the command."),
     Code(
         "HDL-572",
-        "Other machines may reach the address that pages are to be served at.",
-        "Leave --host out, or permit it with --expose behind what asks for a user.",
+        "Other machines may reach the address of `heddle serve`, and there is no token.",
+        "Leave --host out, or set HEDDLE_SERVE_TOKEN or HEDDLE_SERVE_TOKEN_FILE.",
         exit_code=2,
     ),
     Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
@@ -615,6 +615,83 @@ CODES_OF_RUNS = (
         "Records of a topic do not fit the stream; they are kept in the quarantine table.",
         "See `why` there, and correct the stream, or whoever writes the records.",
         "warning",
+    ),
+    # ------------------------------------------------------------------------------------------- alerts
+    Code(
+        "HDL-635",
+        "Alerts could not be sent: HEDDLE_NOTIFY cannot be used, or what it names failed.",
+        "Correct HEDDLE_NOTIFY; `heddle alerts --test` sends a sample. The next pass sends them again.",
+        severity="either",
+    ),
+    Code(
+        "HDL-636",
+        "A query was answered later than its refresh bound, or is overdue.",
+        "See `heddle status`, and whether Airflow or `heddle tick` still runs.",
+        severity="record",
+    ),
+    Code(
+        "HDL-637",
+        "A query has no answers any more, or never had any, while others of its runs have.",
+        "Check its filter with `heddle preview`, and the values that its stream brings.",
+        severity="record",
+    ),
+    Code(
+        "HDL-642",
+        "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
+        "Print the views with `heddle views`, for DuckDB with its extension delta.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-643",
+        "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
+        "Name another file, or close it; programs that only read open it read-only.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-638",
+        "The lineage of a run could not be sent; the run and its answers are not concerned.",
+        "Correct what the message names: OPENLINEAGE_URL, OPENLINEAGE_CONFIG, or the server.",
+        "warning",
+    ),
+    Code(
+        "HDL-639",
+        "The lineage of a run was not sent, as OpenLineage's client is not installed.",
+        "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
+        "warning",
+    ),
+    Code(
+        "HDL-640",
+        "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
+        "See the traceback in the task's log, and Airflow's section `metrics`.",
+        "warning",
+    ),
+    Code(
+        "HDL-630",
+        "A request to the API cannot be used: a parameter, a value, the body or a header.",
+        "Correct what the message names; docs/api.md lists the parameters.",
+    ),
+    Code(
+        "HDL-631",
+        "The cursor of a request is not of this server, or of another listing.",
+        "Take `next` of the page before, with the same parameters.",
+    ),
+    Code(
+        "HDL-632",
+        "The snapshot that a cursor is of is gone: files were removed by maintenance, or the query was redefined.",
+        "Begin the listing again, without a cursor.",
+        http_status=410,
+    ),
+    Code(
+        "HDL-633",
+        "The request has no token, or a wrong one.",
+        "Send `Authorization: Bearer TOKEN`.",
+        http_status=401,
+    ),
+    Code(
+        "HDL-634",
+        "The token of `heddle serve` cannot be used, or its file cannot be read.",
+        "Take 16 to 512 printable ASCII characters, such as those of `openssl rand -hex 32`.",
+        exit_code=2,
     ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),

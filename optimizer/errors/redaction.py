@@ -19,11 +19,16 @@ HIDDEN = "***"
 
 _NAMED = re.compile(
     r"passw|passphrase|secret|token|credential|fernet|(access|api|account|private|sas|master).?key|dsn|(^|_)conn(_|$)"
-    r"|broker_url|result_backend",
+    r"|broker_url|result_backend|(^|_)notify$",
     re.IGNORECASE,
 )
-_WHOLE = re.compile(r"(^|_)conn(_|$)|broker_url|result_backend", re.IGNORECASE)
+_WHOLE = re.compile(r"(^|_)conn(_|$)|broker_url|result_backend|(^|_)notify$", re.IGNORECASE)
 """Names of addresses: what is secret of them is in parts of the value."""
+_WEBHOOK = re.compile(r"(^|_)notify$", re.IGNORECASE)
+"""Names of addresses of which all but the host is secret."""
+_BESIDE_HOST = re.compile(r"https?://(?:([^\s/@]{1,300})@)?[^\s/?#@]{1,300}([/?#]\S{1,2000})?", re.IGNORECASE)
+LONG_PART = 12
+"""Characters from which on a part of a webhook's path or query is a secret by itself: shorter ones are words."""
 _IN_ADDRESS = re.compile(r"//[^\s:/@]{0,100}:(\S{1,300})@")
 _IN_PAIRS = re.compile(
     r"(?:password|passwd|pwd|secret|(?<=[?&])sig)[\w.-]{0,40}[\"']?\s{0,9}[=:]\s{0,9}"
@@ -82,6 +87,10 @@ def _parts(name: str, value: str) -> Iterator[str]:
     for pattern in (_IN_ADDRESS, _IN_PAIRS):
         for match in pattern.finditer(value):
             yield match[1].strip("'\"")
+    webhook = _BESIDE_HOST.fullmatch(value.strip()) if _WEBHOOK.search(name) else None
+    for part in (webhook[1] or "", webhook[2] or "") if webhook is not None else ():
+        yield part
+        yield from (piece for piece in re.split(r"[/?#&=:]", part) if len(piece) >= LONG_PART)
     try:
         yield from _of_json(json.loads(value), False)
     except (ValueError, RecursionError):

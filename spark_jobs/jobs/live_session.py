@@ -84,8 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(session: LiveSession) -> int:
+    from spark_jobs.operations.notify import send_alerts
+    from spark_jobs.store.settings import settings
+
+    sends = "notify" in settings().texts
     failed = False
     for outcome in session.refreshes():
+        for warning in send_alerts(session.warehouse, session.clock()).problems if sends else ():
+            print(warning, file=sys.stderr, flush=True)
         failed = isinstance(outcome, HeddleError)
         if isinstance(outcome, HeddleError):
             print(outcome, file=sys.stderr, flush=True)

@@ -78,12 +78,13 @@ complete records in footers are longer than the rows that are read.
 """
 
 COUNTED: dict[str, log_counts.Counted] = {
-    "publish_log": publish_log.count_intervals,
+    "publish_log": publish_log.count_runs,
     "quality_results": checks_log.count_checks,
 }
 """Logs of which it is counted what they hold."""
 
 SMALL_TABLES = (
+    "alerts",
     "publish_log",
     "quality_results",
     "quarantine",

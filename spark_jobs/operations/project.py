@@ -1,11 +1,12 @@
-"""A project made from data: ``heddle init``. What is written are four small files that a person reads and edits."""
+"""A project made from data: ``heddle init``. It writes small files that a person reads and edits, and their schemas."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,9 +21,11 @@ from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, duration_text, format_instant
 from optimizer.workload.streams import FILE_BYTES
+from optimizer.workload.streams_schema import streams_schema
 from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
 from spark_jobs.store.project_file import NAME
+from spark_jobs.store.settings import schema
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.schemas import MARKER
 from spark_jobs.streams.sources.formats import FORMATS
@@ -40,6 +43,9 @@ from spark_jobs.streams.sources.proposals import (
 
 STREAMS = "streams.yaml"
 QUERIES = "queries/first.sql"
+SCHEMAS = ".heddle"
+"""Folder of a project with the JSON schemas of its files, which editors check them by without a network."""
+
 DAGS = "dags/heddle_dags.py"
 ENVIRONMENT = "airflow.env"
 
@@ -147,9 +153,15 @@ def plan_project(
     if not proposals:
         raise HeddleError.of(*problems)
     files = [(STREAMS, streams_text(proposals, folder)), (QUERIES, queries_text(proposals)), (NAME, _SETTINGS)]
+    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
     if airflow:
         files += [(DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))]
     return Project(folder, tuple(proposals), tuple(files), tuple(problems))
+
+
+def _schemas() -> Iterator[tuple[str, Mapping[str, object]]]:
+    yield f"{STREAMS}.json", streams_schema()
+    yield f"{NAME}.json", schema()
 
 
 def _free_name(path: Path | Place, proposals: Sequence[Proposal]) -> str:
@@ -213,6 +225,7 @@ def found_below(folder: Path, depth: int = 0) -> Iterator[Path]:
 def streams_text(proposals: Sequence[Proposal], folder: Path) -> str:
     """The file of streams, with what was seen as comments."""
     lines = [
+        f"# yaml-language-server: $schema={SCHEMAS}/{STREAMS}.json",
         '# Where the events are, and which column is their time. All keys: docs/language.md, "Streams".',
         "streams:",
     ]
@@ -391,6 +404,7 @@ def _measure(proposal: Proposal) -> str | None:
 
 # ----------------------------------------------------------------------------------- settings, Airflow
 _SETTINGS = f"""\
+#:schema {SCHEMAS}/{NAME}.json
 # What commands need not be told in this folder and below. All keys: docs/configuration.md.
 warehouse = "warehouse"
 streams = "{STREAMS}"

@@ -72,6 +72,10 @@ class Outcome:
     def has_passed(self) -> bool:
         return not self.mismatches and not self.problems
 
+    def lines(self) -> list[str]:
+        """The differences, for people: the kind of each mismatch, ``-`` what was expected, ``+`` what is there."""
+        return [line for mismatch in self.mismatches for line in (mismatch.kind, *mismatch.lines())]
+
     def to_json(self) -> dict[str, Any]:
         """The outcome as ``heddle test --json`` prints it."""
         return {
@@ -94,7 +98,7 @@ def run_tests(paths: Sequence[Path], report: Callable[[str], None] = lambda line
     """
     outcomes = []
     for path in _files(paths):
-        suite = _Suite.read(path)
+        suite = QuerySuite.read(path)
         for test in suite.tests:
             report(f"{path.name}: {test.name}")
             outcomes.append(suite.outcome(test))
@@ -211,7 +215,7 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class _Suite:
+class QuerySuite:
     """A file of tests, with the queries and streams that they are of."""
 
     path: Path
@@ -220,7 +224,8 @@ class _Suite:
     streams: Mapping[str, Stream] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> _Suite:
+    def read(cls, path: Path) -> QuerySuite:
+        """Read a file of tests, its queries and its streams. Raises HDL-132, and HDL-111 for a missing file."""
         reader = _Reader(path)
         keys = reader.mapping(reader.root(), ("streams", "queries", "tests"))
         if "tests" not in keys:

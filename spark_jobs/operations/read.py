@@ -105,7 +105,7 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
         (passed, wrong),
         sampled,
         _revised(warehouse),
-        _quarantined(warehouse),
+        quarantined(warehouse),
         savings,
         unpriced,
         stale,
@@ -344,7 +344,7 @@ def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[
     return stale, len(ends)
 
 
-def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
+def quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
     """Rows in quarantine by stream and code, those with the most rows first."""
     by_reason: dict[tuple[str, str], list[LeftOut]] = {}
     for row in quarantine.rows(warehouse):
@@ -355,6 +355,11 @@ def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
         runs, events = len({row.run_id for row in rows}), sum(row.rows for row in quarantine.newest_of_each(rows))
         totals.append(Quarantined(stream, code, events, runs, moment(newest.at), newest.detail))
     return tuple(sorted(totals, key=lambda total: (-total.rows, total.stream, total.code)))
+
+
+def newest_savings(warehouse: Warehouse) -> tuple[Saving, ...]:
+    """The CPU seconds of the newest :data:`RUNS` runs by owner."""
+    return _savings(warehouse, _runs(warehouse, _shown(warehouse, _log(warehouse))))[0]
 
 
 def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, ...], int, list[Run]]:

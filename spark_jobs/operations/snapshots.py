@@ -40,7 +40,7 @@ class Books:
 
 def books_of(warehouse: Warehouse, version: int) -> Books:
     """A stored plan and its accounts. Raises HDL-506 if there is no such version."""
-    return _books(str(warehouse.place), _identity(warehouse, "sharing_plans")[0], version)
+    return _books(str(warehouse.place), identity(warehouse, "sharing_plans")[0], version)
 
 
 @lru_cache(maxsize=KEPT)
@@ -59,7 +59,7 @@ class Known:
 
 def known_queries(warehouse: Warehouse) -> Known:
     """All that was ever registered."""
-    return _known(str(warehouse.place), *_identity(warehouse, "workload_queries"))
+    return _known(str(warehouse.place), *identity(warehouse, "workload_queries"))
 
 
 @lru_cache(maxsize=KEPT)
@@ -68,7 +68,7 @@ def _known(root: str, table: str, version: int) -> Known:
     return Known(registry.registered(events), tuple(events))
 
 
-def _identity(warehouse: Warehouse, table: str) -> tuple[str, int]:
+def identity(warehouse: Warehouse, table: str) -> tuple[str, int]:
     """A table's id, which another table in its place does not have, and its version."""
     current = warehouse.table(table)
     return str(current.metadata().id), int(current.version())
@@ -76,12 +76,12 @@ def _identity(warehouse: Warehouse, table: str) -> tuple[str, int]:
 
 def newest_version_with(warehouse: Warehouse, query: str) -> int | None:
     """The newest plan version that has a query; None: no plan had it."""
-    return _versions(str(warehouse.place), *_identity(warehouse, "sharing_plans")).get(query)
+    return _versions(str(warehouse.place), *identity(warehouse, "sharing_plans")).get(query)
 
 
 def newest_plan(warehouse: Warehouse) -> int | None:
     """The version of the plan in force; None: there is none."""
-    return max(_versions(str(warehouse.place), *_identity(warehouse, "sharing_plans")).values(), default=None)
+    return max(_versions(str(warehouse.place), *identity(warehouse, "sharing_plans")).values(), default=None)
 
 
 def first_planned(warehouse: Warehouse, version: int) -> PlannedQuery:
@@ -120,7 +120,7 @@ class NewestRuns:
 
 def newest_runs(warehouse: Warehouse) -> NewestRuns:
     """The at most :data:`NEWEST` runs that ended last."""
-    return _newest(str(warehouse.place), *_identity(warehouse, "publish_log"))
+    return _newest(str(warehouse.place), *identity(warehouse, "publish_log"))
 
 
 @lru_cache(maxsize=KEPT)

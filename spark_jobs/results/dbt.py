@@ -9,40 +9,55 @@ from typing import Any
 import yaml
 from sqlglot import exp
 
+from optimizer.errors.redaction import redacted
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Type
+from optimizer.workload.values import Type, digest
 from spark_jobs.results.relations import Relation, Relations
 from spark_jobs.results.views import chosen_names, sql_type, view_names
+
+SOURCE = "heddle"
+"""Name of the source unless another is given. Models have it in `source('heddle', …)`, so it stays."""
 
 UNITS = (("day", DAY), ("hour", DAY // 24), ("minute", DAY // 1440))
 """Units in which dbt counts spans of time, in microseconds."""
 
 
 def sources(
-    relations: Relations, dialect: str, place: exp.Table | None = None, names: Sequence[str] | None = None
+    relations: Relations,
+    dialect: str,
+    place: exp.Table | None = None,
+    names: Sequence[str] | None = None,
+    source_name: str = SOURCE,
 ) -> str:
     """dbt's ``sources.yml`` for the views of queries (``names``; None: all): their columns with types and meaning,
     what is never null, that no two rows are of one window and group, and how old the newest window may become.
 
-    No text of a query is rendered by dbt: what begins one of Jinja's brackets is parted. Raises HDL-507 for a query
-    that no plan has known, HDL-623 for an engine whose SQL is not known.
+    ``source_name``: dbt's name of the source, which two warehouses in one project may not share. The owner is in the
+    metadata of a table. No text of a query is rendered by dbt: what begins one of Jinja's brackets is parted. Raises
+    HDL-507 for a query that no plan has known, HDL-623 for an engine whose SQL is not known.
     """
     called = view_names(relations, dialect)
-    source: dict[str, Any] = {"name": "heddle", "description": "Answers of Heddle's queries, each a view."}
+    source: dict[str, Any] = {"name": source_name, "description": "Answers of Heddle's queries, each a view."}
     levels = [part.name for part in place.parts] if place is not None else []
     source |= dict(zip(("schema", "database"), reversed(levels), strict=False))
-    source["tables"] = [_table(relations[name], called[name], dialect) for name in chosen_names(relations, names)]
+    source["tables"] = [
+        _table(relations[name], called[name], dialect, source_name) for name in chosen_names(relations, names)
+    ]
     return yaml.safe_dump({"version": 2, "sources": [source]}, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _table(relation: Relation, name: str, dialect: str) -> dict[str, Any]:
+def _table(relation: Relation, name: str, dialect: str, source_name: str) -> dict[str, Any]:
     owner = f"Owner: {relation.owner}\n\n" if relation.owner else ""
-    table: dict[str, Any] = {"name": name, "identifier": name, "description": _plain(owner + relation.text)}
+    table: dict[str, Any] = {"name": name, "identifier": name, "description": _plain(owner + redacted(relation.text))}
     table["quoting"] = {"identifier": True}
     if relation.period is not None:
         table["loaded_at_field"] = "window_end"
         table["freshness"] = {"warn_after": _span(relation.period + relation.lateness)}
-    table["data_tests"] = [{"unique": {"column_name": _grain(relation, dialect)}}]
+    if relation.owner:
+        table["config"] = {"meta": {"owner": _plain(relation.owner)}}
+    # without a name of its own dbt names the test by the whole expression
+    unique = {"name": f"unique_{_word(source_name)}_{_word(name)}", "column_name": _grain(relation, dialect)}
+    table["data_tests"] = [{"unique": unique}]
     table["columns"] = [
         {
             "name": column.name,
@@ -54,6 +69,12 @@ def _table(relation: Relation, name: str, dialect: str) -> dict[str, Any]:
         for column in relation.columns
     ]
     return table
+
+
+def _word(name: str) -> str:
+    """A name as a part of the name of a test; different names stay different."""
+    word = re.sub(r"\W", "_", name)
+    return word if word == name else f"{word}_{digest(name)[:8]}"
 
 
 def _plain(text: str) -> str:

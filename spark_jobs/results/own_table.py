@@ -32,7 +32,7 @@ from spark_jobs.store.warehouse.data_files import (
     write_day_files,
 )
 from spark_jobs.store.warehouse.schemas import INSTANT, micros
-from spark_jobs.store.warehouse.warehouse import Warehouse, added
+from spark_jobs.store.warehouse.warehouse import NOTE, Warehouse, added
 
 FOLDER = "tables"
 """The folder of the warehouse that holds them."""
@@ -116,11 +116,8 @@ def made(warehouse: Warehouse, request: TableRequest, schema: pa.Schema, token: 
         description=request.description,
         configuration={OWNER: request.query, FEED: str(request.table.has_changes).lower(), CHECKPOINT: "10"},
         raise_if_key_not_exists=False,
-        commit_properties=_ONCE,
+        commit_properties=CommitProperties({NOTE: warehouse.note} if warehouse.note else None, max_commit_retries=0),
     )
-
-
-_ONCE = CommitProperties(max_commit_retries=0)
 
 
 def check_fits(request: TableRequest, current: DeltaTable, schema: pa.Schema) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ
-from spark_jobs.results.relations import RelationColumn, Slot, relation, slotted
+from spark_jobs.results.relations import Relation, RelationColumn, Slot, relation, slotted
 from spark_jobs.results.rows import group_values, typed
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.data_files import reading
@@ -38,7 +39,19 @@ def read(
     """
     # of before the plans are read: whatever answered a row was planned earlier
     rows = _rows(warehouse, query, begin, end)
-    known = relation(warehouse, query)
+    table = _related(relation(warehouse, query), rows)
+    return table if full else _plain(table)
+
+
+def read_version(
+    warehouse: Warehouse, known: Relation, results: DeltaTable, begin: int | None = None, end: int | None = None
+) -> pa.Table:
+    """All columns of a relation, as :func:`read` has them, from a version of the results that it is for."""
+    return _related(known, _rows(warehouse, known.name, begin, end, results))
+
+
+def _related(known: Relation, rows: pa.Table) -> pa.Table:
+    """Stored rows of a query as its relation has them, in order."""
     tables = [known.schema.empty_table()]
     for arrangement in known.arrangements:
         marked = pc.is_in(rows["fingerprint"], pa.array(arrangement.fingerprints, pa.string()))
@@ -46,8 +59,7 @@ def read(
         chosen = rows.filter(pc.if_else(pc.is_null(rows["fingerprint"]), unmarked, marked))
         if len(chosen):
             tables.append(shaped(list(zip(known.columns, arrangement.slots, strict=True)), chosen))
-    table = _sorted(known.columns, pa.concat_tables(tables))
-    return table if full else _plain(table)
+    return _sorted(known.columns, pa.concat_tables(tables))
 
 
 def newest_windows(answers: pa.Table, most: int) -> pa.Table:
@@ -116,14 +128,22 @@ def partly_checked(
     ]
 
 
-def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) -> pa.Table:
+def rows_condition(query: str, begin: int | None, end: int | None) -> ds.Expression:
+    """The condition of a query's stored rows of instants in (begin, end]."""
     chosen = ds.field("query") == query
     if begin is not None:
         chosen &= (ds.field("instant") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
     if end is not None:
         chosen &= (ds.field("instant") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
+    return chosen
+
+
+def _rows(
+    warehouse: Warehouse, query: str, begin: int | None, end: int | None, results: DeltaTable | None = None
+) -> pa.Table:
+    chosen = rows_condition(query, begin, end)
     with reading(warehouse.path("results")):
-        table = warehouse.dataset("results", where=chosen)
+        table = warehouse.dataset("results", results, chosen)
         rows = table.to_table(filter=chosen)
     if "fingerprint" in rows.schema.names:
         return rows

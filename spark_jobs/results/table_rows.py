@@ -42,6 +42,10 @@ _LAST = {
 """Columns of every table that come after those of the query."""
 
 
+NEVER_NULL = ("window_start", "window_end", "revision")
+"""Columns that a new table declares NOT NULL. Tables from before keep them nullable until they are rebuilt."""
+
+
 class Definitions:
     """The definitions of queries by the versions of the plan, each version read once."""
 
@@ -67,13 +71,20 @@ class Definitions:
 def columns_of(query: ACQ) -> pa.Schema:
     """The columns of the table of a query, each with a comment that describes it."""
     typed = _typed(query, RESULTS.empty_table())
-    groups = [column.name for column, _ in slotted(query) if column.role == "group"]
-    outputs = list(query.outputs)
     comments = _WINDOW | {name: about for name, (_, about) in _LAST.items()}
-    own = [name for name in typed.schema.names if name not in comments]
-    comments |= {name: f"group column {column}" for name, (column, _) in zip(own, query.group_by, strict=False)}
-    comments |= {name: _meaning(output) for name, output in zip(own[len(groups) :], outputs, strict=True)}
-    return pa.schema([field.with_metadata({"comment": comments[field.name]}) for field in typed.schema])
+    groups, outputs = made_columns(query, typed.schema)
+    comments |= {name: f"group column {column}" for name, (column, _) in zip(groups, query.group_by, strict=True)}
+    comments |= {name: _meaning(output) for name, output in zip(outputs, query.outputs, strict=True)}
+    return pa.schema([
+        field.with_metadata({"comment": comments[field.name]}).with_nullable(field.name not in NEVER_NULL)
+        for field in typed.schema
+    ])  # fmt: skip
+
+
+def made_columns(query: ACQ, schema: pa.Schema) -> tuple[list[str], list[str]]:
+    """The columns of the table of a query that are its group columns, and those that are its outputs, in its order."""
+    own = [name for name in schema.names if name not in _WINDOW and name not in _LAST]
+    return own[: len(query.group_by)], own[len(query.group_by) :]
 
 
 def _meaning(output: Output) -> str:

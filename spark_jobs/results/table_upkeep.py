@@ -9,7 +9,7 @@ from typing import Any
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from spark_jobs.results import own_table
 from spark_jobs.results.own_table import FOLDER, TableRequest
-from spark_jobs.results.table_rows import Definitions, columns_of, published_rows, rows_of
+from spark_jobs.results.table_rows import NEVER_NULL, Definitions, columns_of, published_rows, rows_of
 from spark_jobs.results.tables import table_requests
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -17,7 +17,8 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 @dataclass(frozen=True)
 class TableListing:
     """A table: the query that requests it or did, its rows, the end of its newest window (as text; empty: none),
-    its state (up to date, behind, blocked, not made, not asked for) and its problem.
+    its state (up to date, behind, blocked, not made, not asked for) and its problem. ``not_null``: whether it declares
+    the columns that are never null; a table from before that does not.
     """
 
     query: str
@@ -26,6 +27,7 @@ class TableListing:
     newest: str
     state: str
     problem: str = ""
+    not_null: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The fields as ``heddle tables --json`` prints them."""
@@ -53,11 +55,12 @@ def _listing(warehouse: Warehouse, name: str, request: TableRequest | None, reas
     if current is None:
         return TableListing(query, name, 0, "", "not made", problem)
     rows, newest = own_table.newest_window(current)
+    not_null = not any(field.nullable for field in own_table.columns(current) if field.name in NEVER_NULL)
     if request is None:
-        return TableListing(own_table.query_of(current), name, rows, newest, "not asked for")
+        return TableListing(own_table.query_of(current), name, rows, newest, "not asked for", "", not_null)
     blocked = problem.startswith(("HDL-561", "HDL-562"))
     state = "blocked" if blocked else "behind" if problem else "up to date"
-    return TableListing(query, name, rows, newest, state, problem)
+    return TableListing(query, name, rows, newest, state, problem, not_null)
 
 
 def rebuild(warehouse: Warehouse, name: str) -> TableListing:

@@ -34,20 +34,22 @@ and bad TOML are HDL-123, with the place.
 
 ## Editors
 
-`heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
-[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
-complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this
-is the first line of `streams.yaml`, with the path of a copy of the schema:
+`heddle init` writes the JSON schemas of both files into the folder `.heddle` of the project, and names them in the
+first line of each file. So editors complete keys and mark mistakes without a network. For YAML (VS Code's YAML
+extension, and all that use yaml-language-server) the line is:
 
 ```yaml
-# yaml-language-server: $schema=streams.schema.json
+# yaml-language-server: $schema=.heddle/streams.yaml.json
 streams:
   trades:
     source: {format: csv, path: trades.csv}
     time: ts
 ```
 
-For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema
+For TOML (Even Better TOML, taplo) it is `#:schema .heddle/heddle.toml.json`. After an update of Heddle write the
+schemas again: `heddle schema streams > .heddle/streams.yaml.json` and
+`heddle schema heddle.toml > .heddle/heddle.toml.json`. They are also shipped as
+[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). A schema
 knows keys, types and choices; `heddle validate` knows the rest.
 
 ## Settings

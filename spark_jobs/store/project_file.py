@@ -23,14 +23,15 @@ NAME = "heddle.toml"
 BIGGEST = 65_536
 """Bytes that are read of it."""
 
-Form = Literal["path", "paths", "text", "texts", "number", "port"]
-"""Form of a key's value. Paths are relative to the file's folder."""
+Form = Literal["path", "paths", "text", "texts", "pairs", "number", "port"]
+"""Form of a key's value. Paths are relative to the file's folder; pairs become texts ``name=value``."""
 
 WORDS: Mapping[Form, str] = {
     "path": 'a path: "…"',
     "paths": 'a path, or a list of paths: ["…", "…"]',
     "text": 'a text: "…"',
     "texts": 'a text, or a list of texts: ["…", "…"]',
+    "pairs": 'a table of texts: {name = "…"}',
     "number": "a whole number, 0 or more",
     "port": "a port, 0 to 65535",
 }
@@ -181,6 +182,10 @@ def _value(value: Any, form: Form, folder: Path) -> tuple[str, ...]:
         if not 0 <= value <= MOST[form]:
             raise ValueError("is a number that it cannot be")
         return (str(value),)
+    if form == "pairs":
+        if not isinstance(value, dict):
+            raise ValueError(f"is {_kind(value)}, no table")
+        return tuple(f"{name}={_text(text, False, folder)}" for name, text in value.items())
     if form in ("paths", "texts"):
         parts = value if isinstance(value, list) else [value]
         if not parts:

@@ -26,6 +26,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.installing import IS_CHECKOUT, PROJECT
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
+from spark_jobs.store.alert_settings import parse_notify, parse_owners
 from spark_jobs.store.memory import TASK_MEMORY, TaskMemory
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
@@ -66,6 +67,9 @@ DRIVER_MEMORY = "2g"
 """Default memory of Spark's driver, if neither ``HEDDLE_DRIVER_MEMORY`` nor Spark's own settings define it."""
 
 NO_FILE = ProjectFile()
+
+SERVE_MEMORY = TaskMemory(512 << 20)
+"""Default of ``HEDDLE_SERVE_MEMORY``: the memory of the newest answers that ``heddle serve`` keeps."""
 
 PLACES = ("home", "warehouse", "streams", "workload", "copies", "topics")
 """Settings that a named project alone says, whatever variables there are: several projects have one environment."""
@@ -143,7 +147,8 @@ class Setting(Generic[Value]):
         try:
             return self.parse(texts[0] if self.split is None else texts)
         except ValueError as error:
-            message = f"{self.variable} is {redacted(', '.join(texts))[:128]!r}"
+            shown = HIDDEN if self.is_secret else redacted(", ".join(texts))
+            message = f"{self.variable} is {shown[:128]!r}"
             raise HeddleError("HDL-120", message, str(error)) from None
 
     @property
@@ -345,6 +350,28 @@ class Settings:
         "texts",
         split=lambda text: tuple(text.split(",")),
     )
+    notify = Setting(
+        "HEDDLE_NOTIFY",
+        "`https://…`, `module:callable`, or the path of an Airflow notifier",
+        "none: nothing is sent",
+        "where [alerts](alerts.md) go; a secret, which nothing repeats. The environment sets it, or in DAGs Airflow's "
+        "option `notify` in the section `heddle`",
+        "HDL-120 or HDL-635, a warning after a run",
+        parse_notify,
+        lambda settings: None,
+        is_secret=True,
+    )
+    owners = Setting(
+        "HEDDLE_OWNERS",
+        "`owner=channel`, `,` between them",
+        "none",
+        "the channel of each owner, a label that [alerts](alerts.md) carry; `*` is any other owner",
+        "HDL-120, a warning after a run",
+        parse_owners,
+        lambda settings: {},
+        "pairs",
+        split=lambda text: tuple(text.split(",")),
+    )
     spark_master = Setting(
         "HEDDLE_SPARK_MASTER",
         "URL",
@@ -529,6 +556,16 @@ class Settings:
         "text",
         option="--checks",
     )
+    openlineage = Setting(
+        "HEDDLE_OPENLINEAGE",
+        "`on`, `off` or `auto`",
+        "`auto`",
+        "whether runs of commands and of Python send [lineage](monitor.md#lineage); `auto`: if a variable of "
+        "OpenLineage's client says where to",
+        "HDL-120 when something runs",
+        _choice(("on", "off", "auto")),
+        lambda settings: "auto",
+    )
     cpu_hour_price = Setting(
         "HEDDLE_CPU_HOUR_PRICE",
         "amount, with a currency or not",
@@ -538,6 +575,35 @@ class Settings:
         "HDL-120 when a page is read",
         str,
         lambda settings: "",
+        "text",
+    )
+    serve_token = Setting(
+        "HEDDLE_SERVE_TOKEN",
+        "16 to 512 printable ASCII characters, no space",
+        "none: `heddle serve` listens on loopback only",
+        "what a request to `heddle serve` has to [carry](api.md#tokens); a secret",
+        "HDL-634 when `heddle serve` starts",
+        str,
+        lambda settings: "",
+        is_secret=True,
+    )
+    serve_token_file = Setting(
+        "HEDDLE_SERVE_TOKEN_FILE",
+        "file",
+        "none",
+        "the file that has the token, such as a mounted secret, where HEDDLE_SERVE_TOKEN is not set",
+        "HDL-634 when `heddle serve` starts",
+        Path,
+        lambda settings: None,
+    )
+    serve_memory = Setting(
+        "HEDDLE_SERVE_MEMORY",
+        "bytes: `512m`, `2g`",
+        "`512m`",
+        "what the [newest answers](api.md#the-newest-answers) that `heddle serve` keeps in memory may take",
+        "HDL-120 when `heddle serve` starts",
+        TaskMemory.parse,
+        lambda settings: SERVE_MEMORY,
         "text",
     )
     debug = Setting(
@@ -673,6 +739,8 @@ def _shown(setting: Setting[Any], configured: Settings) -> str:
         return HIDDEN
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, dict):
+        value = tuple(f"{name}={text}" for name, text in value.items())
     return redacted(", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
 
 
@@ -697,6 +765,7 @@ def schema() -> dict[str, Any]:
     text = {"type": "string", "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
     several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
     forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
+    forms["pairs"] = {"type": "object", "additionalProperties": text}
     forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -43,8 +43,8 @@ START = 1_372_636_800_000_000
 HOUR = DAY // 24
 
 
-def filled(root: Path, queries: int, groups: int, days: int) -> tuple[Warehouse, float]:
-    """A warehouse with so many days of hourly answers, and the CPU seconds that writing a run's took (median)."""
+def filled(root: Path, queries: int, groups: int, hours: int) -> tuple[Warehouse, float]:
+    """A warehouse with so many hours of answers, and the CPU seconds that writing a run's took (median)."""
     stream = Stream("trades", Source("parquet", "trades"), (("ts", TIMESTAMP), ("s", STRING), ("x", DOUBLE)), "ts")
     text = ";".join(
         f"-- name: query_{number:05}\nSELECT s, count(*) AS n, avg(x) AS mean FROM trades WHERE x > {number}"
@@ -55,7 +55,7 @@ def filled(root: Path, queries: int, groups: int, days: int) -> tuple[Warehouse,
     warehouse = Warehouse.open(root)
     version, _ = publish_plan(warehouse, build_plan(workload, {"trades": 1}, "weave-share"))  # type: ignore[dict-item]
     seconds = []
-    for hour in range(24 * days):
+    for hour in range(hours):
         began = time.process_time()
         files = list(_written(root / "results", workload, version, START + (hour + 1) * HOUR, groups))
         seconds.append(time.process_time() - began)
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measurements = []
     for groups in options.groups:
         with tempfile.TemporaryDirectory() as place:
-            warehouse, writing = filled(Path(place) / "warehouse", options.queries, groups, options.days)
+            warehouse, writing = filled(Path(place) / "warehouse", options.queries, groups, 24 * options.days)
             name = f"query_{options.queries // 3:05}"
             read(warehouse, name)
             for how in ("as runs left it", "maintained"):

@@ -678,6 +678,8 @@ SETTINGS: dict[str, Set] = {
     "owner": variable("HEDDLE_OWNER", "desk"),
     "owner_quota": variable("HEDDLE_OWNER_QUOTA", "500"),
     "tables_of_owners": variable("HEDDLE_TABLES_OF_OWNERS", "nobody"),
+    "notify": variable("HEDDLE_NOTIFY", "https://alerts.example/hook"),
+    "owners": variable("HEDDLE_OWNERS", "desk=#desk"),
     "spark_master": variable("HEDDLE_SPARK_MASTER", "local[1]"),
     "spark_code": variable("HEDDLE_SPARK_CODE", "archive"),
     "engine": variable("HEDDLE_ENGINE", "local"),

@@ -64,7 +64,7 @@ def no_fencing(patch: Patch) -> None:
 def commits_on_top_of_anything(patch: Patch) -> None:
     """As before: the table as it is when the commit comes."""
 
-    def properties(token: str, transactions: Any) -> CommitProperties:
+    def properties(token: str, transactions: Any, note: str) -> CommitProperties:
         return CommitProperties(app_transactions=[warehouse_module.Transaction(*pair) for pair in transactions] or None)
 
     patch.setattr(warehouse_module, "_properties", properties)

@@ -15,6 +15,7 @@ import pytest
 from spark_jobs.operations.announcements import Announcement
 from tests.dags.conftest import RunScript
 from tests.in_process import Clock, heddle, without_spark
+from tests.webhook import SECRET, webhook
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "web-requests"
@@ -104,20 +105,26 @@ def outcome(run_script: RunScript, airflow_database: Path, tmp_path_factory: pyt
         ]
         assert heddle("run", *arguments, "--from", "2025-03-03", "--to", "2025-03-04").code == 0
         read = heddle("read", "slow_paths", "--warehouse", str(warehouse), "--format", "json").out
+    wrong = [{"check": "shared=unshared(slow_paths)", "success": False, "detail": "3 of 4 differ"}]
+    with without_spark(Clock(round(datetime.now(UTC).timestamp() * 1e6)), wrong):
+        assert heddle("run", *arguments, "--from", "2025-03-04", "--to", "2025-03-05", "--allow-empty").code == 1
     variables = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "HEDDLE_HOME": str(ROOT),
         "HEDDLE_WAREHOUSE": str(warehouse),
     }
     shutil.copy(airflow_database, place)
-    result, printed = run_script(SCRIPT, place, str(dags), **variables)
+    with webhook() as (url, sent):
+        result, printed = run_script(SCRIPT, place, str(dags), **variables, AIRFLOW__HEDDLE__NOTIFY=url)
+    assert SECRET not in printed
     alerts = [line for line in printed.splitlines() if "ALERT" in line]
-    return result | {"answers": json.loads(read)["rows"], "log": alerts}
+    return result | {"answers": json.loads(read)["rows"], "log": alerts, "sent": sent}
 
 
 def test_an_attempt_that_fails_announces_nothing_and_the_next_one_all(outcome: dict[str, Any]) -> None:
     first = outcome["first"]
-    assert first["tasks"] == {"look": "skipped", "repair": "skipped", "repaired": "skipped", "report": "success"}
+    tasks = {"look": "skipped", "repair": "skipped", "repaired": "skipped", "report": "success", "alerts": "success"}
+    assert first["tasks"] == tasks
     # two attempts had the one event to add, and one of them succeeded
     assert outcome["attempts"][:2] == [1, 1] and first["state"] == "success"
     [[name, uri, extra]] = first["events"]
@@ -134,7 +141,16 @@ def test_what_was_announced_is_not_announced_again(outcome: dict[str, Any]) -> N
 
 def test_a_repair_that_failed_is_seen_and_what_is_new_announced_all_the_same(outcome: dict[str, Any]) -> None:
     tasks = {"look": "success", "repair": "failed", "repaired": "upstream_failed", "report": "success"}
+    tasks |= {"alerts": "success"}
     assert outcome["failed"] == {"state": "failed", "tasks": tasks}
+
+
+def test_the_owners_of_queries_are_told_once_where_airflow_is_configured_to(outcome: dict[str, Any]) -> None:
+    sent = outcome["sent"]
+    assert "slow_paths" in {alert["query"] for alert in sent}
+    assert {(alert["kind"], alert["state"], alert["code"]) for alert in sent} == {("blocked", "open", "HDL-530")}
+    # four runs of the DAG looked
+    assert len({alert["id"] for alert in sent}) == len(sent)
 
 
 def test_param_that_the_form_lacks_is_refused(outcome: dict[str, Any]) -> None:

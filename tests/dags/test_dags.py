@@ -112,16 +112,18 @@ def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     assert dags["land_topics"]["tasks"] == {"topics": ["land"], "land": []}
     assert dags["maintain_warehouse"]["tasks"] == {"maintain": []}
     assert dags["repair_results"]["tasks"] == {
-        **{"look": ["repair"], "repair": ["repaired", "report"], "report": [], "repaired": []},
+        **{"look": ["repair"], "repair": ["alerts", "repaired", "report"], "report": [], "repaired": [], "alerts": []},
     }
     rules = dags["repair_results"]["rules"]
-    assert rules.pop("report") == "all_done" and set(rules.values()) == {"all_success"}
+    assert rules.pop("report") == rules.pop("alerts") == "all_done" and set(rules.values()) == {"all_success"}
     assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": ["views"], "views": []}
     assert dags["aggregate_windows"]["tasks"] == {
         "pin_plan": ["aggregate", "report"],
-        "aggregate": ["report"],
+        "aggregate": ["alerts", "report"],
         "report": [],
+        "alerts": [],
     }
+    assert dags["aggregate_windows"]["rules"]["alerts"] == "all_done"
 
 
 def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
@@ -131,7 +133,7 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
         assert dag["catchup"] is False and dag["max_active_runs"] == 1
         assert set(dag["retries"].values()) == {2}
     announced = ["heddle_refreshes", "heddle_answers"]
-    assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": announced}
+    assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": announced, "alerts": []}
     assert parsed["dags"]["repair_results"]["outlets"]["report"] == announced[1:]
     assert aggregate["inlets"] == {"report": ["heddle_results", "heddle_answers"]}
     assert parsed["dags"]["repair_results"]["inlets"] == {"report": ["heddle_answers"]}

@@ -207,7 +207,7 @@ def test_what_a_repair_revised_is_announced_once(outcome: tuple[dict[str, Any], 
     results = outcome[0]
     for name, repaired in (("repair", "success"), ("look", "skipped")):
         assert results[name]["tasks"] == {
-            **{"look": repaired, "repair": repaired, "repaired": repaired, "report": "success"},
+            **{"look": repaired, "repair": repaired, "repaired": repaired, "report": "success", "alerts": "success"},
         }
     first, again = answers_told(results["repair"])
     assert first == answers_told(results["aggregate"])[0] and answers_told(results["look"]) == [first, again]

@@ -2,7 +2,7 @@
 
 Runs at the refreshes of the published schedule (daily without ``SLIDE AT MOST``), over historic days by Airflow's
 own backfill, and by hand for any interval (Params ``from`` and ``to``). A scheduled run continues where the last
-one ended; a late run covers all refreshes that it missed. It has three tasks for any number of queries, and one
+one ended; a late run covers all refreshes that it missed. It has four tasks for any number of queries, and one
 Spark session for an interval.
 
 With ``HEDDLE_SESSION`` a scheduled run is a session, whose one task publishes each refresh as it falls due, by the
@@ -20,6 +20,7 @@ from airflow.sdk import DAG, Param, dag, get_current_context
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
+from heddle.airflow.alerting import alert_owners
 from heddle.airflow.announcing import announce_refreshes, announce_results, announce_run
 from heddle.airflow.dag_set import DagSet
 from heddle.airflow.operators import AggregateOperator, PinPlan, SessionOperator
@@ -82,6 +83,7 @@ def _in_sessions(dag_set: DagSet) -> None:
     session = SessionOperator(task_id="session", **dag_set.job(), **GO_ON)
     # a run whose session failed has failed, whatever could be reported
     session >> [report_refreshes(), EmptyOperator(task_id="answered")]
+    alert_owners(dag_set, session)
 
 
 def _run_by_run(dag_set: DagSet) -> None:
@@ -97,3 +99,4 @@ def _run_by_run(dag_set: DagSet) -> None:
     pinned = PinPlan(task_id="pin_plan", project=dag_set.project).output
     aggregate = AggregateOperator(task_id="aggregate", pinned=pinned, **dag_set.job())
     aggregate >> report(pinned)
+    alert_owners(dag_set, aggregate)

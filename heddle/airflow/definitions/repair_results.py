@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, dag, get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from heddle.airflow.alerting import alert_owners
 from heddle.airflow.announcing import announce_others
 from heddle.airflow.dag_set import DagSet
 from heddle.airflow.operators import RepairOperator
@@ -69,5 +70,6 @@ def repair_results(**arguments: Any) -> DAG:
         repair = RepairOperator(task_id="repair", outdated=look(), **dag_set.job())
         # a run whose repair failed has failed, whatever could be reported
         repair >> [report(), EmptyOperator(task_id="repaired")]
+        alert_owners(dag_set, repair)
 
     return repairs()

@@ -16,10 +16,11 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class VersionDiff:
-    """Differences between the versions ``old_version`` and ``new_version`` of the plan."""
+    """Differences between the versions ``old_version`` and ``new_version`` of the plan. None: it is of files, and was
+    not stored."""
 
-    old_version: int
-    new_version: int
+    old_version: int | None
+    new_version: int | None
     old: SharingPlan
     new: SharingPlan
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.diagnostics import HeddleError
@@ -77,8 +78,9 @@ def run(
     record.checked = level
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(engine.is_cold)}
     record.diagnostics += [warning.to_json() for warning in configured.warnings()]
+    noted = replace(warehouse, note=record.note)
     try:
-        return _run(Run(engine, warehouse, request, record, report, engine.is_started), plan)
+        return _run(Run(engine, noted, request, record, report, engine.is_started), plan)
     finally:
         give_back()
 

@@ -81,6 +81,8 @@ class LiveSession:
         Returns the time (microseconds).
     wait
         Takes seconds, and returns when they are over or the session has to end.
+    run
+        Runs an interval; None: :func:`spark_jobs.pipeline.run.interval.run` does.
     """
 
     warehouse: Warehouse
@@ -95,6 +97,7 @@ class LiveSession:
     abandoned: Callable[[], bool] = lambda: False
     clock: Callable[[], int] = _now
     wait: Callable[[float], object] | None = None
+    run: Callable[..., RunRecord] | None = None
 
     def __post_init__(self) -> None:
         self._stopped = Event()
@@ -165,7 +168,7 @@ class LiveSession:
 
     def _answered(self, refresh: DueRun, clock: int) -> RunRecord:
         run_id = f"{self.name}/{format_instant(refresh.begin)}/{format_instant(refresh.end)}"
-        return run(
+        return (run if self.run is None else self.run)(
             self.engine,
             self.warehouse,
             refresh.plan_version,

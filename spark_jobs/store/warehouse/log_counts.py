@@ -20,6 +20,9 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 COUNTS = "counts"
 """Folder of the warehouse for stored counts."""
 
+FORMAT = 2
+"""Version of what is counted: counts of another version, or of none, are made again. 2: runs have their costs."""
+
 Counts = dict[str, int]
 
 Counted = Callable[[Warehouse, ds.Dataset, Mapping[str, int]], Counts]
@@ -42,7 +45,7 @@ def counted_log(warehouse: Warehouse, table: str, count: Counted) -> Counts:
 
 def keep_counts(warehouse: Warehouse, table: str, counted: Counts) -> None:
     """Store the current counts of a log. The caller has had its lease since the rows were counted."""
-    content = {"files": _paths(warehouse.table(table)), "counts": counted}
+    content = {"format": FORMAT, "files": _paths(warehouse.table(table)), "counts": counted}
     (warehouse.place / COUNTS / f"{table}.json").put(json.dumps(content).encode())
 
 
@@ -54,6 +57,8 @@ def _paths(current: DeltaTable) -> list[str]:
 def _kept(warehouse: Warehouse, table: str) -> tuple[set[str], Counts]:
     try:
         stored = json.loads((warehouse.place / COUNTS / f"{table}.json").read())
+        if stored["format"] != FORMAT:
+            return set(), {}
         return set(stored["files"]), {str(name): int(number) for name, number in stored["counts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return set(), {}

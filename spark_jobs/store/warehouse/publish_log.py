@@ -9,6 +9,7 @@ import json
 import re
 import time
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.redaction import redacted
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant, instant_of_text
 from spark_jobs.store.warehouse import log_counts, quarantine
@@ -139,6 +141,12 @@ class RunRecord:
         """The inverse of :meth:`to_json`. What an earlier Heddle did not record is as if nothing was there."""
         times = {name: instant_of_text(stored[name]) for name in ("begin", "end")}
         return cls(**{member.name: stored[member.name] for member in fields(cls) if member.name in stored} | times)
+
+    @property
+    def note(self) -> str:
+        """The user metadata of the commits of the run, as JSON: who made them, of what, by which plan."""
+        interval = {"from": format_instant(self.begin), "to": format_instant(self.end)}
+        return redacted(json.dumps({"run_id": self.run_id, **interval, "plan_version": self.plan_version}))
 
     @property
     def has_failed(self) -> bool:
@@ -306,6 +314,35 @@ def count_intervals(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, 
         later = set(zip(begins.tolist(), ends.tolist(), revisions.tolist(), strict=True))
         new -= {(begin, end) for begin, end, _ in at - later}
     return {"intervals": before.get("intervals", 0) + len(new)}
+
+
+def run_counts(warehouse: Warehouse) -> log_counts.Counts:
+    """Counts of all runs that ended, as :func:`count_runs` makes them."""
+    with reading(warehouse.path("publish_log")):
+        return log_counts.counted_log(warehouse, "publish_log", count_runs)
+
+
+def count_runs(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
+    """Count the runs whose ends the rows of some files are, and those before
+    (:mod:`spark_jobs.store.warehouse.log_counts`).
+
+    The counts are ``intervals``, ``published`` and ``failed`` runs, ``answers`` that were published, ``events`` that
+    were read, CPU time (microseconds) of each stage (``cpu/<stage>``) and runs in which a query was late
+    (``late/<query>``).
+    """
+    counted = Counter(before)
+    for event in ("published", "failed"):
+        table = log.to_table(["answers", "record"], filter=ds.field("event") == event)
+        counted[event] += len(table)
+        if event == "published":
+            counted["answers"] += pc.sum(table["answers"]).as_py() or 0
+        for text in table["record"].to_pylist():
+            stored = json.loads(text or "{}")
+            counted["events"] += stored.get("rows_scanned", 0)
+            for stage, seconds in stored.get("cpu_seconds", {}).items():
+                counted[f"cpu/{stage}"] += round(seconds * 1e6)
+            counted.update(f"late/{query}" for query in stored.get("lateness", ()))
+    return dict(counted) | count_intervals(warehouse, log, before)
 
 
 def newest_revised(warehouse: Warehouse, most: int) -> list[list[LogRow]]:

@@ -75,14 +75,15 @@ MARKER = "heddle.json"
 FORMAT = 2
 """Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
 
-LATER = ("source_files",)
+LATER = ("source_files", "alerts")
 """Tables that came later than the format: older warehouses get them. No other table is recreated: one without its log
 has lost its rows.
 """
 
-COLUMNS = 2
+COLUMNS = 3
 """Version of the columns that came later than the format, in tables whose rows tasks write. Warehouses with an older
-version in their marker get them. 1: results have a fingerprint. 2: partials have numbers.
+version in their marker get them, and the tables of :data:`LATER`. 1: results have a fingerprint. 2: partials have
+numbers. 3: there are alerts, also in a store.
 """
 
 DELETED = "results/deleted"
@@ -229,6 +230,19 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("rows", pa.int64(), nullable=False),
                 pa.field("detail", pa.string()),
                 pa.field("at", INSTANT, nullable=False),
+            ]
+        ),
+        [],
+    ),
+    "alerts": (
+        pa.schema(
+            [
+                pa.field("number", pa.int64(), nullable=False),
+                pa.field("id", pa.string(), nullable=False),
+                pa.field("event", pa.string(), nullable=False),
+                pa.field("at", INSTANT, nullable=False),
+                pa.field("until", INSTANT),
+                pa.field("alert", pa.string()),
             ]
         ),
         [],

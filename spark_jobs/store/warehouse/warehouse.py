@@ -76,6 +76,9 @@ FIRST_WAIT = 0.05
 TOKEN = "heddle"
 """Key of a commit's token in its metadata."""
 
+NOTE = "userMetadata"
+"""Key of a commit's note in its metadata: Delta's own, a column of ``DESCRIBE HISTORY``."""
+
 _CONFIGURATION = {"delta.isolationLevel": "Serializable"}
 
 CHECKPOINT_EVERY = 10
@@ -92,10 +95,12 @@ _COMMIT = re.compile(r"\d{20}\.json")
 @dataclass(frozen=True)
 class Warehouse:
     """A place that holds Heddle's tables. Open one with :meth:`open`. ``declared``: the streams as they are declared
-    now, by name, where a command knows that (:mod:`spark_jobs.store.warehouse.places`)."""
+    now, by name, where a command knows that (:mod:`spark_jobs.store.warehouse.places`). ``note``: the user metadata of
+    its commits; empty: they have none."""
 
     place: Place
     declared: Callable[[], Mapping[str, Stream]] | None = field(default=None, compare=False, repr=False)
+    note: str = field(default="", compare=False, repr=False)
 
     @property
     def root(self) -> Path:
@@ -130,8 +135,9 @@ class Warehouse:
             return warehouse
         content = json.loads((existing.place / MARKER).read())
         narrow = content.get("columns", 0) < COLUMNS
-        # in a store every table is there since it was made: no earlier Heddle has written to one
-        later = [name for name in LATER if not (existing.place / name).exists()] if existing.place.is_local else []
+        # in a store the marker tells which tables there are: to ask for each takes a request
+        looks = existing.place.is_local or narrow
+        later = [name for name in LATER if not (existing.place / name).exists()] if looks else []
         if later or narrow:
             try:
                 with existing.lease():
@@ -467,7 +473,7 @@ class Warehouse:
         failed (the answer of a store was lost, or Delta's work after a commit failed).
         """
         before, token = int(current.version()), uuid.uuid4().hex
-        properties = _properties(token, transactions)
+        properties = _properties(token, transactions, self.note)
         try:
             yield properties
             # not of all tables in the same run
@@ -689,10 +695,11 @@ def _file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:
+def _properties(token: str, transactions: Sequence[tuple[str, int]], note: str) -> CommitProperties:
     """A commit that is tried once: on the version that was read, never on a later one."""
     app_transactions = [Transaction(*transaction) for transaction in transactions]
-    return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=app_transactions or None)
+    metadata = {TOKEN: token} | ({NOTE: note} if note else {})
+    return CommitProperties(metadata, max_commit_retries=0, app_transactions=app_transactions or None)
 
 
 def added(file: DataFile, data_change: bool = True) -> AddAction:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from heddle.cli import serve
 from heddle.pages import answers, lines, picture, query, streams, trends
@@ -34,6 +35,7 @@ from optimizer.workload.values import (
     Window,
     Workload,
 )
+from spark_jobs.operations.metrics import CONTENT_TYPE
 from spark_jobs.operations.series import (
     Choice,
     Compared,
@@ -216,7 +218,7 @@ def client(tmp_path: Path) -> TestClient:
     acq = ACQ("volume", "trades", WINDOW, (Output("n", "count", None, None, LONG),), owner="ops")
     plan = build_plan(Workload((acq,), (stream,)), {"trades": Fraction(1)}, "weave-share")
     publish_plan(Warehouse.open(tmp_path / "house"), plan, "test", "because")
-    return TestClient(serve.pages_of(tmp_path / "house", "127.0.0.1", False), base_url="http://127.0.0.1:8765")
+    return TestClient(serve.pages_of(tmp_path / "house", "127.0.0.1", ""), base_url="http://127.0.0.1:8765")
 
 
 def test_the_server_shows_every_page_and_changes_nothing(client: TestClient, tmp_path: Path) -> None:
@@ -231,6 +233,15 @@ def test_the_server_shows_every_page_and_changes_nothing(client: TestClient, tmp
     for path in ("refresh", "apply", "answers"):
         assert client.post("/" + path).status_code in (404, 405)
     assert sorted(path for path in (tmp_path / "house").rglob("*")) == before
+
+
+def test_the_server_has_metrics_for_prometheus(client: TestClient, tmp_path: Path) -> None:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200 and answer.headers["content-type"] == CONTENT_TYPE
+    (family,) = (each for each in text_string_to_metric_families(answer.text) if each.name == "heddle_query_blocked")
+    assert [sample.labels for sample in family.samples] == [{"stream": "trades", "query": "volume", "owner": "ops"}]
+    (tmp_path / "house" / "heddle.json").write_text("{")
+    assert client.get("/metrics").status_code >= 400
 
 
 def test_what_is_not_there_is_said_without_repeating_it(client: TestClient) -> None:
@@ -263,22 +274,17 @@ def test_without_a_warehouse_pages_say_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "expose", "fine"),
+    ("host", "token", "fine"),
     [
-        *(("127.0.0.1", False, True), ("127.8.9.1", False, True), ("::1", False, True), ("localhost", False, True)),
-        *(
-            ("0.0.0.0", False, False),
-            ("192.168.1.4", False, False),
-            ("example.com", False, False),
-            ("0.0.0.0", True, True),
-        ),
+        *(("127.0.0.1", "", True), ("127.8.9.1", "", True), ("::1", "", True), ("localhost", "", True)),
+        *(("0.0.0.0", "", False), ("192.168.1.4", "", False), ("example.com", "", False), ("0.0.0.0", "x", True)),
     ],
 )
-def test_others_reach_the_pages_only_if_that_is_wanted(host: str, expose: bool, fine: bool) -> None:
+def test_others_reach_the_pages_only_with_a_token(host: str, token: str, fine: bool) -> None:
     if fine:
-        return serve.check_host(host, expose)
+        return serve.check_host(host, token)
     with pytest.raises(HeddleError, match="HDL-572"):
-        serve.check_host(host, expose)
+        serve.check_host(host, token)
 
 
 def test_a_port_that_is_taken_and_a_server_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +294,7 @@ def test_a_port_that_is_taken_and_a_server_that_is_not_installed(monkeypatch: py
             serve.listening("127.0.0.1", listener.getsockname()[1])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(HeddleError, match=r"HDL-571 uvicorn is not installed[^$]*heddle\[serve\]"):
-        serve.pages_of(Path(), "127.0.0.1", False)
+        serve.pages_of(Path(), "127.0.0.1", "")
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -6,16 +6,19 @@ import gzip
 import json
 import random
 import re
+import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
@@ -412,3 +415,22 @@ def test_what_statistics_tell_is_not_read(folder: Path, monkeypatch: pytest.Monk
         key: read[key] for key in ("events", "first", "last")
     }
     assert abs(sum(spread["counts"]["events"]) - 2000) < 30
+
+
+# ------------------------------------------------------------------------------------------ schemas
+def test_files_name_schemas_that_lie_in_the_project_and_accept_them(folder: Path) -> None:
+    as_csv(folder)
+    assert heddle("init", "--yes").code == 0
+    streams, settings = Path("streams.yaml").read_text(), Path("heddle.toml").read_text()
+    named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", streams), re.match(r"#:schema (\S+)\n", settings)
+    for match, data in zip(named, (yaml.safe_load(streams), tomllib.loads(settings)), strict=True):
+        assert match is not None
+        jsonschema.validate(data, json.loads(Path(match[1]).read_text()))
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data | {"strems": {}}, json.loads(Path(match[1]).read_text()))
+
+
+def test_a_dry_run_shows_no_schema(folder: Path) -> None:
+    as_csv(folder)
+    said = heddle("init", "--yes", "--dry-run")
+    assert "would write .heddle/streams.yaml.json" in said.out and "$defs" not in said.out

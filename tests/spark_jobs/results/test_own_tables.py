@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from spark_jobs.operations.maintenance import maintain
 from spark_jobs.pipeline.planning.changes import pause_or_resume
 from spark_jobs.pipeline.planning.removal import remove
 from spark_jobs.results import own_table, table_notes, table_rows, table_upkeep, tables
+from spark_jobs.results.contract import contract
 from spark_jobs.results.read import read
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import registry
@@ -35,6 +37,7 @@ from tests.in_process import heddle
 from tests.sizes import examples
 from tests.spark_jobs.followed import counted, torn, wrong
 from tests.spark_jobs.laboratory import Event, steady
+from tests.spark_jobs.results.odcs import accepted, table_of
 
 BY_SYMBOL = "SELECT symbol, {} FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;\n"
 OTHERS = (
@@ -283,6 +286,49 @@ def test_a_table_says_what_it_is(played: Played) -> None:
     assert table(played.house, "by_symbol").metadata().configuration[own_table.FEED] == "true"
 
 
+def nullable(delta_table: DeltaTable) -> set[str]:
+    return {field.name for field in delta_table.schema().fields if field.nullable}
+
+
+def test_times_and_revision_of_a_new_table_are_not_null(played: Played) -> None:
+    names = {field.name for field in table(played.house, "by_symbol").schema().fields}
+    assert names - nullable(table(played.house, "by_symbol")) == {"window_start", "window_end", "revision"}
+    assert table(played.house, "by_symbol").protocol().min_reader_version == 1
+    played.play(("late", 20))
+    played.run((0, 60), False, None)
+    assert wrong(played.house) == [] and unfed(played.house, "by_symbol") == []
+    with pytest.raises(DeltaError, match="failed validation"):
+        rows = table(played.house, "by_symbol").to_pyarrow_table().slice(0, 1)
+        empty = pa.nulls(1, rows["revision"].type)
+        rows = rows.set_column(rows.column_names.index("revision"), "revision", empty)
+        write_deltalake(table(played.house, "by_symbol"), rows, mode="append")
+
+
+def test_a_table_of_before_goes_on_and_a_rebuild_constrains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of Heddle before constraints had the same columns, all of them nullable."""
+    with without_audit():
+        played = Played(tmp_path)
+        with monkeypatch.context() as former:
+            former.setattr(table_rows, "NEVER_NULL", ())
+            played.run((0, 60), False, None)
+        before = table(played.house, "by_symbol")
+        assert len(nullable(before)) == len(before.schema().fields)
+        for step in (("late", 20), ("run", (0, 60), False, None), ("run", (60, 120), False, None), ("define", 1)):
+            played.play(step)
+        played.run((60, 120), True, None)
+        assert tables.follow(played.house) == [] and wrong(played.house) == []
+        assert unfed(played.house, "by_symbol") == []
+        after = table(played.house, "by_symbol")
+        assert len(nullable(after)) == len(after.schema().fields) and after.version() > before.version()
+        house = ("--warehouse", str(played.house.root))
+        assert "--rebuild All declares them NOT NULL" in heddle("tables", *house).out.replace("\n", " ")
+        assert heddle("tables", *house, "--rebuild", "by_symbol").code == 0
+        assert not {"window_start", "window_end", "revision"} & nullable(table(played.house, "by_symbol"))
+        assert wrong(played.house) == []
+        played.run((60, 120), True, None)
+        assert tables.follow(played.house) == [] and wrong(played.house) == []
+
+
 def test_what_is_asked_for_may_change(played: Played) -> None:
     """No feed any more, and other words: told in the table, and no row is written for that."""
     before = table(played.house, "by_symbol").to_pyarrow_table()
@@ -444,7 +490,14 @@ def test_heddle_tables(played: Played) -> None:
         ["All", "by_symbol", "none", "rows"], "up to date"
     )
     assert rows["by_symbol"] == {
-        **{"query": "by_symbol", "table": "by_symbol", "rows": 12, "state": "up to date", "problem": ""},
+        **{
+            "query": "by_symbol",
+            "table": "by_symbol",
+            "rows": 12,
+            "state": "up to date",
+            "problem": "",
+            "not_null": True,
+        },
         "newest": "2013-07-01T00:55:00Z",
     }
     played.world.plan(texts(3))
@@ -496,3 +549,22 @@ def test_maintenance_keeps_tables_small(played: Played) -> None:
     assert counted(delta_table.to_pyarrow_table(), before.schema.names) == counted(before, before.schema.names)
     played.run((0, 120), True, None)
     assert wrong(played.house) == []
+
+
+# ---------------------------------------------------------------------------------------------- contract
+def test_a_query_with_a_table_is_described_as_the_table_is(played: Played) -> None:
+    data = accepted(contract(played.house))
+    table = table_of(data, "by_symbol")
+    fields = DeltaTable(played.house.path("tables/by_symbol")).schema().fields
+    assert (table["physicalName"], table["physicalType"]) == ("tables/by_symbol", "table")
+    described = [(each["name"], each["physicalType"], each["required"]) for each in table["properties"]]
+    assert described == [(field.name, field.type.type, not field.nullable) for field in fields]
+    assert table["properties"][-1]["name"] == "day" and table["properties"][-1]["partitioned"]
+    assert table_of(data, "without")["physicalType"] == "view"
+
+
+def test_the_command_writes_it(played: Played) -> None:
+    house = ("--warehouse", str(played.house.root))
+    accepted(heddle("contract", *house).out)
+    assert heddle("contract", "by_symbol", *house, "--output", "c.yaml").code == 0
+    assert "HDL-507" in heddle("contract", "nope", *house).err

@@ -124,6 +124,14 @@ def test_what_is_no_name_of_a_table_is_refused(text: str) -> None:
         table_named(text, "duckdb")
 
 
+def test_sources_of_dbt_have_a_name_and_their_tests_too(tmp_path: Path) -> None:
+    world = store(tmp_path / "w", [([BY_TEXT, WHOLE, replace(WHOLE, name="by-text")], [])])
+    (source,) = yaml.safe_load(sources(relations(world.warehouse), "duckdb", source_name="prod"))["sources"]
+    tests = [table["data_tests"][0]["unique"]["name"] for table in source["tables"]]
+    assert source["name"] == "prod" and "unique_prod_whole" in tests
+    assert len(set(tests)) == 3 and all(name.isidentifier() for name in tests)
+
+
 def test_dbt_is_told_of_columns_grain_and_age(tmp_path: Path) -> None:
     hostile = replace(BY_TEXT, owner="{{ env_var('SECRET') }}", text="SELECT '{% raw %}{# x' -- : | >\nFROM t")
     world = store(
@@ -136,6 +144,7 @@ def test_dbt_is_told_of_columns_grain_and_age(tmp_path: Path) -> None:
     assert table["freshness"] == {"warn_after": {"count": 1, "period": "hour"}}
     assert table["name"] == "by.text" and not re.search(r"\{[{%#]", text)
     assert [column["name"] for column in table["columns"]][2:5] == ["who", "n", "last"]
+    assert source["name"] == "heddle" and table["config"]["meta"]["owner"] == "{ { env_var('SECRET') }}"
     # dbt's own test, as it is written there
     unique = table["data_tests"][0]["unique"]["column_name"]
     counted = f'SELECT {unique} AS unique_field, count(*) AS n FROM "by.text" WHERE {unique} IS NOT NULL GROUP BY 1'

@@ -35,6 +35,8 @@ OTHERS = {
     "checks": ("sample", "none"),
     "spark_history": ("http://in-file:18080", "http://by-variable:18080"),
     "task_memory": ("64m", "1g"),
+    "owners": ("in_file", "desk=by_variable"),
+    "serve_memory": ("64m", "1g"),
 }
 """Settings of which not every text is a value: what the file and what the environment says."""
 
@@ -69,6 +71,8 @@ def code_of(text: str, folder: Path) -> str:
 # ------------------------------------------------------------------------------------------------ precedence
 def in_file(key: str) -> str:
     text = OTHERS[key][0] if key in OTHERS else f"in_{key}"
+    if key == "owners":
+        return f'owners = {{desk = "{text}"}}'
     value = NUMBERS[key] if key in NUMBERS else json.dumps([text] if key in LISTS else text)
     return f"{key} = {value}"
 
@@ -85,6 +89,8 @@ def expected(key: str, is_in_environment: bool, is_in_file: bool, folder: Path, 
         return default
     if key in NUMBERS:
         return NUMBERS[key] + is_in_environment
+    if key == "owners":
+        return {"desk": "by_variable" if is_in_environment else "in_file"}
     if key in OTHERS:
         return {"64m": TaskMemory(64 << 20), "1g": TaskMemory(1 << 30)}.get(
             text := OTHERS[key][is_in_environment], text

@@ -46,6 +46,7 @@ OF_OTHERS = {
     "spark_jobs/engine/choice.py": "whether spark-submit started the process",
     "spark_jobs/engine/submitted.py": "whether spark-submit started the process",
     "spark_jobs/engine/freed_memory.py": "what glibc and Arrow read of memory",
+    "spark_jobs/operations/lineage_delivery.py": "what OpenLineage's client reads",
     "spark_jobs/engine/local.py": "the path of the modules that worker processes import",
 }
 """Modules that touch the environment of the process, and why."""
