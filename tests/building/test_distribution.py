@@ -222,7 +222,7 @@ def test_jars_are_fetched_and_spark_runs(
     (theirs / "spark_jobs" / "__init__.py").write_text("")
     record = published(project, "--engine", "spark", "--json", house="mine/on_spark", PYTHONPATH=str(theirs))
     published(project)
-    assert '"engine": "spark"' in record and answers(project, "mine/on_spark") == answers(project)
+    assert '"engine": "spark local' in record and answers(project, "mine/on_spark") == answers(project)
 
 
 @pytest.mark.slow
