@@ -7,7 +7,8 @@ A page is tried by its blocks, in their order:
   Spark. Elsewhere every command of a ``sh`` block has to exist, with its options.
 - ``sql``, ``yaml``: read by the parsers that read users' files.
 - ``pycon``: a session over the warehouse of tests/fixtures, which tests/heddle/test_opened_warehouse.py plays.
-- ``python``: one of :data:`PYTHON`, which tests/spark_jobs/results/test_read.py evaluates.
+- ``python``: one of :data:`PYTHON`, which tests/spark_jobs/results/test_read.py evaluates, and
+  tests/heddle/test_sql_server.py.
 """
 
 from __future__ import annotations
@@ -67,7 +68,15 @@ delays = DeltaTable("var/warehouse/tables/carrier_delay_1h").to_pyarrow_dataset(
 duckdb.sql("SELECT window_start, window_end, carrier, mean_delay FROM delays WHERE error IS NULL")
 """
 
-PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE)
+FLIGHT_SQL = """
+from adbc_driver_flightsql import dbapi
+
+with dbapi.connect("grpc://127.0.0.1:8766", autocommit=True) as connection, connection.cursor() as cursor:
+    cursor.execute("SELECT window_end, carrier, mean_delay FROM carrier_delay_1h WHERE carrier = ?", ["AA"])
+    delays = cursor.fetch_arrow_table()
+"""
+
+PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE, FLIGHT_SQL)
 
 PLAYED = (
     "README.md",

@@ -13,6 +13,7 @@ _DECLARED = {
     "relations": ("sql", "views", "contract"),
     "tables": ("tables",),
     "serve": ("serve",),
+    "sql_server": ("sql-server",),
     "warehouse": ("maintain", "status"),
     "alerts": ("alerts",),
     "upgrade": ("upgrade",),

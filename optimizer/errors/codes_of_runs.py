@@ -512,6 +512,22 @@ CODES_OF_RUNS = (
         "Where a DAG file is to be written, there is one that Heddle did not write, or that was edited since.",
         "Name another folder, or write over it with --force.",
     ),
+    Code(
+        "HDL-587",
+        "A client of the SQL server sent no token, or a wrong one.",
+        "Give the client the server's HEDDLE_SERVE_TOKEN, as a password or a bearer token.",
+    ),
+    Code(
+        "HDL-588",
+        "A statement takes more rows, seconds or memory than the SQL server permits.",
+        "Ask for less, or start `heddle sql-server` with a higher limit.",
+    ),
+    Code(
+        "HDL-589",
+        "The SQL server runs as many statements as it may.",
+        "Ask again, or start `heddle sql-server` with more --statements.",
+    ),
+    Code("HDL-590", "A client asks the SQL server for what it does not do.", "Ask a SELECT, with a value for each ?."),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
     Code(
         "HDL-592",

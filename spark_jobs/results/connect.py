@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -32,6 +33,14 @@ LOCKED: dict[str, Any] = {
 }
 """Settings of one that reads nothing but answers, and stays so."""
 
+# rows are copied; the way to them that copies none tells errors without their places
+warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
+
+Fetched = TypeVar("Fetched")
+
+_READING = re.compile("from|table|show|desc|summarize|pivot", re.IGNORECASE)
+"""Words of which a statement that reads from anything has one."""
+
 
 def connect(warehouse: Warehouse, queries: Iterable[str] | None = None) -> duckdb.DuckDBPyConnection:
     """A connection in which every query (or those of ``queries``) is a view, as its relation has it.
@@ -47,10 +56,16 @@ def connect(warehouse: Warehouse, queries: Iterable[str] | None = None) -> duckd
 
 
 def connected(
-    warehouse: Warehouse, known: Relations, current: DeltaTable, queries: Iterable[str] | None = None
+    warehouse: Warehouse,
+    known: Relations,
+    current: DeltaTable,
+    queries: Iterable[str] | None = None,
+    limits: Mapping[str, Any] | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A connection with views of some relations, or all, over a version of the results that ``known`` is for."""
-    connection = duckdb.connect(config=APART)
+    """A connection with views of some relations, or all, over a version of the results that ``known`` is for.
+    ``limits``: more of DuckDB's settings.
+    """
+    connection = duckdb.connect(config={**APART, **(limits or {})})
     connection.execute("SET TimeZone = 'UTC'")
     # through Arrow: DuckDB's own reader of Parquet is quicker, but takes damaged pages for good ones
     connection.register(RESULTS, warehouse.checked_dataset("results", current))
@@ -70,71 +85,132 @@ def make_views(connection: duckdb.DuckDBPyConnection, known: Relations, queries:
 def ask(warehouse: Warehouse, sql: str) -> pa.Table:
     """The answer of one SELECT (or EXPLAIN) in DuckDB's SQL, over relations by their names.
 
-    Nothing else can be read by it, neither files nor settings nor values of this process, and nothing written. Columns
-    of equal names get a number. Raises HDL-620 for text that is no such statement or fails, at its line and column,
-    HDL-621 for a name that is none of a relation, HDL-622 for what is not permitted, HDL-543 for damaged data files.
+    Columns of equal names get a number. Raises what :class:`Question` does.
     """
-    current = warehouse.table("results")
-    known = relations(warehouse, current)
-    connection = connected(warehouse, known, current, ())
-    for setting, value in LOCKED.items():
-        connection.execute(f"SET {setting} = {str(value).lower()}")
-    names = {name.lower(): query for query, name in view_names(known, "duckdb").items()}
-    with connection, _coded(sql, list(names.values())):
-        statements = connection.extract_statements(sql)
+    with Question(warehouse, sql) as question:
+        table = question.table()
+    return table.rename_columns(_apart(table.column_names))
+
+
+class Question:
+    """One SELECT (or EXPLAIN) over relations by their names, of the newest version of the results, in a connection of
+    its own that can do nothing else: it reads no files, settings or values of this process, and writes nothing.
+
+    Its methods raise HDL-620 for a text that is no such statement or fails, at its line and column, HDL-621 for a name
+    that is none of a relation, HDL-622 for what is not permitted, HDL-543 for damaged data files. ``limits``: more of
+    DuckDB's settings, such as ``memory_limit``.
+    """
+
+    def __init__(self, warehouse: Warehouse, sql: str, limits: Mapping[str, Any] | None = None) -> None:
+        self.sql = sql
+        current = warehouse.table("results")
+        self._known = relations(warehouse, current)
+        self._names = {name.lower(): query for query, name in view_names(self._known, "duckdb").items()}
+        self._made: set[str] = set()
+        self._connection = connected(warehouse, self._known, current, (), limits)
+        for setting, value in LOCKED.items():
+            self._connection.execute(f"SET {setting} = {str(value).lower()}")
+        try:
+            self._statement = self._parsed()
+        except HeddleError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Question:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, from the thread that executes the statement."""
+        self._connection.close()
+
+    def interrupt(self) -> None:
+        """Interrupt the statement, from any thread: it raises HDL-620."""
+        self._connection.interrupt()
+
+    def _parsed(self) -> duckdb.Statement:
+        with self._coded():
+            statements = self._connection.extract_statements(self.sql)
         if len(statements) != 1:
             raise HeddleError("HDL-620", f"{len(statements)} statements", "ask one SELECT")
         if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
             raise HeddleError("HDL-622", f"{statements[0].type.name} is not permitted", "SELECT reads answers")
-        table = _executed(connection, statements[0], known, names)
-    return table.rename_columns(_apart(table.column_names))
+        return statements[0]
 
+    def table(self) -> pa.Table:
+        """All rows."""
+        return self._with_views(lambda: self._connection.execute(self._statement).to_arrow_table())
 
-def _executed(
-    connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, known: Relations, names: Mapping[str, str]
-) -> pa.Table:
-    """Execute a statement. ``names``: queries by the names of their views, in small letters.
+    def batches(self, parameters: Sequence[Any], most: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The columns, and batches of at most ``most`` rows as they come. ``parameters``: values of ``?``."""
+        reader: pa.RecordBatchReader = self._with_views(
+            lambda: self._connection.execute(self._statement, parameters).to_arrow_reader(most)
+        )
+        return reader.schema, self._read(reader)
 
-    Views are made when DuckDB misses them. All of them are made for a statement that names none: it may be about
-    the views themselves.
-    """
-    created_views: set[str] = set()
-    while True:
+    def _read(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._coded():
+            yield from reader
+
+    def schema(self) -> pa.Schema:
+        """The columns, without executing the statement. Types of parameters are not known yet."""
+        return self._with_views(self._bound)
+
+    def _bound(self) -> pa.Schema:
+        columns: Any
+        missing = [None] * len(self._statement.named_parameters)
         try:
-            with warnings.catch_warnings():
-                # that rows are copied; the other way to them tells errors without their places
-                warnings.simplefilter("ignore", UserWarning)
-                table = connection.execute(statement).to_arrow_table()
-            if created_views or not known:
-                return table
-            missing = list(known)
-        except duckdb.CatalogException as error:
-            query = names.get(str(_described(error).get("name", "")).lower())
-            if query is None or query in created_views:
-                raise
-            missing = [query]
-        make_views(connection, known, missing)
-        created_views.update(missing)
+            columns = self._connection.sql(self._statement, params=missing).limit(0).to_arrow_table()
+        except duckdb.Error:
+            # its errors have no places; what cannot be bound fails here again, before anything is read
+            columns = self._connection.execute(self._statement, missing).to_arrow_reader(1)
+        return columns.schema
+
+    def _with_views(self, execute: Callable[[], Fetched]) -> Fetched:
+        """Execute, and make views when DuckDB misses them. All of them are made for a statement that reads from
+        something and names none: it may be about the views themselves.
+        """
+        with self._coded():
+            while True:
+                try:
+                    fetched = execute()
+                    if self._made or not self._known or not _READING.search(self.sql):
+                        return fetched
+                    # no view can be made while a result is open
+                    del fetched
+                    missing = list(self._known)
+                except duckdb.CatalogException as error:
+                    query = self._names.get(str(_described(error).get("name", "")).lower())
+                    if query is None or query in self._made:
+                        raise
+                    missing = [query]
+                make_views(self._connection, self._known, missing)
+                self._made.update(missing)
+
+    @contextmanager
+    def _coded(self) -> Iterator[None]:
+        """Errors of DuckDB as ours, at their places in the text."""
+        try:
+            yield
+        except duckdb.Error as error:
+            raise _error(error, self.sql, list(self._names.values())) from error
 
 
-@contextmanager
-def _coded(sql: str, known: Sequence[str]) -> Iterator[None]:
-    """Errors of DuckDB as ours, at their places in a text."""
-    try:
-        yield
-    except duckdb.Error as error:
-        about = _described(error)
-        message, subject = str(about["exception_message"]), str(about.get("name", ""))
-        if RESULTS in message and "failed: " in message:
-            raise HeddleError("HDL-543", message, "`heddle maintain` says what is to be done") from error
-        location = _place(sql, about.get("position"))
-        if about.get("type") == "Table":
-            hint = meant(subject, known) or "no plan is stored: `heddle run` makes one"
-            raise HeddleError("HDL-621", f"there is no relation {subject}", hint, **location) from error
-        refused = isinstance(error, duckdb.PermissionException) or "has been locked" in message
-        first, _, details = message.partition("\n")
-        hint = "SELECT reads answers, and nothing else" if refused else " ".join(details.split())
-        raise HeddleError("HDL-622" if refused else "HDL-620", first, hint, **location) from error
+def _error(error: duckdb.Error, sql: str, known: Sequence[str]) -> HeddleError:
+    about = _described(error)
+    message, subject = str(about["exception_message"]), str(about.get("name", ""))
+    if RESULTS in message and "failed: " in message:
+        return HeddleError("HDL-543", message, "`heddle maintain` says what is to be done")
+    location = _place(sql, about.get("position"))
+    if about.get("type") == "Table":
+        hint = meant(subject, known) or "no plan is stored: `heddle run` makes one"
+        return HeddleError("HDL-621", f"there is no relation {subject}", hint, **location)
+    refused = isinstance(error, duckdb.PermissionException) or "has been locked" in message
+    first, _, details = message.partition("\n")
+    hint = "SELECT reads answers, and nothing else" if refused else " ".join(details.split())
+    return HeddleError("HDL-622" if refused else "HDL-620", first, hint, **location)
 
 
 def _described(error: duckdb.Error) -> dict[str, Any]:

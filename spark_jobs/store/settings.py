@@ -575,8 +575,8 @@ class Settings:
     serve_token = Setting(
         "HEDDLE_SERVE_TOKEN",
         "16 to 512 printable ASCII characters, no space",
-        "none: `heddle serve` listens on loopback only",
-        "what a request to `heddle serve` has to [carry](api.md#tokens); a secret",
+        "none: `heddle serve` and `heddle sql-server` listen on loopback only",
+        "what a request to `heddle serve` or `heddle sql-server` has to [carry](api.md#tokens); a secret",
         "HDL-634 when `heddle serve` starts",
         str,
         lambda settings: "",

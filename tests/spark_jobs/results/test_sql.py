@@ -26,6 +26,7 @@ from spark_jobs.store.warehouse import plans
 from spark_jobs.store.warehouse.plans import load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.in_process import Clock, heddle, without_spark
+from tests.spark_jobs.results.mistakes import MISTAKES
 from tests.spark_jobs.results.stored import BY_TEXT, HOUR, NOON, WHOLE, Stored, row, same, store
 
 
@@ -52,28 +53,6 @@ def test_all_relations_are_there_for_who_asks_which(made: Stored) -> None:
     views = ask(made.warehouse, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'")
     assert {"by.text", "whole"} <= set(views["view_name"].to_pylist())
     assert ask(made.warehouse, "WITH whole AS (SELECT 1 AS x) SELECT x FROM whole").to_pylist() == [{"x": 1}]
-
-
-MISTAKES = [
-    ("SELEC 1", "HDL-620", (1, 1), ""),
-    ("SELECT n\nFROM whole\nWHERE m = 1", "HDL-620", (3, 7), "n"),
-    ("SELECT 'é', nope FROM whole", "HDL-620", (1, 13), ""),
-    ("SELECT 1; SELECT 2", "HDL-620", (0, 0), "one SELECT"),
-    ("", "HDL-620", (0, 0), "one SELECT"),
-    ("SELECT CAST(last AS INT) FROM whole", "HDL-620", None, ""),
-    ("SELECT * FROM whol", "HDL-621", (1, 15), "did you mean whole?"),
-    ("SELECT * FROM whole, by_text", "HDL-621", (1, 22), "did you mean by.text?"),
-    ("SELECT * FROM 'secret.csv'", "HDL-622", (0, 0), "SELECT"),
-    ("SELECT * FROM read_csv('secret.csv')", "HDL-622", (1, 15), "SELECT"),
-    ("SELECT * FROM glob('*')", "HDL-622", (1, 15), "SELECT"),
-    ("COPY whole TO 'secret.csv'", "HDL-622", (0, 0), "SELECT"),
-    ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'secret.csv'", "HDL-622", (0, 0), "SELECT"),
-    ("SET enable_external_access = true", "HDL-622", (0, 0), "SELECT"),
-    ("CREATE TABLE t AS SELECT 1", "HDL-622", (0, 0), "SELECT"),
-    ("ATTACH 'secret.csv'", "HDL-622", (0, 0), "SELECT"),
-    ("INSTALL httpfs", "HDL-622", (0, 0), "SELECT"),
-    ("SELECT * FROM secret_table", "HDL-621", (1, 15), ""),
-]
 
 
 @pytest.mark.parametrize(("text", "code", "place", "hint"), MISTAKES)

@@ -1,0 +1,1 @@
+"""Arrow Flight SQL over the published answers: what a BI tool connects to."""
