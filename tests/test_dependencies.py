@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = {"building", "heddle", "optimizer", "spark_jobs", "plugins", "dags", "docker", "tests"}
+OWN = {"build_wheel", "heddle", "optimizer", "spark_jobs", "plugins", "dags", "docker", "tests"}
 TOOLS = {"pip", "uv", "heddle"}
 """Installed by the Makefile itself, before the pins or after them."""
 THROUGH = {

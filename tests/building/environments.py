@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from building.mapping import mapped
+from build_wheel import mapped
 
 ROOT = Path(__file__).resolve().parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
@@ -117,7 +117,7 @@ def environment(folder: Path, python: str) -> Environment:
 def copy_tests(folder: Path) -> None:
     """Copy the checkout without its packages, Python files with the names of the wheel."""
     for name in run(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).splitlines():
-        if name.partition("/")[0] in ("building", "heddle", "optimizer", "spark_jobs") or not (ROOT / name).exists():
+        if name.partition("/")[0] in ("heddle", "optimizer", "spark_jobs") or not (ROOT / name).exists():
             continue
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".py"):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from building.backend import arrange
-from building.mapping import mapped
+from build_wheel import arrange, mapped
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,14 +1,36 @@
-"""Rewrite of source code for the wheel, in which ``spark_jobs`` and ``optimizer`` are packages below ``heddle``.
+"""Build of the wheel: setuptools, over a tree in which every package lies below ``heddle``.
 
 ``spark_jobs`` is a common name of folders with DAGs. A wheel with a top-level package of that name would hide them, so
-the wheel has one top-level package, ``heddle``.
+the wheel has one top-level package, ``heddle``. The repository keeps its top-level folders, and an editable
+installation has them too.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import shutil
 import tokenize
+from collections.abc import Mapping
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from setuptools import build_meta
+
+build_sdist = build_meta.build_sdist
+build_editable = build_meta.build_editable
+prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
+get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
+get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
+get_requires_for_build_editable = build_meta.get_requires_for_build_editable
+
+COPIED = ("pyproject.toml", "README.md", "constraints.txt")
+"""Files of the project that the build of a wheel reads."""
+
+SCHEMAS = "docs/schemas"
+"""Folder of the JSON schemas, ``heddle/schemas`` in the wheel."""
 
 PACKAGES = {"spark_jobs": "heddle._jobs", "optimizer": "heddle._optimizer"}
 """Packages of the repository, and their names in the wheel."""
@@ -86,3 +108,26 @@ def _mapped_text(text: str) -> str:
     text = _IN_CODE.sub(lambda match: match[1] + PACKAGES[match[2]], text)
     text = _MODULE.sub(lambda match: PACKAGES[match[1]], text)
     return _PATH.sub(lambda match: FOLDERS[match[1]], text)
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: Mapping[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Build the wheel into a folder, from a copy of the sources under their names in the wheel."""
+    target = str(Path(wheel_directory).resolve())
+    with TemporaryDirectory() as folder:
+        arrange(Path.cwd(), Path(folder))
+        with chdir(folder):
+            name: str = build_meta.build_wheel(target, config_settings)
+    return name
+
+
+def arrange(project: Path, folder: Path) -> None:
+    """Copy the sources of a project into a folder, as the wheel has them."""
+    for name in COPIED:
+        shutil.copy(project / name, folder)
+    unshipped = shutil.ignore_patterns("__pycache__", "papers")
+    for source, place in ({"heddle": "heddle"} | FOLDERS | {SCHEMAS: "heddle/schemas"}).items():
+        shutil.copytree(project / source, folder / place, ignore=unshipped)
+    for path in folder.rglob("*.py"):
+        path.write_text(mapped(path.read_text(encoding="utf-8")), encoding="utf-8")
