@@ -53,10 +53,14 @@ def sql_server(
         server = _listening(root, host, port, Limits(statements, seconds, rows, megabytes), token, tls)
         message = announcement_of(root, host, server.port, bool(token), bool(tls))
         terminal.errors.print(message, highlight=False, soft_wrap=True)
-        # Python's signals are not seen inside of the server's own waiting
-        with suppress(KeyboardInterrupt):
-            threading.Event().wait()
-        server.shutdown()
+        _wait_and_stop(server)
+
+
+def _wait_and_stop(server: AnswersServer) -> None:
+    # Python's signals are not seen inside of the server's own waiting
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    server.shutdown()
 
 
 def announcement_of(root: str, host: str, port: int, has_token: bool, has_tls: bool) -> str:
