@@ -20,16 +20,18 @@ import resource
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
-from tests.benchmarks.mutants import code_in, function_in, kernels_calling
+from tests.benchmarks.mutants import code_in, function_in
 
 MEMORY = 8 << 30
 """Bytes that a process may hold."""
@@ -65,14 +67,45 @@ class Mutation:
         if function is None or code is None or code.co_freevars != function.__code__.co_freevars:
             return False
         function.__code__ = code
-        kernel = vars(sys.modules[self.module]).get(self.function)
-        if isinstance(kernel, Dispatcher):
-            for calling in kernels_calling(kernel):
-                calling._cache = NullCache()
-                calling._reset_overloads()
-        elif isinstance(kernel, functools._lru_cache_wrapper):
-            kernel.cache_clear()
+        for kernel in kernels_of(function):
+            kernel._cache = NullCache()
+            kernel._reset_overloads()
+        named = vars(sys.modules[self.module]).get(self.function)
+        if isinstance(named, functools._lru_cache_wrapper):
+            named.cache_clear()
         return True
+
+
+def kernels_of(function: types.FunctionType) -> list[Dispatcher]:
+    """Return the kernels that a function is compiled into: its own, those that call it, also through other functions
+    and intrinsics, and all of a module whose overloads may call it."""
+    modules = [vars(module) for name, module in sys.modules.items() if name.startswith(("optimizer.", "spark_jobs."))]
+    values = {id(_plain(value)): value for module in modules for value in module.values() if _plain(value)}
+    callers: dict[int, list[int]] = {}
+    for number, value in values.items():
+        caller = _plain(value)
+        for name in _names_in(caller.__code__):
+            callers.setdefault(id(_plain(caller.__globals__.get(name))), []).append(number)
+    reached = [id(function)]
+    for number in reached:
+        value = values.get(number)
+        following = callers.get(number, [])
+        if isinstance(value, types.FunctionType) and "overload" in value.__globals__:
+            kernels = (each for each in value.__globals__.values() if isinstance(each, Dispatcher))
+            following = [*following, *(id(each.py_func) for each in kernels)]
+        reached += [each for each in dict.fromkeys(following) if each not in reached]
+    return [values[number] for number in reached if isinstance(values.get(number), Dispatcher)]
+
+
+def _plain(value: Any) -> Any:
+    """The Python function of a kernel, an intrinsic or a function; None of anything else."""
+    function = getattr(value, "py_func" if isinstance(value, Dispatcher) else "_defn", value)
+    return function if isinstance(function, types.FunctionType) else None
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
 class Forks:

@@ -29,7 +29,9 @@ THROUGH = {
     "markupsafe": "jinja2",
     "packaging": "pytest",
     "pendulum": "apache-airflow",
+    "pydantic": "fastapi",
     "sqlalchemy": "apache-airflow",
+    "starlette": "fastapi",
     "structlog": "apache-airflow",
 }
 """Imported packages that come with one that is asked for, and are part of what it offers."""
@@ -121,6 +123,7 @@ def test_the_jar_fits_the_version_of_spark() -> None:
     from spark_jobs.engine.session import DELTA
 
     assert re.fullmatch(r"io\.delta:delta-spark_[0-9._]+:\d+\.\d+\.\d+", DELTA)
+    assert pinned()["delta-spark"] == DELTA.rpartition(":")[2]
     # the jar is of one minor version of Spark, and no other is asked for
     ((major, minor),) = re.findall(r"delta-spark_(\d+)\.(\d+)_", DELTA)
     assert pinned()["pyspark"] == pinned()["pyspark-client"]

@@ -353,7 +353,9 @@ def test_commands_exist(page: Path) -> None:
     for line in re.findall(r"(?m)(?:`|^|\$ )heddle ([a-z][^`\n]*)", text):
         name, *words = line.split()
         assert name in COMMANDS, line
-        options = {option for parameter in COMMANDS[name].params for option in parameter.opts} | {"--help"}
+        options = {
+            option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+        } | {"--help"}
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words)):
             assert option in options, f"heddle {line}"
 

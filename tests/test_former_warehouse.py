@@ -1,4 +1,4 @@
-"""A warehouse that Heddle 0.1 wrote is read, repaired, rolled back and gone on with by the code of today.
+"""A warehouse that Heddle 0.1 wrote is upgraded, read, repaired, rolled back and gone on with by the code of today.
 
 ``fixtures/warehouse_0_1.tar.xz`` and what its commands said then (``answers_0_1.json``) were made by
 ``fixtures/make_warehouse.py``, which says what happened in it. Tasks run in this process; the judge of what is
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from optimizer.workload.values import ACQ, AnswerTable
+from spark_jobs.operations.upgrade import way_back
 from spark_jobs.results import tables
 from spark_jobs.results.connect import connect
 from spark_jobs.results.frames import scan
@@ -31,6 +34,7 @@ from spark_jobs.store.warehouse.registry import events as registered_events
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
+from tests.earlier_code import EarlierCode
 from tests.in_process import Clock, Said, heddle, without_spark
 from tests.spark_jobs.followed import wrong
 
@@ -45,6 +49,9 @@ FIRST, SECOND, THIRD = (
     ("2013-07-02T00:00:00Z", "2013-07-02T02:00:00Z"),
     ("2013-07-02T02:00:00Z", "2013-07-02T04:00:00Z"),
 )
+COLUMNS_1 = "69407660"
+"""The last commit that stores partial aggregates as lists."""
+
 REFUSED = {1900}
 """Ids of the events that came later than is allowed."""
 
@@ -57,6 +64,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     monkeypatch.chdir(tmp_path)
     clock = Clock(START + 305 * MINUTE)
     with without_spark(clock):
+        done("upgrade", "--apply", "--yes")
         yield clock
 
 
@@ -267,6 +275,29 @@ def test_ticks_follow_one_another(clock: Clock) -> None:
     for record in (first, second):
         assert differences((record["begin"], record["end"]), refreshes(record), names=["by_symbol", "bound"]) == []
     assert done("tick", "--at", "2013-07-02T03:31:00")["status"] == "nothing due"
+
+
+@pytest.mark.longer
+def test_code_of_then_goes_on_after_the_upgrade_is_taken_back(clock: Clock, tmp_path: Path) -> None:
+    """Today's code publishes an interval, then what ``heddle upgrade`` says is done, then code of then goes on."""
+    clock.now = START + 390 * MINUTE
+    done("backfill", "--from", THIRD[0], "--to", THIRD[1])
+    printed = done("read", "by_symbol")
+    warehouse = tmp_path / "warehouse"
+    _, _, script = way_back(Warehouse.open(warehouse)).partition("\n")
+    subprocess.run([sys.executable, "-c", script], check=True)
+    (warehouse / "heddle.json.1").replace(warehouse / "heddle.json")
+    earlier = EarlierCode.of(COLUMNS_1)
+    later = ("2013-07-02T04:00:00Z", "2013-07-02T06:00:00Z")
+    clock.now = START + 490 * MINUTE
+    write(clock, "trades/third.parquet", [(at, 3000 + at, "BA"[at % 2], at / 8, at % 6) for at in range(370, 480, 9)])
+    place = ("--warehouse", "warehouse")
+    answers, run = earlier.run(
+        clock.now, ["read", "by_symbol", *place], ["backfill", "--from", later[0], "--to", later[1], *place]
+    )
+    assert answers["rows"] == printed["rows"]
+    assert run["records"][0]["status"] == "published"
+    assert differences(later, refreshes(run["records"][0]), names=["by_symbol"]) == []
 
 
 def test_queries_of_then_may_have_tables_now(clock: Clock) -> None:

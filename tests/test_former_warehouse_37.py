@@ -26,6 +26,7 @@ from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
+from tests.earlier_code import EarlierCode
 from tests.fixtures.history_37 import (
     FIRST,
     INTERVALS,
@@ -56,6 +57,9 @@ SAID: dict[str, dict[str, Any]] = {
 MOMENTS = {name for name, one in AGGREGATES.items() if {"sum_squares", "both_x"} & set(one.kinds)}
 NEXT = ("2013-07-02T04:00:00Z", "2013-07-02T06:00:00Z")
 """The interval after those of the fixture."""
+
+BEFORE_UPGRADES = "d80ed804"
+"""The last commit without ``heddle upgrade``."""
 
 KNOWN = (*FIRST, LATE_TRADES, LATE_ORDERS, *SECOND, PENDING)
 BEFORE = {
@@ -312,6 +316,32 @@ def test_the_first_plan_is_in_force_again(issue: str, clock: Clock) -> None:
     for interval in INTERVALS:
         assert differences(interval, BEFORE[interval], KNOWN) == []
     assert has(done("read", "spread"), SAID[issue]["read"]["spread"])
+
+
+# ---------------------------------------------------------------------------------------------- rolled back
+@pytest.mark.longer
+def test_the_code_of_before_goes_on_where_this_one_wrote(clock: Clock) -> None:
+    """This code publishes an interval, the code of before repairs all, then this code finds no fault."""
+    assert done("upgrade", "--apply")["steps"] == []
+    arrived(*THIRD_FILES)
+    clock.now = START + 500 * MINUTE
+    record = done("backfill", "--from", NEXT[0], "--to", NEXT[1])["records"][0]
+    names = sorted(planned())
+    printed = [done("read", name) for name in names]
+    earlier = EarlierCode.of(BEFORE_UPGRADES)
+    status, *answers = earlier.run(clock.now, ["status"], *(["read", name] for name in names))
+    assert status["intervals_published"] == 4 and answers == printed
+    clock.now += 10 * MINUTE
+    arrived(*LATE_FILES)
+    (reply,) = earlier.run(clock.now, ["repair"])
+    assert intervals(reply) == [*INTERVALS, NEXT]
+    files, at = (*KNOWN, *THIRD_FILES, *LATE_FILES), {**BEFORE, NEXT: refreshes(record)}
+    first = [name for name in names if name not in ("spread", "phases")]
+    for interval in (*INTERVALS, NEXT):
+        assert differences(interval, at[interval], files, first if interval == INTERVALS[0] else ()) == [], interval
+    clock.now += 10 * MINUTE
+    assert done("repair") == {"format_version": 1, "outdated": []}
+    assert wrong(Warehouse.open("warehouse", create=False)) == []
 
 
 # --------------------------------------------------------------------------------------------------- moved

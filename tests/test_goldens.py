@@ -219,6 +219,8 @@ def test_commands_that_change_a_warehouse(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     with without_spark(Clock(START + 335 * MINUTE)):
         commands = [
+            ("upgrade", *HOUSE),
+            ("upgrade", *HOUSE, "--apply", "--yes"),
             ("tick", *HOUSE, "--at", "2013-07-02T02:40:00", "--json"),
             ("tick", *HOUSE, "--at", "2013-07-02T02:41:00"),
             ("tick", *HOUSE, "--at", "2013-07-02T03:30:00"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from types import FunctionType
 
 import pytest
 
+from optimizer.papers.reference import online_intervals
+from optimizer.sequences import kernels as sequence_kernels
 from optimizer.windows import alignment
 from tests.benchmarks.mutants import edits_of
-from tests.mutant_forks import Mutation, nearest
+from tests.mutant_forks import Mutation, kernels_of, nearest
 from tests.mutants import ROOT, Outcome, draw, names_near, near_files, near_files_of_folders, product_files, table
 
 TEXT = '''"""A module: 1."""
@@ -112,6 +115,21 @@ def test_a_fork_changes_the_function_that_others_imported(monkeypatch: pytest.Mo
     assert (before, function(0)) == ("1970-01-01", "x")
     assert not Mutation("optimizer.windows.alignment", "no_such", mutated, [], {}, False, 1).place()
     assert not Mutation("", "day_label", mutated, [], {}, False, 1).place()
+
+
+@pytest.mark.parametrize(
+    ("function", "kernels"),
+    [
+        (online_intervals._climb.py_func, {"_climb", "_process"}),  # an overload calls a function of a table
+        (sequence_kernels._any_bits._defn, {"_chain", "_extend_cells", "landmark_windows"}),  # an intrinsic
+        (sequence_kernels._sweep.py_func, {"_sweep", "_between_landmarks", "landmark_windows"}),
+        (alignment.day_label, set()),
+    ],
+)
+def test_kernels_compile_again_that_contain_a_function(function: FunctionType, kernels: set[str]) -> None:
+    names = {kernel.py_func.__name__ for kernel in kernels_of(function)}
+    assert kernels <= names and bool(kernels) == bool(names)
+    assert "lone_windows" not in names
 
 
 def test_the_table_counts_outcomes_by_folder() -> None:

@@ -49,7 +49,10 @@ class Reporting:
             if _are_statistics_on():
                 _send(_runs_of(run_id, self.runs_named, since))
         except Exception:
-            _log.warning("HDL-640 the metrics of this task were not sent", exc_info=True)
+            from optimizer.errors.diagnostics import Diagnostic
+
+            problem = Diagnostic("HDL-640", "the metrics of this task were not sent", severity="warning")
+            _log.warning("%s", problem, exc_info=True)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> TaskLineage:
         """Lineage of the task, also of one that failed. Airflow's provider of OpenLineage calls this by its name."""

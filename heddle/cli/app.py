@@ -15,6 +15,7 @@ _DECLARED = {
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),
     "alerts": ("alerts",),
+    "upgrade": ("upgrade",),
     "layout": ("format",),
     "importing": ("import",),
     "landing": ("land", "copy"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -62,11 +63,14 @@ def airflow(
     if as_json:
         paths = {"written": [str(file.path) for file in written], "files": [str(file.path) for file in files]}
         print_json(paths | {"project": named or None})
-        return
-    for file in files:
-        line = f"{'wrote' if file in written else 'unchanged'} {file.path}"
+    else:
+        lines = [f"{'wrote' if file in written else 'unchanged'} {file.path}" for file in files]
+        _print_lines([*lines, f"project: {named or 'as the environment of Airflow says'}"])
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
-    terminal.console.print(Text(printable(f"project: {named or 'as the environment of Airflow says'}")), soft_wrap=True)
 
 
 def _project(folder: Path | None) -> str:

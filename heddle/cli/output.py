@@ -162,6 +162,6 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, 
     for name in columns:
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
-        cells = {"fingerprint": str(row["fingerprint"])[:8]}
+        cells = {"fingerprint": str(row.get("fingerprint"))[:8]}
         table.add_row(*(cells.get(name) or ("" if row[name] is None else str(row[name])) for name in columns))
     terminal.console.print(table)

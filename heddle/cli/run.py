@@ -379,12 +379,10 @@ def repair(
     with telling_errors():
         opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         with stages("comparing sources with what was published"):
-            lost = lost_publications(opened)
-            stale = outdated(opened, time.time_ns() // 1000)
+            lost, stale = lost_publications(opened), outdated(opened, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
         records = _repaired(opened, version, lost, stale, dry_run, engine)
-        # without a run nobody would record them
         refused = 0 if records or dry_run else _note_refused(opened, version, as_json)
     if as_json:
         print_json(_repair_json(lost, stale, refused) | _records_json(records))
@@ -392,7 +390,7 @@ def repair(
 
 
 def _note_refused(warehouse: Warehouse, version: int, as_json: bool) -> int:
-    """Record and show the late events of new files that are refused; their number."""
+    """Record and show the late events of new files that are refused, as no run does; their number."""
     from spark_jobs.pipeline.run.history import note_refused
 
     refused = note_refused(warehouse, version, time.time_ns() // 1000, "repair")

@@ -202,7 +202,7 @@ CODES_OF_RUNS = (
     Code(
         "HDL-503",
         "The warehouse was written in a format that this Heddle does not have.",
-        "Upgrade Heddle, or backfill into a new folder.",
+        "Use the version that the message names, or backfill into a new folder.",
     ),
     Code("HDL-504", "The interval is empty, or takes too many runs.", "Correct --from, --to or --every.", exit_code=2),
     Code(
@@ -499,6 +499,7 @@ CODES_OF_RUNS = (
         "HDL-583",
         "The folder that is named as the project has no heddle.toml.",
         "Check HEDDLE_PROJECT, or `project` of the DAG file; `heddle init --folder FOLDER` makes a project.",
+        severity="either",
     ),
     Code(
         "HDL-584",
@@ -618,54 +619,6 @@ CODES_OF_RUNS = (
     ),
     # ------------------------------------------------------------------------------------------- alerts
     Code(
-        "HDL-635",
-        "Alerts could not be sent: HEDDLE_NOTIFY cannot be used, or what it names failed.",
-        "Correct HEDDLE_NOTIFY; `heddle alerts --test` sends a sample. The next pass sends them again.",
-        severity="either",
-    ),
-    Code(
-        "HDL-636",
-        "A query was answered later than its refresh bound, or is overdue.",
-        "See `heddle status`, and whether Airflow or `heddle tick` still runs.",
-        severity="record",
-    ),
-    Code(
-        "HDL-637",
-        "A query has no answers any more, or never had any, while others of its runs have.",
-        "Check its filter with `heddle preview`, and the values that its stream brings.",
-        severity="record",
-    ),
-    Code(
-        "HDL-642",
-        "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
-        "Print the views with `heddle views`, for DuckDB with its extension delta.",
-        exit_code=2,
-    ),
-    Code(
-        "HDL-643",
-        "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
-        "Name another file, or close it; programs that only read open it read-only.",
-        exit_code=2,
-    ),
-    Code(
-        "HDL-638",
-        "The lineage of a run could not be sent; the run and its answers are not concerned.",
-        "Correct what the message names: OPENLINEAGE_URL, OPENLINEAGE_CONFIG, or the server.",
-        "warning",
-    ),
-    Code(
-        "HDL-639",
-        "The lineage of a run was not sent, as OpenLineage's client is not installed.",
-        "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
-        "warning",
-    ),
-    Code(
-        "HDL-640",
-        "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
-        "See the traceback in the task's log, and Airflow's section `metrics`.",
-        "warning",
-    ),
-    Code(
         "HDL-630",
         "A request to the API cannot be used: a parameter, a value, the body or a header.",
         "Correct what the message names; docs/api.md lists the parameters.",
@@ -691,6 +644,65 @@ CODES_OF_RUNS = (
         "HDL-634",
         "The token of `heddle serve` cannot be used, or its file cannot be read.",
         "Take 16 to 512 printable ASCII characters, such as those of `openssl rand -hex 32`.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-635",
+        "Alerts could not be sent: HEDDLE_NOTIFY cannot be used, or what it names failed.",
+        "Correct HEDDLE_NOTIFY; `heddle alerts --test` sends a sample, and the next pass sends the alerts again.",
+        severity="either",
+    ),
+    Code(
+        "HDL-636",
+        "A query was answered later than its refresh bound, or is overdue.",
+        "See `heddle status`, and whether Airflow or `heddle tick` still runs.",
+        severity="record",
+    ),
+    Code(
+        "HDL-637",
+        "A query has no answers any more, or never had any, while others of its runs have.",
+        "Check its filter with `heddle preview`, and the values that its stream brings.",
+        severity="record",
+    ),
+    Code(
+        "HDL-638",
+        "The lineage of a run could not be sent; the run and its answers are not concerned.",
+        "Correct what the message names: OPENLINEAGE_URL, OPENLINEAGE_CONFIG, or the server.",
+        "warning",
+    ),
+    Code(
+        "HDL-639",
+        "The lineage of a run was not sent, as OpenLineage's client is not installed.",
+        "Install Heddle with the extra `lineage`, or set HEDDLE_OPENLINEAGE=off.",
+        "warning",
+    ),
+    Code(
+        "HDL-640",
+        "A task of Airflow could not send the metrics of its runs; the runs are not concerned.",
+        "See the traceback in the task's log, and Airflow's section `metrics`.",
+        "warning",
+    ),
+    Code(
+        "HDL-642",
+        "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
+        "Print the views with `heddle views`, for DuckDB with its extension delta.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-643",
+        "A DuckDB file of views cannot be replaced: something else is there, or a program has it open for writing.",
+        "Name another file, or close it; programs that only read open it read-only.",
+    ),
+    # --------------------------------------------------------------------------------------- upgrades
+    Code(
+        "HDL-645",
+        "An earlier Heddle wrote the warehouse, and could not go on if this one wrote to it.",
+        "Look at `heddle upgrade --check`, then run `heddle upgrade --apply`.",
+    ),
+    Code(
+        "HDL-646",
+        "An upgrade would change what earlier versions read, and nobody at a terminal confirms it.",
+        "Say --yes if no earlier version uses the warehouse any more.",
         exit_code=2,
     ),
     # ------------------------------------------------------------------------------------- not foreseen

@@ -19,10 +19,12 @@ HIDDEN = "***"
 
 _NAMED = re.compile(
     r"passw|passphrase|secret|token|credential|fernet|(access|api|account|private|sas|master).?key|dsn|(^|_)conn(_|$)"
-    r"|broker_url|result_backend|(^|_)notify$",
+    r"|broker_url|result_backend|connection.?string|spark_remote|(^|_)notify$",
     re.IGNORECASE,
 )
-_WHOLE = re.compile(r"(^|_)conn(_|$)|broker_url|result_backend|(^|_)notify$", re.IGNORECASE)
+_WHOLE = re.compile(
+    r"(^|_)conn(_|$)|broker_url|result_backend|connection.?string|spark_remote|(^|_)notify$", re.IGNORECASE
+)
 """Names of addresses: what is secret of them is in parts of the value."""
 _WEBHOOK = re.compile(r"(^|_)notify$", re.IGNORECASE)
 """Names of addresses of which all but the host is secret."""
@@ -31,7 +33,8 @@ LONG_PART = 12
 """Characters from which on a part of a webhook's path or query is a secret by itself: shorter ones are words."""
 _IN_ADDRESS = re.compile(r"//[^\s:/@]{0,100}:(\S{1,300})@")
 _IN_PAIRS = re.compile(
-    r"(?:password|passwd|pwd|secret|(?<=[?&])sig)[\w.-]{0,40}[\"']?\s{0,9}[=:]\s{0,9}"
+    r"(?:password|passwd|pwd|secret|account.?key|access.?key|(?<=[?&;])(?:sig|token))"
+    r"[\w.-]{0,40}[\"']?\s{0,9}[=:]\s{0,9}"
     r"('[^'\n]{1,300}|\"[^\"\n]{1,300}|[^\s&,;)'\"]{1,300})",
     re.IGNORECASE,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.errors.redaction import redacted
 from optimizer.language.aggregate_calls import AggregateReader, SequenceReader
 from optimizer.language.clauses import cut_clauses
 from optimizer.language.constants import query_error
@@ -96,7 +97,7 @@ def read_query(
         group_by=tuple(grouping.columns.items()),
         select=selection.names,
         owner=statement.owner,
-        text=statement.source,
+        text=redacted(statement.source),
         having=thresholds.conditions,
         pattern=pattern,
         derived=tuple(grouping.derived.items()),

@@ -41,7 +41,6 @@ if not IS_CHECKOUT:
 OWNER_QUOTA = 10_000
 """Default of ``HEDDLE_OWNER_QUOTA``: the most queries of one owner."""
 
-
 LOCAL_EVENTS = 15_000_000
 """Default of ``HEDDLE_LOCAL_EVENTS``: the events and rows up to which a run starts no Spark, if no setting names its
 engine.
@@ -211,10 +210,6 @@ def _address(text: str) -> str | None:
     return address or None
 
 
-def _absolute(text: str) -> Path:
-    return Path(text).absolute()
-
-
 def _unless_none(text: str) -> str | None:
     # in a project file it is relative to the folder of the file
     return None if Path(text).name == "none" else text
@@ -251,7 +246,7 @@ class Settings:
         "the project, wherever a process works: its `heddle.toml` is read and no other, and only that file says where "
         "its warehouse, streams, workload, topics and copies are",
         "HDL-583 if it has no `heddle.toml`",
-        _absolute,
+        lambda text: Path(text).absolute(),
         lambda settings: None,
     )
     home = Setting(

@@ -18,8 +18,10 @@ import pytest
 
 import heddle
 from heddle.house import micros
+from spark_jobs.operations.upgrade import apply_upgrade
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import relation
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.chaos.orders import in_process
 from tests.in_process import Clock, without_spark
 from tests.in_process import heddle as command
@@ -43,6 +45,7 @@ def house(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     with tarfile.open(FIXTURES / "warehouse_0_1.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)
+    apply_upgrade(Warehouse.open("warehouse"))
     with without_spark(clock):
         yield heddle.open("warehouse")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.redaction import redacted
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.stored_rows import to_rows
 from spark_jobs.pipeline.planning.registration import LifecycleRequest, RegistrationRequest
@@ -98,7 +99,7 @@ def publish_plan(
                 "plan_version": version,
                 "created_at": moment(now),
                 "created_by": created_by,
-                "reason": reason,
+                "reason": redacted(reason),
                 "fingerprint": plan.fingerprint,
                 "stream": row["stream"],
                 "tree": row["tree_id"],

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.errors.redaction import redacted
 from optimizer.workload.values import ACQ, AnswerTable, from_json, to_json
 from spark_jobs.store.warehouse.schemas import micros, moment
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -57,7 +58,7 @@ class QueryEvent:
 
     def to_row(self) -> dict[str, Any]:
         """Return the row as the table stores it."""
-        return {**vars(self), "at": moment(self.at)}
+        return {**vars(self), "at": moment(self.at), "reason": redacted(self.reason)}
 
     @property
     def asset(self) -> bool:

@@ -86,6 +86,11 @@ version in their marker get them, and the tables of :data:`LATER`. 1: results ha
 numbers. 3: there are alerts, also in a store.
 """
 
+BREAKING = 2
+"""The newest version of :data:`COLUMNS` whose rows earlier code cannot read. Only ``heddle upgrade --apply`` takes a
+warehouse beyond it, later versions add what earlier code ignores, and opening a warehouse adds them.
+"""
+
 DELETED = "results/deleted"
 """The application of commits that delete answers by name (:mod:`spark_jobs.results.deletion`)."""
 

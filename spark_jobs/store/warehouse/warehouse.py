@@ -23,7 +23,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,7 +63,8 @@ from spark_jobs.store.warehouse.held_tables import (
     with_small_files,
 )
 from spark_jobs.store.warehouse.lease import postgres_lease
-from spark_jobs.store.warehouse.schemas import COLUMNS, FORMAT, HOUR, INSTANT, LATER, MARKER, TABLES, TOKEN_DIGITS
+from spark_jobs.store.warehouse.marker import Marker, write_marker
+from spark_jobs.store.warehouse.schemas import COLUMNS, HOUR, INSTANT, LATER, MARKER, TABLES, TOKEN_DIGITS
 
 Result = TypeVar("Result")
 
@@ -96,11 +97,13 @@ _COMMIT = re.compile(r"\d{20}\.json")
 class Warehouse:
     """A place that holds Heddle's tables. Open one with :meth:`open`. ``declared``: the streams as they are declared
     now, by name, where a command knows that (:mod:`spark_jobs.store.warehouse.places`). ``note``: the user metadata of
-    its commits; empty: they have none."""
+    its commits; empty: they have none. ``is_older``: an earlier Heddle wrote it, and only ``heddle upgrade --apply``
+    may write to it."""
 
     place: Place
     declared: Callable[[], Mapping[str, Stream]] | None = field(default=None, compare=False, repr=False)
     note: str = field(default="", compare=False, repr=False)
+    is_older: bool = field(default=False, compare=False, repr=False)
 
     @property
     def root(self) -> Path:
@@ -115,8 +118,9 @@ class Warehouse:
     def open(cls, root: str | os.PathLike[str] | Place, create: bool = True) -> Warehouse:
         """The warehouse at a folder or URL; an empty or missing place becomes one if ``create``.
 
-        Writes nothing where nothing is missing. Raises HDL-501 for a folder that holds something else, HDL-502 if there
-        is none, HDL-503 for another format, HDL-545 if one cannot be made, HDL-546 for a path that is of no use.
+        Writes nothing where nothing is missing. What an earlier Heddle wrote can be read, and is left as it is if that
+        Heddle could not go on otherwise. Raises HDL-501 for a folder that holds something else, HDL-502 if there is
+        none, HDL-503 for another format, HDL-545 if one cannot be made, HDL-546 for a path that is of no use.
         """
         existing = cls.existing(root)
         if existing is None:
@@ -133,54 +137,61 @@ class Warehouse:
             except (DeltaError, OSError) as error:
                 raise unwritable(warehouse.place, error) from error
             return warehouse
-        content = json.loads((existing.place / MARKER).read())
-        narrow = content.get("columns", 0) < COLUMNS
+        narrow = not existing.is_older and existing.marker.columns < COLUMNS
         # in a store the marker tells which tables there are: to ask for each takes a request
         looks = existing.place.is_local or narrow
         later = [name for name in LATER if not (existing.place / name).exists()] if looks else []
         if later or narrow:
             try:
-                with existing.lease():
+                with replace(existing, is_older=False).lease():
                     existing._create(later)
                     if narrow:
-                        existing._widen("results")
-                        existing._widen("partials")
-                        existing._mark(content.get("id"))
+                        existing._bring_up()
             except HeddleError as error:
                 # what is there can be read all the same
                 if error.diagnostic.code != READ_ONLY:
                     raise
         return existing
 
+    @property
+    def marker(self) -> Marker:
+        """Its marker as it is now."""
+        marker = Marker.read(self.place)
+        if marker is None:
+            raise HeddleError("HDL-502", f"there is no warehouse at {self.place}", "`heddle run` makes one")
+        return marker
+
+    def bring_up(self) -> None:
+        """Add the columns that came later, also those whose rows an earlier Heddle cannot read. Keeps the marker of
+        before beside the new one."""
+        with replace(self, is_older=False).lease():
+            (self.place / f"{MARKER}.{self.marker.columns}").put((self.place / MARKER).read())
+            self._bring_up()
+
+    def _bring_up(self) -> None:
+        for name in ("results", "partials"):
+            self._widen(name)
+        write_marker(self.place, self.marker.id)
+
     @classmethod
     def existing(cls, root: str | os.PathLike[str] | Place) -> Warehouse | None:
         """The warehouse at a place; None if there is none and one could be made. Raises as :meth:`open` does."""
         path = _resolved(root)
-        marker = path / MARKER
         try:
-            content = _told(marker)
-            if content is None:
+            marker = Marker.read(path)
+            if marker is None:
                 check_bucket(path)
                 if not _begun(path):
                     hint = "name a new or empty folder with --warehouse"
                     raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
                 return None
-            written = int(content.get("format", 0))
-            _identities[path.url] = str(content.get("id", ""))
         except OSError as error:
             if not path.is_local:
                 raise store_error(path, error) from error
             raise _useless(path, error.strerror or str(error)) from error
-        except (ValueError, TypeError, AttributeError) as error:
-            hint = f'write {{"kind": "heddle warehouse", "format": {FORMAT}}} into it, if its tables are of this format'
-            raise HeddleError("HDL-546", f"{marker} is damaged", hint) from error
-        if written > FORMAT:
-            message = f"{path} was written by a newer Heddle (format {written})"
-            raise HeddleError("HDL-503", message, "upgrade Heddle")
-        if written < FORMAT:
-            message = f"{path} was written by an older Heddle (format {written}; this one writes {FORMAT})"
-            raise HeddleError("HDL-503", message, "name a new folder and backfill it: the answers are the same")
-        return cls(path)
+        _identities[path.url] = marker.id
+        marker.check(path)
+        return cls(path, is_older=marker.is_older)
 
     @classmethod
     def stands(cls, root: str | os.PathLike[str] | Place) -> bool:
@@ -200,12 +211,8 @@ class Warehouse:
                     configuration=_CONFIGURATION,
                     raise_if_key_not_exists=False,
                 )
-        if _told(self.place / MARKER) is None:
-            self._mark()
-
-    def _mark(self, known: str | None = None) -> None:
-        content = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": known or uuid.uuid4().hex}
-        (self.place / MARKER).put(json.dumps(content).encode())
+        if Marker.read(self.place) is None:
+            write_marker(self.place)
 
     def _widen(self, name: str) -> None:
         """Add the columns to a table that came later than it was made; its rows have nulls in them."""
@@ -230,7 +237,13 @@ class Warehouse:
         (warehouses that several hosts write) it also takes a PostgreSQL advisory lock. Tokens only grow: a holder
         that reads a larger one has lost the lease and must not commit (:meth:`check_lease`). A store has no locks:
         there the version of each table is the token, and PostgreSQL only saves useless work.
+
+        Raises HDL-645 if an earlier Heddle wrote the warehouse, HDL-503 if a newer one has since this process began.
         """
+        if self.is_older:
+            message = f"an earlier Heddle wrote {self.place}; this one reads it, and cannot write to it yet"
+            hint = f"`heddle upgrade --check --warehouse {self.place}` shows what --apply changes, and how to go back"
+            raise HeddleError("HDL-645", message, hint)
         if not self.place.is_local:
             with postgres_lease(self._lease_name):
                 yield 0
@@ -244,12 +257,14 @@ class Warehouse:
                 os.fsync(file)
             except OSError as error:
                 raise unwritable(path, error) from error
+            if (marker := Marker.read(self.place)) is not None:
+                marker.check(self.place)
             yield token
 
     def _lease_name(self) -> str:
         """Name of the warehouse for hosts, which may reach it by different paths: the random id from its creation."""
-        content = _told(self.place / MARKER) or {}
-        return str(content.get("id") or self.place)
+        marker = Marker.read(self.place)
+        return str((marker and marker.id) or self.place)
 
     def check_lease(self, token: int) -> None:
         """Raises HDL-510 unless ``token`` is still the newest that was given out."""
@@ -337,10 +352,10 @@ class Warehouse:
         if is_checked:
             with reading(self.path(table)):
                 pruned = checked_files(pruned, current, self.place / table, where)
-        if self.place.is_local:
-            return pruned
-        with reading(self.path(table)):
-            return with_small_files(pruned, current, where, is_checked)
+        if not self.place.is_local:
+            with reading(self.path(table)):
+                pruned = with_small_files(pruned, current, where, is_checked)
+        return _complete(table, pruned) if self.is_older and table in TABLES else pruned
 
     def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
         """A table as of ``current`` for readers that bring no options of their own.
@@ -348,9 +363,7 @@ class Warehouse:
         Pages are checked as they are read, files without a requested row are skipped, and columns that came later
         exist, with nulls.
         """
-        pruned = self.dataset(table, current)
-        missing = [column for column in TABLES[table][0] if column.name not in pruned.schema.names]
-        return ds.FileSystemDataset(list(pruned.get_fragments()), pa.schema([*pruned.schema, *missing]), pruned.format)
+        return _complete(table, self.dataset(table, current))
 
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
@@ -690,6 +703,12 @@ def _latest(footer: pq.FileMetaData, by: str) -> list[int]:
     return [FAR if each is None or not each.has_min_max else pa.scalar(each.max, INSTANT).value for each in groups]
 
 
+def _complete(table: str, stored: ds.Dataset) -> ds.Dataset:
+    """A dataset with the columns of a table that came later, with nulls."""
+    missing = [column for column in TABLES[table][0] if column.name not in stored.schema.names]
+    return ds.FileSystemDataset(list(stored.get_fragments()), pa.schema([*stored.schema, *missing]), stored.format)
+
+
 def _file_name(path: str) -> str:
     """Name of a file in Delta's log of a table without partitions."""
     return path.rpartition("/")[2]
@@ -714,15 +733,6 @@ def _identity(place: Place) -> str:
 
 _identities: dict[str, str] = {}
 """Ids of the warehouses in stores that this process has opened, by URL."""
-
-
-def _told(marker: Place) -> dict[str, Any] | None:
-    """Content of a marker; None if there is none."""
-    try:
-        content: dict[str, Any] = json.loads(marker.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return content
 
 
 def _resolved(root: str | os.PathLike[str] | Place) -> Place:

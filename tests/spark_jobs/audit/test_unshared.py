@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
@@ -29,6 +30,7 @@ from optimizer.workload.values import (
     SECOND,
     STRING,
     TIMESTAMP,
+    Calendar,
     Column,
     Condition,
     Literal,
@@ -40,6 +42,7 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.audit.unshared.agreement import agrees, among_first, grain, qualifies
+from spark_jobs.audit.unshared.calendars import windows_holding
 from spark_jobs.audit.unshared.duckdb_expressions import CannotTell
 from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.measure import native_frame, sample_of
@@ -323,6 +326,36 @@ def test_sketches_are_held_to_their_error(
     assert all(agrees(about, value, row) for value in near)
     for wrong in (*far, None):
         assert not agrees(about, wrong, row), wrong
+
+
+def test_ranks_off_by_an_error_end_at_the_least_value(spark: SparkSession) -> None:
+    """Of three values half of them is two ranks: from the median both least and greatest are accepted."""
+    frame = spark.range(1, 4).selectExpr("timestamp_seconds(1) AS ts", "id AS volume")
+    output = Output("it", "median", Column("volume"), LONG, DOUBLE, error=Decimal("0.5"))
+    query = ACQ("sketch", "events", Window(10 * SECOND, 10 * SECOND), (output,))
+    (row,) = recompute(frame, query, "ts", [(0, 10 * SECOND)]).collect()
+    assert [value for value in range(6) if agrees(output, float(value), row.asDict())] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("span", "begin", "end"),
+    [
+        ((1, "day"), "2013-03-30T23:00:00+00:00", "2013-03-31T22:00:00+00:00"),
+        ((1, "month"), "2013-02-28T23:00:00+00:00", "2013-03-31T22:00:00+00:00"),
+        ((3, "month"), "2012-12-31T23:00:00+00:00", "2013-03-31T22:00:00+00:00"),
+    ],
+)
+def test_calendar_windows_begin_by_the_zones_clock(
+    spark: SparkSession, span: tuple[int, str], begin: str, end: str
+) -> None:
+    """Berlin's clocks are put forward on 2013-03-31."""
+    window = Window.of_calendar(Calendar("Europe/Berlin", span, span))
+    frame = spark.sql("SELECT timestamp '2013-03-31T12:00:00Z' AS ts")
+    spans = frame.select(F.inline(windows_holding(window, F.col("ts")))).selectExpr(
+        "unix_micros(start)", "unix_micros(end)"
+    )
+    moments = [datetime.datetime.fromisoformat(text) for text in (begin, end)]
+    assert [tuple(row) for row in spans.collect()] == [tuple(int(moment.timestamp()) * SECOND for moment in moments)]
 
 
 def test_thresholds_leave_a_row_out_unless_rounding_decides(spark: SparkSession) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from datetime import timedelta
@@ -15,9 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.operations.upgrade import apply_upgrade
 from spark_jobs.pipeline.run import checks_stage, finals_stage, interval, stage_tasks
-from spark_jobs.store.warehouse import publish_log, warehouse
-from spark_jobs.store.warehouse.schemas import COLUMNS, MARKER, TABLES
+from spark_jobs.store.warehouse import marker, publish_log
+from spark_jobs.store.warehouse.schemas import COLUMNS, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.windows.partials import families
 from spark_jobs.windows.partials.cells import Cells, concatenated
@@ -350,7 +350,8 @@ def test_partial_rows_of_before_go_into_the_answers_of_now(
     with monkeypatch.context() as before:
         schema, days = TABLES["partials"]
         before.setitem(TABLES, "partials", (pa.schema([field for field in schema if field.name != "numbers"]), days))
-        before.setattr(warehouse, "COLUMNS", 1)
+        before.setattr(marker, "COLUMNS", 1)
+        before.setattr(marker, "BREAKING", 1)
         before.setattr(Cells, "encode", with_lists(Cells.encode))
         before.setattr(families, "stored_rows", lambda parts: concatenated(parts).to_store().encode())
         lab = Laboratory(in_process(), tmp_path)
@@ -359,10 +360,9 @@ def test_partial_rows_of_before_go_into_the_answers_of_now(
         lab.run(version, 0, 60, "first")
     rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
     assert "numbers" not in rows[0] and [row for row in rows if row["key"] and row["longs"]]
-    marker = lab.warehouse.root / MARKER
-    content = json.loads(marker.read_text())
+    apply_upgrade(Warehouse.open(lab.warehouse.root))
     lab.warehouse = Warehouse.open(lab.warehouse.root)
-    assert json.loads(marker.read_text()) == content | {"columns": COLUMNS}
+    assert lab.warehouse.marker.columns == COLUMNS
     assert lab.run(version, 50, 120, "second").status == "published"
     rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
     assert {row["numbers"] is None for row in rows if row["key"]} == {True, False}

@@ -566,5 +566,6 @@ def test_a_query_with_a_table_is_described_as_the_table_is(played: Played) -> No
 def test_the_command_writes_it(played: Played) -> None:
     house = ("--warehouse", str(played.house.root))
     accepted(heddle("contract", *house).out)
-    assert heddle("contract", "by_symbol", *house, "--output", "c.yaml").code == 0
+    path = str(played.house.root.parent / "c.yaml")
+    assert heddle("contract", "by_symbol", *house, "--output", path).code == 0
     assert "HDL-507" in heddle("contract", "nope", *house).err

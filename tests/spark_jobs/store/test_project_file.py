@@ -19,8 +19,10 @@ from heddle.local.servers import Place, airflow_environment
 from optimizer.errors import redaction
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
+from spark_jobs.operations.upgrade import apply_upgrade
 from spark_jobs.store.project_file import BIGGEST, NAME, ProjectFile
 from spark_jobs.store.settings import DECLARED, Settings, TaskMemory, describe, project_file, settings, use_project
+from spark_jobs.store.warehouse.warehouse import Warehouse
 from tests.in_process import Clock, heddle, without_spark
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -328,6 +330,7 @@ def project(folder: Path) -> Iterator[Mapping[str, list[str]]]:
     """A project with a warehouse; the options that say what its file says."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
+    apply_upgrade(Warehouse.open(folder / "warehouse"))
     written(folder, 'warehouse = "warehouse"\nstreams = "streams.yaml"\nworkload = ["queries.sql"]')
     (folder / "below").mkdir()
     yield {"warehouse": ["--warehouse", f"{folder}/warehouse"], "streams": ["--streams", f"{folder}/streams.yaml"]}

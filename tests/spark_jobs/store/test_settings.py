@@ -38,6 +38,7 @@ OF_OTHERS = {
     "heddle/airflow/dag_set.py": "see NAMED_ELSEWHERE",
     "heddle/airflow/operators.py": "what a job that a task starts has",
     "heddle/cli/root.py": "see NAMED_ELSEWHERE",
+    "heddle/cli/reports.py": "where GitHub has the checkout",
     "spark_jobs/audit/checks/suite.py": "what Great Expectations reads",
     "spark_jobs/streams/copies/origins.py": "secrets that a source's options name",
     "spark_jobs/engine/light_imports.py": "the threads of BLAS",
