@@ -25,7 +25,7 @@ from pyarrow import flight
 from heddle.flight.messages import message, opened, unwrapped, wrapped
 from heddle.flight.metadata import metadata, schema_of
 from optimizer.errors.crashes import crash
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from spark_jobs.results.connect import Question
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -338,7 +338,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
         for name, values in headers.items():
             if name.lower() == "authorization" and any(self._is_valid(str(value)) for value in values):
                 return _SayToken(self._token)
-        raise flight.FlightUnauthenticatedError("HDL-587 the token is missing or wrong")
+        raise flight.FlightUnauthenticatedError(str(Diagnostic("HDL-587", "the token is missing or wrong")))
 
     def _is_valid(self, header: str) -> bool:
         scheme, _, given = header.partition(" ")

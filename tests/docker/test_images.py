@@ -145,11 +145,11 @@ def test_a_driver_of_one_image_and_executors_of_the_other_run_queries(tmp_path: 
         [UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path / "wheel", PROJECT], check=True, capture_output=True
     )
     (wheel,) = (tmp_path / "wheel").glob("*.whl")
-    for name in ("airflow image", "spark"):
+    for name in ("airflow-image", "spark"):
         (tmp_path / name).mkdir()
-    driver = environment_of_image("Dockerfile.airflow", tmp_path / "airflow image", wheel)
+    driver = environment_of_image("Dockerfile.airflow", tmp_path / "airflow-image", wheel)
     workers = environment_of_image("Dockerfile.spark", tmp_path / "spark", wheel)
-    assert sorted(path.name for path in (tmp_path / "airflow image" / "dags").glob("**/*.py"))
+    assert sorted(path.name for path in (tmp_path / "airflow-image" / "dags").glob("**/*.py"))
 
     project, conf = tmp_path / "project", tmp_path / "conf"
     project.mkdir()
@@ -170,7 +170,7 @@ def test_a_driver_of_one_image_and_executors_of_the_other_run_queries(tmp_path: 
             **{"PATH": f"{driver.parent}:/usr/bin:/bin", "HOME": str(tmp_path), "SPARK_CONF_DIR": str(conf)},
             **{"HEDDLE_SPARK_MASTER": master, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(workers)},
             **{"HEDDLE_TASK_MEMORY": filled(stated["HEDDLE_TASK_MEMORY"])},
-            **{"HEDDLE_JARS": str(tmp_path / "airflow image" / "jars")},
+            **{"HEDDLE_JARS": str(tmp_path / "airflow-image" / "jars")},
             **dict(re.findall(r"(HEDDLE_SPARK_CODE)=(\S+)", image)),
         }
         if "JAVA_HOME" in os.environ:
