@@ -152,7 +152,7 @@ bench: setup ## the shared pipeline beside Spark and five engines, as JSON and c
 	@$(PY) -m tests.benchmarks.sharing --json var/bench/sharing.json --charts var/bench $(BENCH)
 
 # Environments of their own: what a peer needs decides nothing of what Heddle runs with. `make bench` skips those missing.
-PEERS := $(patsubst tests/benchmarks/environments/%.txt,%,$(wildcard tests/benchmarks/environments/*.txt))
+PEERS := $(filter-out dbt,$(patsubst tests/benchmarks/environments/%.txt,%,$(wildcard tests/benchmarks/environments/*.txt)))
 
 peers: setup $(PEERS:%=.venv-peers/%/.packages) ## ClickHouse, DataFusion and Flink for `make bench` (2 GB, once)
 	@$(PY) -m tests.benchmarks.workers --fetch-jars

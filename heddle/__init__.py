@@ -14,6 +14,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import duckdb
     import polars
     from pyspark.sql import SparkSession
@@ -49,9 +51,9 @@ def scan(query: str, warehouse: Place) -> polars.LazyFrame:
     return open(warehouse).scan(query)
 
 
-def connect(warehouse: Place) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection in which every query is a view: :meth:`House.connect`."""
-    return open(warehouse).connect()
+def connect(warehouse: Place, queries: Sequence[str] | None = None) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection in which every query, or each of ``queries``, is a view: :meth:`House.connect`."""
+    return open(warehouse).connect(queries)
 
 
 def register(spark: SparkSession, warehouse: Place) -> list[str]:

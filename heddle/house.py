@@ -186,11 +186,14 @@ class House:
 
         return Answers(ask(self._warehouse, statement))
 
-    def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection in which every query is a view, all of one version: that of now."""
+    def connect(self, queries: Sequence[str] | None = None) -> duckdb.DuckDBPyConnection:
+        """A DuckDB connection in which every query, or each of ``queries``, is a view, all of one version: that of now.
+
+        Raises HDL-507 for a name that no query has.
+        """
         from spark_jobs.results.connect import connect
 
-        return connect(self._warehouse)
+        return connect(self._warehouse, queries)
 
     def register(self, spark: SparkSession) -> list[str]:
         """Make every query a temporary view of a Spark session, all of one version; their names."""

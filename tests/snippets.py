@@ -34,26 +34,23 @@ FINGERPRINT = "470c488b1202511a"
 """Of carrier_delay_1h in dags/workload/flights.sql."""
 
 SPARK = """
-from spark_jobs.results.catalogue import register
-from spark_jobs.store.warehouse.warehouse import Warehouse
+import heddle
 
-register(spark, Warehouse.open("var/warehouse"))
+heddle.register(spark, "var/warehouse")
 spark.sql("SELECT window_start, window_end, carrier, mean_delay FROM carrier_delay_1h")
 """
 
 DUCKDB = """
-from spark_jobs.results.connect import connect
-from spark_jobs.store.warehouse.warehouse import Warehouse
+import heddle
 
-connection = connect(Warehouse.open("var/warehouse"))
+connection = heddle.connect("var/warehouse")
 connection.sql("SELECT window_start, carrier, mean_delay FROM carrier_delay_1h WHERE window_end > '2013-01-01'")
 """
 
 POLARS = """
-from spark_jobs.results.frames import scan
-from spark_jobs.store.warehouse.warehouse import Warehouse
+import heddle
 
-answers = scan(Warehouse.open("var/warehouse"), "carrier_delay_1h")
+answers = heddle.scan("carrier_delay_1h", "var/warehouse")
 answers.select("window_start", "carrier", "mean_delay").collect()
 """
 

@@ -1,4 +1,4 @@
-"""Read, repair, roll back and continue warehouses that the code before issues 37 and 39 wrote.
+"""Read, repair, roll back and continue warehouses that the code before issues 37, 39 and 40 wrote.
 
 ``fixtures/make_warehouse_37.py`` describes the history of the warehouses. Tasks run in this process, and DuckDB judges
 what is published again (:mod:`tests.oracle`).
@@ -48,7 +48,7 @@ from tests.in_process import Clock, heddle, without_spark
 from tests.spark_jobs.followed import wrong
 
 FIXTURES = Path(__file__).parent / "fixtures"
-ISSUES = ("37", "39")
+ISSUES = ("37", "39", "40")
 SAID: dict[str, dict[str, Any]] = {
     issue: json.loads((FIXTURES / f"answers_{issue}.json").read_text()) for issue in ISSUES
 }
@@ -93,7 +93,7 @@ def unpacked(issue: str, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
     Path("streams.yaml").write_text(text.replace(old, str(Path("../landing/readings").resolve())))
 
 
-@pytest.fixture(params=ISSUES)
+@pytest.fixture(params=["37", pytest.param("39", marks=pytest.mark.longer), "40"])
 def issue(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -214,7 +214,10 @@ def test_commands_print_what_they_printed(issue: str, clock: Clock, what: str) -
 
 def test_all_answers_are_read(issue: str, clock: Clock) -> None:
     answers = SAID[issue]["read"]
-    assert len(answers) == {"37": 16, "39": 18}[issue] and sum(len(reply["rows"]) for reply in answers.values()) > 200
+    assert (
+        len(answers) == {"37": 16, "39": 18, "40": 18}[issue]
+        and sum(len(reply["rows"]) for reply in answers.values()) > 200
+    )
     assert all(has(done("read", name), reply) for name, reply in answers.items())
 
 
@@ -291,7 +294,7 @@ def test_stored_partial_aggregates_are_used_again(issue: str, clock: Clock) -> N
     files number their rows again.
     """
     plain = [name for name, query in planned().items() if not query.window.is_rows and name != "bound"]
-    names = {"37": ["pages"], "39": plain}[issue]
+    names = {"37": ["pages"]}.get(issue, plain)
     arrived(*THIRD_FILES)
     done("pause", *(name for name in planned() if name not in names))
     clock.now = START + 500 * MINUTE
@@ -345,7 +348,13 @@ def test_the_code_of_before_goes_on_where_this_one_wrote(clock: Clock) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- moved
-@pytest.fixture(params=["37 moved", "37 here", pytest.param("39 moved", marks=pytest.mark.longer)])
+@pytest.fixture(
+    params=[
+        "37 moved",
+        "37 here",
+        *(pytest.param(f"{issue} moved", marks=pytest.mark.longer) for issue in ("39", "40")),
+    ]
+)
 def moved(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """A project at another place than its plans and ledger say, ten minutes after its last run.
 

@@ -16,7 +16,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import redacted
 from spark_jobs.operations.lineage import FACETS, LineageRun, Parent, lineage_events, merged_datasets
 from spark_jobs.operations.seen import newest_row_of
-from spark_jobs.pipeline.run.interval import run
+from spark_jobs.pipeline.run import interval
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import registry
 from spark_jobs.store.warehouse.plans import load_plan
@@ -32,10 +32,10 @@ def reported_run(
 ) -> RunRecord:
     """:func:`spark_jobs.pipeline.run.interval.run`, whose lineage is then sent if that is configured."""
     if not is_wanted(os.environ):
-        return run(engine, warehouse, plan_version, begin, end, run_id, **options)
+        return interval.run(engine, warehouse, plan_version, begin, end, run_id, **options)
     since = now_micros()
     try:
-        record = run(engine, warehouse, plan_version, begin, end, run_id, **options)
+        record = interval.run(engine, warehouse, plan_version, begin, end, run_id, **options)
     except HeddleError:
         row = newest_row_of(warehouse, run_id)
         if row is not None and row.event == "failed" and row.at >= since:

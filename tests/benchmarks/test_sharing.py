@@ -178,7 +178,9 @@ def test_environments_are_pinned_and_a_missing_one_is_told(monkeypatch: pytest.M
     monkeypatch.setattr(workers, "ENVIRONMENTS", tmp_path)
     apart = [name for name in ENGINES if not installed(name)]
     folder = Path(__file__).with_name("environments")
-    assert sorted(apart) == sorted(path.stem for path in folder.glob("*.txt")) == ["clickhouse", "datafusion", "flink"]
+    assert sorted(apart) == ["clickhouse", "datafusion", "flink"]
+    # that of dbt is for a slow test
+    assert sorted(path.stem for path in folder.glob("*.txt")) == sorted([*apart, "dbt"])
     for name in apart:
         pins = [line for line in (folder / f"{name}.txt").read_text().splitlines() if not line.startswith("#")]
         assert pins and all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", pin) for pin in pins)

@@ -203,7 +203,12 @@ def test_a_session_answers_each_refresh_of_its_period(outcome: tuple[dict[str, A
     runs, warehouse = outcome
     first, second = runs["first"], runs["second"]
     assert first["state"] == second["state"] == "success"
-    assert first["tasks"] == {"session": "success", "report_refreshes": "success", "answered": "success"}
+    assert first["tasks"] == {
+        "session": "success",
+        "report_refreshes": "success",
+        "answered": "success",
+        "alerts": "success",
+    }
     quarter = 15 * MINUTE
     assert first["interval"] == [NOON, NOON + quarter] and first["clock"] == NOON + quarter
     assert second["interval"] == [NOON + quarter, NOON + 2 * quarter]
@@ -268,7 +273,7 @@ def test_a_session_that_cannot_answer_all_fails(outcome: tuple[dict[str, Any], W
     """It has published what it could, once, and nobody tries again; that is announced as of any run that failed."""
     runs, warehouse = outcome
     failed = runs["unreadable"]
-    tasks = {"session": "failed", "report_refreshes": "success", "answered": "upstream_failed"}
+    tasks = {"session": "failed", "report_refreshes": "success", "answered": "upstream_failed", "alerts": "success"}
     assert failed["state"] == "failed" and failed["tasks"] == tasks and failed["tries"]["session"] == 1
     assert results(failed) == results(runs["unpaused"])
     rows = [row for row in publications(warehouse) if row.begin >= parse_instant(results(failed)[-1]["to"])]

@@ -125,6 +125,14 @@ def test_sql_duckdb_and_polars_have_the_same_answers(house: heddle.House) -> Non
     assert raised.value.code == "HDL-621" and raised.value.position == ("SQL", 2, 6)
 
 
+def test_a_connection_has_the_views_that_are_named(house: heddle.House) -> None:
+    views = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND view_name <> 'heddle results'"
+    assert house.connect(["by_symbol"]).execute(views).fetchall() == [("by_symbol",)]
+    assert {("by_symbol",), ("spread",)} <= set(heddle.connect("warehouse").execute(views).fetchall())
+    with pytest.raises(heddle.Error, match="HDL-507"):
+        house.connect(["nobody"])
+
+
 def test_an_instant_is_text_a_datetime_a_date_or_microseconds() -> None:
     east = timezone(timedelta(hours=2))
     expected = START

@@ -184,6 +184,6 @@ def test_the_documents_show_these_snippets() -> None:
     streams, _ = load_streams(root / "dags/workload/streams.yaml")
     workload, _ = load_workload([root / "dags/workload/flights.sql"], streams)
     assert workload.query("carrier_delay_1h").definition == snippets.FINGERPRINT
-    text = "".join((root / f"docs/{name}.md").read_text() for name in ("reading", "tables"))
+    text = "".join((root / f"docs/{name}.md").read_text() for name in ("reading", "tables", "connect-bi"))
     for snippet in snippets.PYTHON:
         assert snippet.strip() in text
