@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +58,8 @@ def sql_server(
 
 
 def _wait_and_stop(server: AnswersServer) -> None:
-    # Python's signals are not seen inside of the server's own waiting
+    # Python's signals are not seen inside of the server's own waiting; a job in the background has to see Ctrl-C, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
     server.shutdown()

@@ -190,8 +190,7 @@ def answered_until(warehouse: Warehouse, queries: Sequence[ACQ]) -> dict[str, in
 def _planned_names(warehouse: Warehouse, versions: Iterable[int]) -> dict[int, set[str]]:
     """The names of the queries of some versions of the plan."""
     chosen = ds.field("plan_version").isin(sorted(versions))
-    with reading(warehouse.path("sharing_plans")):
-        stored = warehouse.dataset("sharing_plans", where=chosen).to_table(["plan_version", "query"], filter=chosen)
+    stored = warehouse.stored_rows("sharing_plans", ["plan_version", "query"], chosen)
     names: dict[int, set[str]] = {}
     for version, query in zip(stored["plan_version"].to_pylist(), stored["query"].to_pylist(), strict=True):
         names.setdefault(version, set()).add(query)

@@ -94,7 +94,7 @@ def first_planned(warehouse: Warehouse, version: int) -> PlannedQuery:
 
 @lru_cache(maxsize=KEPT)
 def _versions(root: str, table: str, version: int) -> dict[str, int]:
-    rows = Warehouse(Place(root)).dataset("sharing_plans").to_table(["plan_version", "query"])
+    rows = Warehouse(Place(root)).stored_rows("sharing_plans", ["plan_version", "query"])
     newest = rows.group_by("query").aggregate([("plan_version", "max")])
     return dict(zip(newest["query"].to_pylist(), newest["plan_version_max"].to_pylist(), strict=True))
 

@@ -89,7 +89,7 @@ def _counted(warehouse: Warehouse, span: Span) -> dict[str, Sequence[Piece]]:
     if span.end is not None:
         upper = ds.field("interval_start") < pa.scalar(span.end, INSTANT)
         chosen = upper if chosen is None else chosen & upper
-    table = warehouse.dataset("stream_statistics").to_table(columns, filter=chosen).sort_by("at")
+    table = warehouse.stored_rows("stream_statistics", columns, chosen).sort_by("at")
     limits = -FAR if span.begin is None else span.begin, FAR if span.end is None else span.end
     pieces: dict[str, Sequence[Piece]] = {}
     for name, rows in _by_stream(table, columns[1:]).items():
@@ -129,7 +129,7 @@ def _arrived(warehouse: Warehouse) -> dict[str, Rows]:
     """The files that came of each stream, by arrival; all of them, for what is newest may be older than a span."""
     names = ["arrived", "begin", "end", "late"]
     came = ds.field("event") == "came"
-    table = warehouse.dataset("source_files").to_table(["stream", *names], filter=came).sort_by("arrived")
+    table = warehouse.stored_rows("source_files", ["stream", *names], came).sort_by("arrived")
     return _by_stream(table, names)
 
 

@@ -143,7 +143,7 @@ def _plans(warehouse: Warehouse) -> list[StoredFormat]:
     newest = current_version(warehouse)
     if newest is None:
         return []
-    first = warehouse.dataset("sharing_plans").head(1, columns=["row"], filter=ds.field("plan_version") == 1)
-    is_named = any(DECLARATION in row for row in first["row"].to_pylist())
+    first = warehouse.stored_rows("sharing_plans", ["row"], ds.field("plan_version") == 1)
+    is_named = any(DECLARATION in row for row in first["row"][:1].to_pylist())
     form = "with digests of declarations" if is_named else "the first without digests of declarations"
     return [StoredFormat("plans", f"{number_of(newest, 'version')}, {form}")]

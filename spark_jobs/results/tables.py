@@ -44,7 +44,7 @@ def table_requests(warehouse: Warehouse) -> list[TableRequest]:
     """The queries that request a table, by table: registered ones, and removed ones whose table no other query
     requests. The rows of a removed query stay until its answers are deleted.
     """
-    texts = warehouse.dataset("workload_queries").to_table(["definition"])["definition"]
+    texts = warehouse.stored_rows("workload_queries", ["definition"])["definition"]
     # most warehouses have none, and nothing else of the registry is read for that
     if not pc.any(pc.match_substring(texts, AnswerTable.__name__)).as_py():
         return []

@@ -56,7 +56,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 def run(project: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """A run of pytest in a process of its own: pytester forgets modules that a run in this one imports."""
-    return project.runpytest_subprocess("-p", "heddle.pytest_plugin", "-p", "no:cacheprovider", *arguments)
+    return project.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
 
 def test_each_test_of_a_file_is_an_item_and_failures_show_the_difference(project: pytest.Pytester) -> None:

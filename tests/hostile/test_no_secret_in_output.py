@@ -129,6 +129,7 @@ CASES: dict[str, tuple[tuple[str, ...], ...]] = {
     "views": ((), ("--dialect", "duckdb"), ("--dbt", "--output", "models")),
     "tables": ((), ("--rebuild", "counted")),
     "serve": (("--host", "192.0.2.1"),),
+    "sql-server": (("--host", "192.0.2.1"),),
     "maintain": (("--dry-run",), ("--erase",)),
     "status": ((), *(("--format", form) for form in ("table", "json", "openmetrics"))),
     "contract": (("counted",), ("counted", "--output", "tmp/contract.yaml")),
@@ -151,7 +152,7 @@ CASES: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Calls of each command, without ``--json``, with which each is called once more."""
 
-WRONG = ("serve", "land", "compare", "calibrate", "test")
+WRONG = ("serve", "sql-server", "land", "compare", "calibrate", "test")
 """Commands that are called wrongly here: they would serve, or start Spark."""
 
 WITHOUT_OUTPUT = {

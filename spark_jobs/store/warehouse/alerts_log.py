@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from spark_jobs.store.warehouse.data_files import reading
 from spark_jobs.store.warehouse.schemas import moment
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -45,8 +44,7 @@ class AlertRow:
 
 def rows(warehouse: Warehouse) -> list[AlertRow]:
     """All rows of the log, in the order in which they were added."""
-    with reading(warehouse.path("alerts")):
-        stored = warehouse.dataset("alerts").to_table().sort_by("number")
+    stored = warehouse.stored_rows("alerts").sort_by("number")
     # as numbers at once: a datetime for each takes longer than reading them
     moments = {"at": pa.int64(), "until": pa.int64()}
     schema = pa.schema([field.with_type(moments.get(field.name, field.type)) for field in stored.schema])

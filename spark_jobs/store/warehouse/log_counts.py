@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from spark_jobs.store.warehouse.data_files import reading
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
 COUNTS = "counts"
@@ -30,7 +31,7 @@ Counted = Callable[[Warehouse, ds.Dataset, Mapping[str, int]], Counts]
 
 
 def counted_log(warehouse: Warehouse, table: str, count: Counted) -> Counts:
-    """Counts of a log. Raises OSError and Arrow's errors."""
+    """Counts of a log. Raises HDL-543 if its files cannot be read."""
     current = warehouse.table(table)
     files, known = _kept(warehouse, table)
     paths = set(_paths(current))
@@ -40,7 +41,8 @@ def counted_log(warehouse: Warehouse, table: str, count: Counted) -> Counts:
     later = [each for each in dataset.get_fragments() if each.path.rpartition("/")[2] not in files]
     if files and not later:
         return known
-    return count(warehouse, ds.FileSystemDataset(later, dataset.schema, dataset.format), known)
+    with reading(warehouse.path(table)):
+        return count(warehouse, ds.FileSystemDataset(later, dataset.schema, dataset.format), known)
 
 
 def keep_counts(warehouse: Warehouse, table: str, counted: Counts) -> None:

@@ -159,7 +159,7 @@ def located_file(warehouse: Warehouse, file: str | None) -> str | None:
 
 def live_names(warehouse: Warehouse) -> dict[str, str]:
     """The registered queries that were not removed, by name, with their owners; of the newest events alone, unread."""
-    stored = warehouse.dataset("workload_queries").to_table(["query", "owner", "event", "at"]).sort_by("at")
+    stored = warehouse.stored_rows("workload_queries", ["query", "owner", "event", "at"]).sort_by("at")
     newest = {row["query"]: row for row in stored.to_pylist()}
     return {name: row["owner"] or "" for name, row in sorted(newest.items()) if row["event"] != "removed"}
 

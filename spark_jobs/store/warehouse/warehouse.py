@@ -365,11 +365,22 @@ class Warehouse:
         """
         return _complete(table, self.dataset(table, current))
 
+    def stored_rows(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: ds.Expression | None = None,
+        current: DeltaTable | None = None,
+    ) -> pa.Table:
+        """Columns of the rows of a small table that meet a condition. Raises HDL-543 if its files cannot be read."""
+        with reading(self.path(table)):
+            dataset = self.dataset(table, current, where)
+            return dataset.to_table(None if columns is None else list(columns), filter=where)
+
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
-        with reading(self.path(table)):
-            stored_rows: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
-        return stored_rows
+        rows: list[dict[str, Any]] = self.stored_rows(table, columns).to_pylist()
+        return rows
 
     def newest_first(
         self, table: str, by: str, columns: Sequence[str], where: ds.Expression
@@ -403,7 +414,8 @@ class Warehouse:
                         known = latest_of[group.row_groups[0].id]
                         heapq.heappush(waiting, (-known, next(number), group, True))
                     continue
-                rows = piece.to_table(dataset.schema, list(columns), filter=where)
+                with reading(self.path(table)):
+                    rows = piece.to_table(dataset.schema, list(columns), filter=where)
                 yield rows, -waiting[0][0] if waiting else None
 
     def latest_number(self, table: str, column: str) -> int | None:

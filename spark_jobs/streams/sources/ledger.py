@@ -467,7 +467,7 @@ def ledger(warehouse: Warehouse, stream: str | Stream) -> Ledger:
         declared = Declaration(stream, partial(former_streams, warehouse, name))
     chosen = ds.field("stream") == name
     current = warehouse.table("source_files")
-    rows = _by_moment(warehouse.dataset("source_files", current, where=chosen).to_table(filter=chosen))
+    rows = _by_moment(warehouse.stored_rows("source_files", None, chosen, current))
     for field in TABLES["source_files"][0]:
         if field.name not in rows.schema.names:  # an earlier Heddle has made it
             rows = rows.append_column(field, pa.nulls(len(rows), field.type))

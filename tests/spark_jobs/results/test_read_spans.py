@@ -22,7 +22,7 @@ TABLE = pa.table(
         "day": [day_label(instant - 1) for instant in (*INSTANTS, DAY + 1)],
     }
 )
-WAREHOUSE: Any = SimpleNamespace(path=lambda name: name, dataset=lambda name, where: ds.dataset(TABLE))
+WAREHOUSE: Any = SimpleNamespace(path=lambda name: name, dataset=lambda name, current, where: ds.dataset(TABLE))
 
 
 @pytest.mark.parametrize(

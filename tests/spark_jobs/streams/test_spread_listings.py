@@ -18,7 +18,7 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.engine import choice
+from spark_jobs.engine import configuration
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.spark import SparkWorkers
 from spark_jobs.engine.workers import Workers, unavailable
@@ -155,7 +155,7 @@ def test_a_run_on_spark_lists_in_jobs_of_its_own(tmp_path: Path, spark: SparkSes
 def test_a_run_without_spark_says_so_however_many_files_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "has_java", lambda: False)
+    monkeypatch.setattr(configuration, "has_java", lambda: False)
     warehouse = Warehouse.open(tmp_path / "warehouse")
     version, _ = publish_plan(warehouse, plan_of(source(tmp_path / "events")))
     with pytest.raises(HeddleError, match="HDL-535"):
