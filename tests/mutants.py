@@ -84,6 +84,7 @@ ALSO = {
     "heddle/local": ("tests/dags/test_attempts.py",),
     "heddle/airflow": ("tests/dags/test_timetable.py",),
     "heddle/airflow/definitions": ("tests/dags/test_dags.py",),
+    "plugins": ("tests/dags/test_attempts.py",),
     "dags": ("tests/dags/test_dags.py", "tests/dags/test_load_flights.py"),
     "spark_jobs/jobs": ("tests/spark_jobs/pipeline/test_history.py", "tests/spark_jobs/engine/test_submitted.py"),
     "spark_jobs/streams/sources/formats": (

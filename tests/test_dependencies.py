@@ -11,6 +11,7 @@ import ast
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from importlib.metadata import Distribution, distributions, packages_distributions
 from pathlib import Path
@@ -21,6 +22,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = {"build_wheel", "heddle", "optimizer", "spark_jobs", "plugins", "dags", "docker", "tests"}
+PLACES = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+"""Folders of installed packages. Whoever imports setuptools has the packages that it brings along on the path."""
 TOOLS = {"pip", "uv", "heddle"}
 """Installed by the Makefile itself, before the pins or after them."""
 THROUGH = {
@@ -49,7 +52,7 @@ def lines(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def installed() -> dict[str, Distribution]:
-    return {canonicalize_name(distribution.name): distribution for distribution in distributions()}
+    return {canonicalize_name(distribution.name): distribution for distribution in distributions(path=PLACES)}
 
 
 def pinned() -> dict[str, str]:

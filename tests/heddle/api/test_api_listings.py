@@ -58,6 +58,7 @@ def listed(
     raise AssertionError("the listing does not end")
 
 
+@pytest.mark.reduced
 @given(steps=worlds(), data=st.data())
 @settings(max_examples=examples(8, slow=25), phases=(Phase.explicit, Phase.generate))
 def test_listings_are_what_plain_python_chooses_of_read_answers(steps: Any, data: st.DataObject) -> None:
@@ -102,6 +103,7 @@ def _values(values: Sequence[tuple[str, Any]], name: str, texts: Sequence[str]) 
     return [value for known, value in values if known == name and parameter(value) in texts]
 
 
+@pytest.mark.reduced
 @given(steps=worlds(), data=st.data())
 @settings(max_examples=examples(8, slow=25), phases=(Phase.explicit, Phase.generate))
 def test_the_newest_answers_are_those_of_read_answers(steps: Any, data: st.DataObject) -> None:
