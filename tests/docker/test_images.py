@@ -188,10 +188,26 @@ def test_a_driver_of_one_image_and_executors_of_the_other_run_queries(tmp_path: 
                 "--engine",
                 engine,
             ]
-            command += ["--warehouse", tmp_path / engine, "--from", "2026-01-01", "--to", "2026-01-02", "--json"]
+            command += [
+                "--warehouse",
+                tmp_path / f"answers-{engine}",
+                "--from",
+                "2026-01-01",
+                "--to",
+                "2026-01-02",
+                "--json",
+            ]
             done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-            read = [driver.with_name("heddle"), "read", "turnover", "--warehouse", tmp_path / engine, "--format", "csv"]
+            read = [
+                driver.with_name("heddle"),
+                "read",
+                "turnover",
+                "--warehouse",
+                tmp_path / f"answers-{engine}",
+                "--format",
+                "csv",
+            ]
             shown[engine] = subprocess.run(read, env=environment, check=True, capture_output=True, text=True).stdout
         assert shown["spark"] == shown["local"] and shown["spark"].count("\n") > 50
         assert answered(f"{history}/api/v1/applications", time.monotonic() + 60)
