@@ -36,10 +36,11 @@ streams:
   orders:
     source: {format: csv, path: orders.csv}
     time: ts
-    columns: {ts: timestamp, shop: string, amount: long}
+    schema: {ts: timestamp, shop: string, amount: long}
 """
 QUERIES = """-- name: turnover
-SELECT SUM(amount) AS total, MEDIAN(amount) AS typical FROM orders GROUP BY shop RANGE '1 hour' SLIDE '10 minutes'
+SELECT shop, sum(amount) AS total, median(amount) AS typical FROM orders
+WINDOW RANGE '1 hour' SLIDE '10 minutes' ON ts GROUP BY shop;
 """
 
 pytestmark = pytest.mark.slow
