@@ -181,7 +181,7 @@ class SubmitOperator(Reporting, SparkSubmitOperator):
         if connection is None:
             return None
         if connection.conn_type == SparkConnectHook.conn_type:
-            # the URL may hold a token: it stands in no command line
+            # the URL may hold a token, which no command line may show
             return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(str(self._conn_id)).get_connection_url()}
         if not _is_local(connection) or settings().engine in (None, "spark"):
             return None

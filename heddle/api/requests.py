@@ -137,6 +137,6 @@ def _weight(parameters: Sequence[str]) -> float:
 
 
 def has_current(none_match: str | None, tag: str) -> bool:
-    """Return whether a client has what a tag stands for (If-None-Match)."""
+    """Return whether a client has the version that a tag names (If-None-Match)."""
     tags = [text.strip().removeprefix("W/") for text in (none_match or "").split(",")]
     return tag in tags or tags == ["*"]

@@ -33,7 +33,7 @@ MOST_QUARANTINED = 100
 """Pairs of stream and code with a series of their own, by name."""
 
 OTHER = "other"
-"""Value of the labels of the series that stands for all that have none."""
+"""Value of the labels of the series that sums all that have none."""
 
 
 class Metric(NamedTuple):

@@ -92,11 +92,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from heddle.airflow.plugin import HeddlePlugin
 manager = init_auth_manager()
-whole = FastAPI()
+host_app = FastAPI()
 for app in HeddlePlugin().fastapi_apps:
-    whole.mount(app["url_prefix"], app["app"])
+    host_app.mount(app["url_prefix"], app["app"])
 def client(role):
-    made = TestClient(whole, base_url="http://heddle", raise_server_exceptions=False)
+    made = TestClient(host_app, base_url="http://heddle", raise_server_exceptions=False)
     if role:
         made.cookies.set("_token", manager.generate_jwt(SimpleAuthManagerUser(username="anna", role=role)))
     return made
@@ -170,12 +170,16 @@ def test_each_set_has_its_dags(outcome: dict[str, Any]) -> None:
 
 def test_each_set_has_its_plan_and_its_assets(outcome: dict[str, Any]) -> None:
     for number, prefix in enumerate(SETS, 1):
-        told = outcome[prefix]
-        assert told["refresh"] == {"refresh": "success", "announce": "success", "views": "skipped"}
-        assert told["events"][-1] == [f"{prefix}heddle_sharing_plan", f"heddle://{prefix}sharing_plan/", 1]
-        assert len(told["events"]) == number
-        assert told["outlets"]["report"] == [f"{prefix}heddle_refreshes", f"{prefix}heddle_answers"]
-        assert told["pinned"] == {"plan_version": 1, "from": "2025-03-03T00:00:00Z", "to": "2025-03-04T00:00:00Z"}
+        outcome_of_set = outcome[prefix]
+        assert outcome_of_set["refresh"] == {"refresh": "success", "announce": "success", "views": "skipped"}
+        assert outcome_of_set["events"][-1] == [f"{prefix}heddle_sharing_plan", f"heddle://{prefix}sharing_plan/", 1]
+        assert len(outcome_of_set["events"]) == number
+        assert outcome_of_set["outlets"]["report"] == [f"{prefix}heddle_refreshes", f"{prefix}heddle_answers"]
+        assert outcome_of_set["pinned"] == {
+            "plan_version": 1,
+            "from": "2025-03-03T00:00:00Z",
+            "to": "2025-03-04T00:00:00Z",
+        }
 
 
 def test_arguments_of_tasks_are_those_of_the_dag_file(outcome: dict[str, Any]) -> None:

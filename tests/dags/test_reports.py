@@ -111,10 +111,10 @@ def test_statistics_that_cannot_be_sent_are_a_line_of_the_log(
 def test_a_task_has_the_lineage_of_its_runs(laboratory: Laboratory) -> None:
     laboratory.run(laboratory.plan(TEXT), 0, 60, RUN_ID)
     task = SimpleNamespace(run_id=RUN_ID, start_date=datetime.now(UTC))
-    told = Reporting().get_openlineage_facets_on_complete(task)
-    assert str(laboratory.source()) in [dataset.name for dataset in told.inputs]
+    lineage_of_task = Reporting().get_openlineage_facets_on_complete(task)
+    assert str(laboratory.source()) in [dataset.name for dataset in lineage_of_task.inputs]
     house = laboratory.warehouse.place
-    assert [dataset.name for dataset in told.outputs] == [f"{house}/results", f"{house}/results/volumes"]
+    assert [dataset.name for dataset in lineage_of_task.outputs] == [f"{house}/results", f"{house}/results/volumes"]
     other = SimpleNamespace(run_id="another", start_date=task.start_date)
     assert Reporting().get_openlineage_facets_on_complete(other).outputs == []
 
@@ -125,5 +125,7 @@ def test_a_repair_has_the_lineage_of_all_its_runs(laboratory: Laboratory) -> Non
     class Repairing(Reporting):
         runs_named = "repair/"
 
-    told = Repairing().get_openlineage_facets_on_complete(SimpleNamespace(run_id=RUN_ID, start_date=datetime.now(UTC)))
-    assert len(told.outputs) == 2
+    lineage_of_task = Repairing().get_openlineage_facets_on_complete(
+        SimpleNamespace(run_id=RUN_ID, start_date=datetime.now(UTC))
+    )
+    assert len(lineage_of_task.outputs) == 2

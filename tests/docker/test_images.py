@@ -131,9 +131,9 @@ def answered(url: str, until: float) -> Any:
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5) as response:
-                found = json.load(response)
-            if found or time.monotonic() > until:
-                return found
+                payload = json.load(response)
+            if payload or time.monotonic() > until:
+                return payload
         except OSError:
             if time.monotonic() > until:
                 raise

@@ -1,4 +1,4 @@
-"""The API as its clients see it, and what its JSON stands for."""
+"""The API as its clients see it, and the values that its JSON represents."""
 
 from __future__ import annotations
 
