@@ -46,7 +46,7 @@ class Bomb(OSError):
     """A file expands to more than :data:`MOST_RATIO` times its bytes."""
 
 
-def ending_of(path: str) -> str:
+def codec_ending(path: str) -> str:
     """Return the ending of a compressed file's name, a key of :data:`CODECS`; empty: it is not compressed."""
     lower = path.lower()
     return next((ending for ending in CODECS if lower.endswith(ending)), "")
@@ -79,7 +79,7 @@ class Decompressed(io.RawIOBase):
     """
 
     def __init__(self, file: BinaryIO | io.BufferedReader, path: str, size: int) -> None:
-        self.codec, self.file, self.size = CODECS[ending_of(path)], file, size
+        self.codec, self.file, self.size = CODECS[codec_ending(path)], file, size
         self._begin()
 
     def _begin(self) -> None:
@@ -92,15 +92,19 @@ class Decompressed(io.RawIOBase):
         self.at = 0
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def tell(self) -> int:
+        """Return how many bytes of the content were read."""
         return self.at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte of the content, counted from its begin or from the current one."""
         if whence == io.SEEK_END:
             raise io.UnsupportedOperation("the size of a compressed file is not known before it is read")
         target = offset + (self.at if whence == io.SEEK_CUR else 0)
@@ -111,6 +115,7 @@ class Decompressed(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes of the content; return how many."""
         with memoryview(buffer).cast("B") as target:
             content = self._next(len(target))
             target[: len(content)] = content

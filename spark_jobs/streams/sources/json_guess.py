@@ -22,7 +22,7 @@ from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Type, decimal
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_guess import GuessedColumn, Head, guess_column, head_of, is_nameable, left_out
-from spark_jobs.streams.sources.json_text import DECODER, Found, Number, Walker
+from spark_jobs.streams.sources.json_text import DECODER, JsonRecord, Number, Walker
 
 ROWS = 2000
 """Records of a file that are looked at."""
@@ -68,9 +68,9 @@ def guess_json(paths: Sequence[Path | Place], records: str | None = None) -> Jso
         records = next((keys for _, head in heads if (keys := _records_path(head)) is not None), None)
     rows, size, share = list[dict[str, Any]](), 0.0, 0
     for path, head in heads:
-        found, used = _sampled(path, head, records)
-        rows += found
-        size, share = size + head.stored * used / max(1, len(head.text.encode())), share + len(found)
+        records_of_file, used = _sampled(path, head, records)
+        rows += records_of_file
+        size, share = size + head.stored * used / max(1, len(head.text.encode())), share + len(records_of_file)
     if not rows:
         raise HeddleError("HDL-135", f"{heads[0][0]} has no records", "each record is a JSON object")
     names = list(dict.fromkeys(key for row in rows for key in row))
@@ -97,9 +97,9 @@ def _sampled(path: Path | Place, head: Head, records: str | None) -> tuple[list[
     walker = Walker("", str(path), io.BytesIO(head.text.encode()), keys)
     rows, used = list[dict[str, Any]](), 0
     try:
-        for found in walker.walk():
-            if isinstance(found, Found):
-                rows.append(found.value)
+        for record in walker.walk():
+            if isinstance(record, JsonRecord):
+                rows.append(record.value)
             used = walker.consumed
             if len(rows) >= ROWS:
                 return rows, used
@@ -205,7 +205,7 @@ class _Shape:
 
 
 def _shape(values: Sequence[Any], depth: int = 0) -> _Plain | _Shape | None:
-    """What some values are; None: they are of several kinds, or there are none."""
+    """The kind of some values; None: they are of several kinds, or there are none."""
     known = [value for value in values if value is not None]
     kinds = {type(value) if isinstance(value, (dict, list)) else str for value in known}
     if len({dict if issubclass(kind, dict) else kind for kind in kinds}) != 1 or depth > DEEPEST:

@@ -22,10 +22,10 @@ from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.nested import Nested, Path
 from optimizer.workload.values import TIMESTAMP, Stream, Type
 from spark_jobs.store.storage import ObjectVersion
-from spark_jobs.streams.sources.compression import ending_of
+from spark_jobs.streams.sources.compression import codec_ending
 from spark_jobs.streams.sources.csv_source import BITS, BOM, HEAD, converter, first_bad, instants_of_numbers, misfit
 from spark_jobs.streams.sources.expressions import arrow_type
-from spark_jobs.streams.sources.json_text import BLOCK, Found, Repeated, Walker, kind_of
+from spark_jobs.streams.sources.json_text import BLOCK, JsonRecord, Repeated, Walker, json_kind
 from spark_jobs.streams.sources.leaves import Leaf, path_of
 from spark_jobs.streams.sources.objects import opened
 
@@ -39,14 +39,14 @@ _STRAY = re.compile(rb"\}[ \t\r\n]*null")
 """A null behind an object, which pyarrow's parser does not survive at the top; anything else there it refuses."""
 
 _INFINITE = re.compile(rb"[:\[,][ \t\r\n]*-?Inf(?!inity)")
-"""What pyarrow takes for a number, and Python does not."""
+"""A number for pyarrow that is none for Python."""
 
 _ESCAPED_LETTER = re.compile(rb"\\u(00[4-7]|212[aA])")
 _KELVIN = b"\xe2\x84\xaa"
 """The one character, besides letters of ASCII, whose small letter is one of ASCII."""
 
 
-def read(
+def read_json(
     stream: Stream,
     path: str,
     wanted: Sequence[str],
@@ -69,22 +69,22 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     quick = QuickParser(stream, path, wanted) if is_quick else None
     rows = _Rows(stream, path, wanted)
-    for found in Walker(stream.name, path, file, records_path(stream), quick, block).walk():
-        if isinstance(found, Found):
-            rows.add(found)
+    for record in Walker(stream.name, path, file, records_path(stream), quick, block).walk():
+        if isinstance(record, JsonRecord):
+            rows.add(record)
             if len(rows.lines) < min(ROWS, block) and rows.size < block:
                 continue
         if rows.lines:
             yield rows.batch()
-        if isinstance(found, pa.RecordBatch) and found.num_rows:
-            yield found
+        if isinstance(record, pa.RecordBatch) and record.num_rows:
+            yield record
     if rows.lines:
         yield rows.batch()
 
 
-def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) -> pa.Array | None:
+def last_json_times(stream: Stream, path: str, version: ObjectVersion | None = None) -> pa.Array | None:
     """The times in a file's last lines; None if it is not known to consist of lines."""
-    if stream.source.records is not None or ending_of(path):
+    if stream.source.records is not None or codec_ending(path):
         return None
     with opened(path, version, look=True) as file:
         if not file.read(HEAD).removeprefix(BOM).lstrip().startswith(b"{"):
@@ -109,8 +109,8 @@ def records_path(stream: Stream) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------- one by one
 @dataclass
 class _Node:
-    """What is read below a value: a plain value as the column of number ``leaf``, or values below it, by the names of
-    fields, the keys of a map or the places in an array (``kind``). ``name``: of the column."""
+    """The part of a value that is read: a plain value as the column of number ``leaf``, or values below it, by the
+    names of fields, the keys of a map or the places in an array (``kind``). ``name``: of the column."""
 
     name: str
     kind: str = ""
@@ -150,22 +150,22 @@ class _Rows:
         self.values: list[list[str | None]] = [[] for _ in self.wanted]
         self.lines, self.places, self.size = list[int](), list[str](), 0
 
-    def add(self, found: Found) -> None:
+    def add(self, record: JsonRecord) -> None:
         """Add a record. Raises HDL-404 for an object or array in place of a value, HDL-456 for ambiguous keys."""
         row: list[str | None] = [None] * len(self.wanted)
         try:
-            self._take(self.root, found.value, row)
+            self._take(self.root, record.value, row)
         except _Misfit as error:
             node, value = error.args
-            raise self._misfit(node.name, found.line, found.place, value) from None
+            raise self._misfit(node.name, record.line, record.place, value) from None
         except _Ambiguous as error:
-            message = f"stream {self.stream.name}: {self.path}, line {found.line}, {found.place}: {error}"
+            message = f"stream {self.stream.name}: {self.path}, line {record.line}, {record.place}: {error}"
             raise HeddleError("HDL-456", message, "rename one, or spell one as the stream declares it") from None
         for column, value in zip(self.values, row, strict=True):
             column.append(value)
             self.size += 0 if value is None else len(value)
-        self.lines.append(found.line)
-        self.places.append(found.place)
+        self.lines.append(record.line)
+        self.places.append(record.place)
 
     def _take(self, node: _Node, value: Any, row: list[str | None]) -> None:
         if node.leaf is not None:
@@ -212,7 +212,7 @@ class _Rows:
         place += "." + path.name(()) if isinstance(path, Path) else ""
         if isinstance(value, str) and _is_text(value):
             return misfit(self.stream, self.path, name, line, value, place)
-        what = f"half of a character, {value[:60]!r}" if isinstance(value, str) else kind_of(value)
+        what = f"half of a character, {value[:60]!r}" if isinstance(value, str) else json_kind(value)
         type_ = self.stream.type_of(name)
         message = f"stream {self.stream.name}: column {name} of {self.path}, line {line}, {place}, does not fit its "
         message += f"declared type {type_}: {what}"

@@ -63,7 +63,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Number, object_pairs_hook=_object)
 
 
-class Found(NamedTuple):
+class JsonRecord(NamedTuple):
     """A record: its value, the line in which it begins, and its place in the file's value (``$[3]``; ``$``: a line)."""
 
     value: dict[str, Any]
@@ -104,7 +104,7 @@ class Walker:
         self.line, self.counted = 1, 0
         self.slow_end, self.misses = 0, 0
 
-    def walk(self) -> Iterator[Found | pa.RecordBatch]:
+    def walk(self) -> Iterator[JsonRecord | pa.RecordBatch]:
         """Yield records, and batches of those that the quick parser took.
 
         Raises HDL-415 for another format, HDL-420 for text that is not UTF-8, HDL-422 for a record that is too long,
@@ -296,7 +296,7 @@ class Walker:
             self.at = end
             return value
 
-    def _value(self) -> Iterator[Found | pa.RecordBatch]:
+    def _value(self) -> Iterator[JsonRecord | pa.RecordBatch]:
         """The records of a value at the top."""
         if self.text[self.at] == "[":
             yield from self._array("$", self.records)
@@ -305,14 +305,14 @@ class Walker:
         else:
             yield self._record("$")
 
-    def _record(self, place: str) -> Found:
+    def _record(self, place: str) -> JsonRecord:
         line = self._line()
         value = self._raw()
         if not isinstance(value, dict):
-            raise self._no_record(f"{kind_of(value)} is no record", json.dumps(value)[:80], line)
-        return Found(value, line, place)
+            raise self._no_record(f"{json_kind(value)} is no record", json.dumps(value)[:80], line)
+        return JsonRecord(value, line, place)
 
-    def _array(self, place: str, records: tuple[str, ...]) -> Iterator[Found | pa.RecordBatch]:
+    def _array(self, place: str, records: tuple[str, ...]) -> Iterator[JsonRecord | pa.RecordBatch]:
         """The records of an array; ``records``: keys inside its elements that lead to them."""
         self.at += 1
         number = 0
@@ -344,9 +344,9 @@ class Walker:
             if mark == "]":
                 return
 
-    def _object(self, place: str, records: tuple[str, ...]) -> Iterator[Found | pa.RecordBatch]:
+    def _object(self, place: str, records: tuple[str, ...]) -> Iterator[JsonRecord | pa.RecordBatch]:
         """The records of an array in an object, which ``records`` leads to."""
-        begin, wanted, seen = self._line(), records[0], False
+        begin, array_key, seen = self._line(), records[0], False
         self.at += 1
         if self._next() == "}":
             self.at += 1
@@ -359,10 +359,10 @@ class Walker:
                     raise self._cut(self._next())
                 self.at += 1
                 mark = self._next()
-                if key.lower() != wanted.lower():
+                if key.lower() != array_key.lower():
                     self._raw()
                 elif seen:
-                    message = f"stream {self.stream}: {self.path}, line {self._line()}: {place} has {wanted} twice"
+                    message = f"stream {self.stream}: {self.path}, line {self._line()}: {place} has {array_key} twice"
                     raise HeddleError("HDL-456", message, "rename one")
                 else:
                     seen = True
@@ -374,16 +374,16 @@ class Walker:
                 if mark == "}":
                     break
         if not seen:
-            raise self._no_record(f"{place} has no {wanted}", "", begin, "correct `records` below `source`")
+            raise self._no_record(f"{place} has no {array_key}", "", begin, "correct `records` below `source`")
 
-    def _inside(self, place: str, records: tuple[str, ...], mark: str) -> Iterator[Found | pa.RecordBatch]:
+    def _inside(self, place: str, records: tuple[str, ...], mark: str) -> Iterator[JsonRecord | pa.RecordBatch]:
         line = self._line()
         if mark == "[":
             yield from self._array(place, records)
         elif mark == "{" and records:
             yield from self._object(place, records)
         elif (value := self._raw()) is not None:
-            message = f"{place} is {kind_of(value)}, no array of records"
+            message = f"{place} is {json_kind(value)}, no array of records"
             raise self._no_record(message, "", line, "correct `records` below `source`")
 
     # ------------------------------------------------------------------------------------------- errors
@@ -400,7 +400,7 @@ class Walker:
         return self._no_record(f"the record that begins here {what}", text, self._line(), hint)
 
 
-def kind_of(value: Any) -> str:
+def json_kind(value: Any) -> str:
     """Return what a JSON value is, in words."""
     if isinstance(value, Number):
         return "a number"

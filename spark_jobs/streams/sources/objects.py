@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.store.storage import ObjectVersion, Place
-from spark_jobs.streams.sources.compression import Decompressed, ending_of
+from spark_jobs.streams.sources.compression import Decompressed, codec_ending
 
 FOOTER = 1 << 16
 """Bytes at the end of a Parquet file in a store that are requested at once: most footers are shorter."""
@@ -90,7 +90,7 @@ def opened(path: str, version: ObjectVersion | None = None, look: bool = False) 
     and with none where :func:`look_at` cached enough. A compressed file is opened as its content. Raises OSError.
     """
     with _opened(path, version, look) as file:
-        if not ending_of(path):
+        if not codec_ending(path):
             yield file
             return
         size = Path(path).stat().st_size if Place.of(path).is_local else file.seek(0, io.SEEK_END)
@@ -130,7 +130,7 @@ class Beginning(NamedTuple):
 def beginning_of(path: Path | Place, size: int) -> Beginning:
     """Return the first bytes of a file, or of the content of a compressed one. Raises OSError."""
     with path.open() if isinstance(path, Place) else path.open("rb") as file:
-        if not ending_of(path.name):
+        if not codec_ending(path.name):
             data = file.read(size)
             return Beginning(data, not file.read(1), 1.0)
         stored = file.seek(0, io.SEEK_END)
@@ -186,7 +186,7 @@ def mapped(path: str, version: ObjectVersion | None = None) -> Iterator[mmap.mma
     """All of a file that is not empty; that of a store, or the content of a compressed one, as a temporary copy on this
     machine's disk. Raises OSError.
     """
-    if Place.of(path).is_local and not ending_of(path):
+    if Place.of(path).is_local and not codec_ending(path):
         with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
         return

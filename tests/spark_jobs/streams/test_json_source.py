@@ -59,7 +59,7 @@ def read(stream: Stream, columns: Sequence[str] = COLUMNS, **options: Any) -> li
     """The rows by the reader alone."""
     return [
         row
-        for batch in json_source.read(stream, stream.source.path, list(columns), **options)
+        for batch in json_source.read_json(stream, stream.source.path, list(columns), **options)
         for row in batch.to_pylist()
     ]
 
@@ -440,7 +440,9 @@ def test_memory_is_bounded_however_an_array_is_written(tmp_path: Path) -> None:
     """Elements of one line, each batch a part of them."""
     record = f'{{{AT}, "n": 1, "rows": [{{"v": 1}}, {{"v": 2}}]}}'
     path = file_of(tmp_path, "[" + ",".join([record] * 20_000) + "]")
-    sizes = [len(batch) for batch in json_source.read(stream_of(path), str(path), ["n", "rows[0].v"], block=1 << 16)]
+    sizes = [
+        len(batch) for batch in json_source.read_json(stream_of(path), str(path), ["n", "rows[0].v"], block=1 << 16)
+    ]
     assert sum(sizes) == 20_000 and max(sizes) < 2000
 
 
@@ -448,11 +450,13 @@ def test_blocks_are_parsed_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """What is written plainly is not taken apart value by value: lines, arrays, and arrays in objects."""
     records = [{"at": "2013-07-01T00:00:00Z", "n": n, "note": "é}{", "x": 0.5, "p": {"m": 1}} for n in range(20_000)]
     array = json.dumps(records)
-    monkeypatch.setattr(json_source._Rows, "add", lambda self, found: slow.append(found))
+    monkeypatch.setattr(json_source._Rows, "add", lambda self, record: slow.append(record))
     for text, path in (("\n".join(map(json.dumps, records)), None), (array, None), (f'{{"f": {array}}}', "f")):
         slow: list[Any] = []
         stream = stream_of(file_of(tmp_path, text), records=path)
-        rows = sum(batch.num_rows for batch in json_source.read(stream, stream.source.path, ["at", "n", "note", "p.m"]))
+        rows = sum(
+            batch.num_rows for batch in json_source.read_json(stream, stream.source.path, ["at", "n", "note", "p.m"])
+        )
         assert len(slow) + rows == 20_000 and len(slow) < 2000
 
 

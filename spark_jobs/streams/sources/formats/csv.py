@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources import csv_source
-from spark_jobs.streams.sources.compression import ending_of, with_codecs
+from spark_jobs.streams.sources.compression import codec_ending, with_codecs
 from spark_jobs.streams.sources.csv_guess import guess_csv
 from spark_jobs.streams.sources.formats.source_format import (
     SMALL,
@@ -57,10 +58,10 @@ class CsvFormat(SourceFormat):
         return csv_source.head(stream, split.path, columns, split.version)
 
     def tail_bytes(self, split: Split) -> int:
-        return SMALL if ending_of(split.path) else csv_source.HEAD
+        return SMALL if codec_ending(split.path) else csv_source.HEAD
 
     def last_times(self, stream: Stream, split: Split) -> pa.Array:
-        if ending_of(split.path):
+        if codec_ending(split.path):
             return self.all_times(stream, split)
         return csv_source.last_times(stream, split.path, split.version)
 
@@ -93,7 +94,9 @@ class CsvFormat(SourceFormat):
     def duckdb_reading(self, stream: Stream, paths: Sequence[str], is_numbered: bool) -> DuckdbReading:
         source, row = stream.source, "row_number() OVER () - 1"
         (path,) = paths
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        if codec_ending(path) == ".bz2":
+            raise ReadByRun("DuckDB does not read bzip2")
+        with io.TextIOWrapper(pa.input_stream(path), encoding="utf-8-sig", newline="") as file:
             if source.quote is None:
                 reader = csv.reader(file, delimiter=source.delimiter, quoting=csv.QUOTE_NONE)
             else:

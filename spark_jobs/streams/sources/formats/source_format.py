@@ -7,7 +7,7 @@ from. The pure half, the keys of ``streams.yaml``, is an entry of :data:`optimiz
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -80,6 +80,13 @@ class SparkReading(NamedTuple):
     nanoseconds: frozenset[str] = frozenset()
 
 
+class DuckdbText(NamedTuple):
+    """A column as a text of DuckDB: its SQL, and conditions under which DuckDB may not give what is written."""
+
+    sql: str
+    doubts: tuple[str, ...]
+
+
 class DuckdbReading(NamedTuple):
     """Arguments for DuckDB's reader of some files, for the audit.
 
@@ -95,6 +102,10 @@ class DuckdbReading(NamedTuple):
         Name and DuckDB's type of each column, by the name in small letters; None: as DuckDB describes them.
     row
         SQL of the number of a row in its file, from zero.
+    relation
+        SQL of the rows, in which ``{}`` stands for the call of the function.
+    text_of
+        The text of each column of the stream, in place of ``columns``.
     """
 
     function: str
@@ -102,6 +113,8 @@ class DuckdbReading(NamedTuple):
     options: Mapping[str, Any]
     row: str
     columns: Mapping[str, tuple[str, str]] | None = None
+    relation: str = "{}"
+    text_of: Callable[[str], DuckdbText] | None = None
 
 
 class ReadByRun(Exception):
@@ -156,6 +169,9 @@ class SourceFormat(ABC):
 
     was_copied: ClassVar[bool] = False
     """Whether an earlier Heddle had Spark copy such sources."""
+
+    reads_fields: ClassVar[bool] = False
+    """Whether :meth:`duckdb_reading` reads values inside nested columns."""
 
     is_schema_sampled: ClassVar[bool] = False
     """Whether :meth:`schemas` are those of a sample of the files' values."""
