@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
 from optimizer.workload.nested import Nested
-from optimizer.workload.streams import parse_column, parse_type, with_schema
-from optimizer.workload.values import Source, Stream
+from optimizer.workload.streams import load_streams, parse_column, parse_type, with_schema
+from optimizer.workload.values import Source, Stream, Workload
+from spark_jobs.operations.in_process import answers_of
 from spark_jobs.streams.sources import compression, json_source, json_text
 from spark_jobs.streams.sources.decoding import check_columns, discover_schema, read_split
 from spark_jobs.streams.sources.files import splits_of
@@ -29,7 +32,7 @@ from spark_jobs.streams.sources.inspection import inspect
 from spark_jobs.streams.sources.proposals import look, propose, time_of
 from tests.sizes import examples
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+JULY = 1_372_636_800_000_000
 MARK = "\ufeff"
 
 SCHEMA = {
@@ -577,3 +580,74 @@ def test_a_stream_without_a_schema_has_that_of_a_sample(tmp_path: Path) -> None:
     stream, (warning,) = discover_schema(Stream("s", Source("json", str(path)), (), "p.at"))
     assert warning.code == "HDL-482" and warning.severity == "warning"
     assert (str(dict(stream.nested)["p"]), str(stream.type_of("n"))) == ("struct<at: timestamp, d: string>", "long")
+
+
+# ------------------------------------------------------------------------------------------- declared
+def declared(folder: Path, source: str, time: str = "at", schema: str = "{at: timestamp}") -> tuple[Any, list[str]]:
+    file = folder / "streams.yaml"
+    file.write_text(
+        f"streams: {{s: {{source: {{format: json, path: data, {source}}}, time: '{time}', schema: {schema}}}}}"
+    )
+    streams, problems = load_streams(file, None, str(folder / "copies"))
+    return streams.get("s"), [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_copied"),
+    [
+        ("", False),
+        ("reader: direct, records: a.b, 'null': [NA], timestamp_format: '%Y-%m-%d'", False),
+        ("reader: spark", True),
+        ("since: 2020-01-01", True),
+        ("options: {multiLine: 'true'}", True),
+    ],
+)
+def test_spark_reads_what_only_spark_has_keys_for(tmp_path: Path, source: str, is_copied: bool) -> None:
+    stream, problems = declared(tmp_path, source)
+    assert not problems and (stream.source.origin is not None) == is_copied
+    assert stream.source.format == ("delta" if is_copied else "json")
+
+
+@pytest.mark.parametrize(
+    ("source", "time", "code"),
+    [
+        ("records: a, reader: spark", "at", "HDL-457"),
+        ("reader: direct, since: 2020-01-01", "at", "HDL-457"),
+        ("records: a..b", "at", "HDL-457"),
+        ("records: '.'", "at", "HDL-457"),
+        ("", "p.x", "HDL-455"),
+        ("", "p.none", "HDL-455"),
+        ("", "p", "HDL-455"),
+        ("", "list[0]", "HDL-455"),
+        ("reader: spark", "p.at", "HDL-455"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(tmp_path: Path, source: str, time: str, code: str) -> None:
+    schema = "{at: timestamp, p: 'struct<at: timestamp, x: double>', list: array<long>}"
+    _, problems = declared(tmp_path, source, time, schema)
+    assert [code in problem for problem in problems] == [True], problems
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_field_may_be_the_time_of_events_and_windows_are_on_it(tmp_path: Path, format: str) -> None:
+    """Answers by the time inside a struct are those by the same time in a column of its own."""
+    rows = [{"t": 1372636800 + 40 * n, "p": {"at": 1372636800 + 40 * n, "n": n}} for n in range(200)]
+    (tmp_path / "data").mkdir()
+    if format == "json":
+        (tmp_path / "data" / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data" / "a.parquet")
+    nested = "{source: {format: %s, path: data, time_unit: s}, time: p.at, schema: {p: 'struct<at: long, n: long>'}}"
+    flat = "{source: {format: %s, path: data, time_unit: s}, time: t, schema: {t: long, p: 'struct<n: long>'}}"
+    (tmp_path / "streams.yaml").write_text(f"streams: {{nested: {nested % format}, flat: {flat % format}}}")
+    streams, problems = load_streams(tmp_path / "streams.yaml")
+    assert not problems
+    text = "SELECT count(*) AS c, sum(p.n) AS s FROM {0} WINDOW RANGE '20 minutes' SLIDE '10 minutes' ON {1};"
+    parsed = parse("\n".join([text.format("nested", "p.at"), text.format("flat", "t")]), streams)
+    assert not parsed.diagnostics
+    answers, problems_of_run = answers_of(
+        Workload(tuple(parsed.queries), tuple(streams.values())), JULY, JULY + 3 * 3600 * 10**6
+    )
+    assert not problems_of_run
+    first, second = answers.values()
+    assert len(first) > 10 and first.equals(second)

@@ -23,6 +23,8 @@ from spark_jobs.streams.sources.formats.source_format import (
     Guess,
     ReadByRun,
     SourceFormat,
+    SparkReading,
+    unreadable_by_spark,
 )
 from spark_jobs.streams.sources.json_guess import guess_json
 from spark_jobs.streams.sources.leaves import path_of
@@ -63,6 +65,16 @@ class JsonFormat(SourceFormat):
             return self.all_times(stream, split)
         times = json_source.last_json_times(stream, split.path, split.version)
         return SourceFormat.last_times(self, stream, split) if times is None else times
+
+    def spark_reading(self, stream: Stream, splits: Sequence[Split]) -> SparkReading:
+        files = list(dict.fromkeys(split.path for split in splits))
+        if stream.nested:
+            raise unreadable_by_spark(stream, "nested columns of JSON")
+        if stream.source.records is not None or any(_first_mark(path) == b"[" for path in files):
+            raise unreadable_by_spark(stream, "arrays of records")
+        if stream.source.null or any(codec_ending(path) == ".zst" for path in files):
+            raise unreadable_by_spark(stream, "texts that are null, or files that end in .zst")
+        return SparkReading(self.name, files, {}, tuple(dict(stream.schema)))
 
     def duckdb_reading(self, stream: Stream, paths: Sequence[str], is_numbered: bool) -> DuckdbReading:
         if any(codec_ending(path) == ".bz2" for path in paths):
