@@ -34,7 +34,11 @@ CODES_OF_RUNS = (
         "The Delta table of the stream cannot be opened, or uses what Heddle does not read.",
         "Do what the hint says of the table.",
     ),
-    Code("HDL-406", "A CSV stream has no schema.", "Name each column and its type under `schema`."),
+    Code(
+        "HDL-406",
+        "A stream of files that declare no columns has no schema.",
+        "Name each column and its type under `schema`.",
+    ),
     Code("HDL-407", "A rate is given for a stream that is not there.", "Correct the name of the stream.", exit_code=2),
     Code(
         "HDL-408",
@@ -66,8 +70,8 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-415",
-        "A CSV file is compressed, or is of another format.",
-        "Decompress it, or correct `format`.",
+        "A file is compressed in another way than its name states, or is of another format.",
+        "Rename it, decompress it, or correct `format`.",
     ),
     Code(
         "HDL-416",
@@ -87,11 +91,11 @@ CODES_OF_RUNS = (
         "A file that Spark wrote in the legacy calendar has timestamps before 1900 in a zone other than UTC.",
         "Write it again with `spark.sql.parquet.datetimeRebaseModeInWrite` and `int96RebaseModeInWrite` CORRECTED.",
     ),
-    Code("HDL-420", "A CSV file is not UTF-8.", "Save it as UTF-8."),
+    Code("HDL-420", "A text file is not UTF-8.", "Save it as UTF-8."),
     Code("HDL-421", "A line of a CSV file has another number of fields than the others.", "Correct the line."),
     Code(
         "HDL-422",
-        "A quote in a CSV file is never closed, or a record is too long.",
+        "A quote in a text file is never closed, or a record is too long.",
         "Close the quote, double one that is part of a text, or declare `quote: none`.",
     ),
     Code("HDL-423", "A column that is read stands twice in the header of a CSV file.", "Rename all but one."),
@@ -216,6 +220,22 @@ CODES_OF_RUNS = (
         "`heddle run` has no --from or no --to.",
         "Add both; the message names the time that the data cover, and an example.",
         exit_code=2,
+    ),
+    Code(
+        "HDL-480",
+        "A compressed file expands to more than 1,000 times its size.",
+        "Check what it is; decompress it if it is data.",
+    ),
+    Code(
+        "HDL-481",
+        "A JSON file has text that is no record, is cut, or lacks the array that `records` names.",
+        "Correct the file at the line that is named, or `records`.",
+    ),
+    Code(
+        "HDL-482",
+        "The schema of a stream is taken from a sample of its files.",
+        "Declare a `schema`; `heddle init` proposes one.",
+        severity="warning",
     ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),

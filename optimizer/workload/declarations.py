@@ -31,6 +31,8 @@ def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
         *(source.format, source.delimiter, source.header, source.quote, sorted(set(source.null))),
         *(source.timestamp_format, source.time_unit),
     ]
+    # what came later is there only if it is declared: stored digests stay
+    written += [source.records] if source.records is not None else []
     copied = None if origin is None else [origin.format, to_json(origin.options), origin.watermark, origin.since]
     ordered = [columns] if in_order else []
     return digest([written, copied, stream.time, stream.event_id, types, positions, *ordered])

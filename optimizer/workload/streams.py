@@ -7,7 +7,7 @@ expands nothing and an unknown key is an error instead of a silent default.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +18,8 @@ import yaml
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
-from optimizer.workload.nested import Nested
+from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_path
+from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.nested_types import is_nested, parse_nested
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
 from optimizer.workload.values import (
@@ -207,10 +208,14 @@ def with_schema(
             message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
         seen[name.lower()] = name
-    time_type = dict(pairs).get(stream.time)
+    if stream.time not in dict(pairs) and (path := read_path(stream.time)) is not None and stream.source.origin is None:
+        nested = tuple(_timed(stream, path, name, type_) for name, type_ in nested)
+    time_type = LeafTypes(dict(pairs), dict(nested)).get(stream.time)
     if time_type is None:
         message = f"stream {stream.name} has no column {stream.time} (its `time`)"
-        raise HeddleError("HDL-455", message, _close(stream.time, dict(pairs)))
+        if stream.source.origin is not None and read_path(stream.time) is not None:
+            raise HeddleError("HDL-455", message, "of what Spark copies, the time is no field of a nested column")
+        raise HeddleError("HDL-455", message, _close(stream.time, [*dict(pairs), *_leaves(nested)]))
     if time_type.name == "long" and stream.source.time_unit is not None:
         pairs = tuple((name, TIMESTAMP if name == stream.time else type_) for name, type_ in pairs)
     elif time_type != TIMESTAMP:
@@ -257,6 +262,37 @@ def with_columns(dimension: Dimension, columns: Iterable[tuple[str, Type]]) -> D
             message = f"dimension {dimension.name}: {name} is a {types[name]}"
             raise HeddleError("HDL-455", message, "validities are timestamps or dates")
     return replace(dimension, schema=schema)
+
+
+def has_columns(stream: Stream) -> bool:
+    """Return whether the columns of a stream are declared, or known."""
+    return bool(stream.schema or stream.nested)
+
+
+def _leaves(nested: Iterable[tuple[str, Nested]]) -> list[str]:
+    return [leaf for name, type_ in nested for leaf in leaf_names(name, type_)]
+
+
+def _timed(stream: Stream, path: ColumnPath, name: str, type_: Nested) -> tuple[str, Nested]:
+    """A nested column whose field of integers is a stream's time, as one of timestamps."""
+
+    def timed(inner: Type | Nested, steps: Sequence[Step]) -> Type | Nested:
+        if not steps:
+            is_counted = isinstance(inner, Type) and inner.name == "long" and stream.source.time_unit is not None
+            return TIMESTAMP if is_counted else inner
+        if not isinstance(inner, Nested) or inner.kind != "struct":
+            return inner
+        fields = [
+            (field, timed(below, steps[1:]) if field == steps[0].value and steps[0].is_field else below)
+            for field, below in inner.fields
+        ]
+        return Nested("struct", tuple(fields))
+
+    if name != path.root:
+        return name, type_
+    changed = timed(type_, path.steps)
+    assert isinstance(changed, Nested)
+    return name, changed
 
 
 def with_copy(stream: Stream) -> Stream:
@@ -531,8 +567,15 @@ class _Reader:
             if "." not in name:
                 raise _Bad("HDL-457", f"{name!r} names no catalogue", "catalogue.schema.table", source["table"])
             place = BY_CATALOGUE + name
-        if declared.is_direct and reader != "spark":
+        if declared.is_direct and reader != "spark" and not declared.copied & written.keys():
             return Source(format_, place, reader=reader, **written)
+        for key in ("null", "timestamp_format", "records"):
+            if key in written:
+                hint = "take out `reader: spark`, `options` and `since`, with which Spark reads it"
+                raise _Bad("HDL-457", f"Spark has no {key}", hint, source[key])
+        if reader == "direct":
+            hint = f"take out {' and '.join(sorted(declared.copied & written.keys()))}, or `reader`"
+            raise _Bad("HDL-457", "reader is direct, and other keys are Spark's", hint, source["reader"])
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
@@ -608,7 +651,13 @@ class _Reader:
                 options[key] = self._texts(node)
                 continue
             text = self._text(node)
-            if key == "watermark":
+            if key == "records":
+                parts = text.split(".")
+                if not all(part and part.isprintable() and len(part) <= 255 for part in parts) or len(parts) > DEEPEST:
+                    hint = "the keys that lead to the array of events, e.g. features or data.items"
+                    raise _Bad("HDL-457", f"{text[:100]!r} is no path to records", hint, node)
+                options[key] = text
+            elif key == "watermark":
                 if not (text.isprintable() and 0 < len(text) <= 255):
                     raise _Bad("HDL-457", f"{text[:100]!r} cannot name a column", "", node)
                 options[key] = text

@@ -463,7 +463,8 @@ class Source:
     ``time_unit``: the unit of a time column of integers, counted since 1970, a key of
     :data:`optimizer.workload.streams.TIME_UNITS`. For CSV only: the ``delimiter``; whether the first line is a
     ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null`` in
-    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. ``reader``: the requested
+    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. The last two also of JSON, and
+    ``records``: the keys, with dots between them, of the array whose elements are events. ``reader``: the requested
     reader, one of :data:`optimizer.workload.streams.READERS`.
     """
 
@@ -477,6 +478,12 @@ class Source:
     time_unit: str | None = _later(None)
     reader: str = _later("auto")
     origin: Origin | None = _later(None)
+    records: str | None = _later(None)
+
+    @property
+    def options_of_text(self) -> bool:
+        """Return whether the source has keys of text that Spark does not know."""
+        return bool(self.null or self.timestamp_format or self.records)
 
     @property
     def options(self) -> str:

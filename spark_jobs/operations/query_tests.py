@@ -280,7 +280,8 @@ def _inputs(files: tuple[str, ...], streams: str) -> Inputs:
 def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Sequence[Diagnostic]]:
     """The answers to the given events, and what went wrong."""
     # what lies in nested columns is given as columns of their own
-    leaves = [(name, stream.types[name]) for name in query.columns() if name not in dict(stream.schema)]
+    names = dict.fromkeys([stream.time, *query.columns()])
+    leaves = [(name, stream.types[name]) for name in names if name not in dict(stream.schema)]
     stream = replace(stream, schema=(*stream.schema, *leaves), nested=())
     events = _table(test, stream)
     times = [at for at in events[stream.time].cast(pa.int64()).to_pylist() if at is not None]

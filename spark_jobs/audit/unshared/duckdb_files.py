@@ -14,7 +14,7 @@ nested column, a form of text that it does not know). The audit then reads as th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.decoding import repeated_rows
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.formats.source_format import DuckdbReading, ReadByRun
+from spark_jobs.streams.sources.formats.source_format import DuckdbReading, DuckdbText, ReadByRun
 from spark_jobs.streams.sources.splits import Split
 
 ALL_FILES = 32
@@ -44,9 +44,9 @@ def events_of(stream: Stream, splits: Sequence[Split], columns: Sequence[str], s
 
     Raises ReadByRun.
     """
-    types = dict(stream.schema)
     names = list(dict.fromkeys([stream.time, *columns]))
-    if not all(name in types for name in names):
+    types = {name: stream.types[name] for name in names}
+    if not format_of(stream).reads_fields and not types.keys() <= dict(stream.schema).keys():
         raise ReadByRun("a column is nested")
     parts = _parts(stream, splits, spans)
     try:
@@ -116,14 +116,16 @@ def _gone(split: Split) -> Iterator[int]:
 
 # ------------------------------------------------------------------------------------------------ reading
 def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> pa.Table:
-    connection, types = _reader(), dict(stream.schema)
+    connection, types = _reader(), {name: stream.types[name] for name in wanted}
     schema = pa.schema([(name, arrow_type(types[name])) for name in wanted])
     reading = format_of(stream).duckdb_reading(stream, part.paths, bool(part.gone))
     if reading.columns is not None and not reading.columns:
         return schema.empty_table()
-    source = _source(reading)
-    columns = _described(connection, source) if reading.columns is None else reading.columns
-    values, texts, parameters = _values(stream, part, wanted, columns)
+    source = reading.relation.format(_source(reading))
+    columns = reading.columns or {}
+    if reading.columns is None and reading.text_of is None:
+        columns = _described(connection, source)
+    values, texts, parameters = _values(stream, part, wanted, columns, reading.text_of)
     if texts:
         # where DuckDB does not read a text as its type, it may be written in a way that it does not know
         failed = connection.execute(f"SELECT count(*) FROM {source} e WHERE {' OR '.join(texts)}").fetchall()
@@ -153,11 +155,15 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
 
 
 def _values(
-    stream: Stream, part: _Part, wanted: Sequence[str], columns: _Columns
+    stream: Stream,
+    part: _Part,
+    wanted: Sequence[str],
+    columns: _Columns,
+    text_of: Callable[[str], DuckdbText] | None = None,
 ) -> tuple[list[str], list[str], list[Any]]:
-    """SQL of some columns, named c0, c1, …; conditions of rows with a text that is not read as its type; and what the
-    parameters of the former are."""
-    types, constants = dict(stream.schema), dict(part.constants)
+    """SQL of some columns, named c0, c1, …; conditions of rows with a text that is not read as its type or not as
+    it is written; and what the parameters of the former are."""
+    types, constants = {name: stream.types[name] for name in wanted}, dict(part.constants)
     values, texts, parameters = list[str](), list[str](), list[Any]()
     for number, name in enumerate(wanted):
         type = types[name]
@@ -168,12 +174,16 @@ def _values(
                 sql = _value(stream, name, type, f"?::{kind}", kind)
                 # a parameter counts as often as it stands there
                 parameters += [constant] * sql.count("?")
-        elif (column := columns.get(name.lower())) is None:
+        elif text_of is None and name.lower() not in columns:
             sql = "NULL"
         else:
-            read = f"e.{quoted(column[0])}"
-            sql = _value(stream, name, type, read, column[1])
-            if column[1] == "VARCHAR" and type.name != "string":
+            if text_of is None:
+                read, kind = f"e.{quoted(columns[name.lower()][0])}", columns[name.lower()][1]
+            else:
+                (read, doubts), kind = text_of(name), "VARCHAR"
+                texts += doubts
+            sql = _value(stream, name, type, read, kind)
+            if kind == "VARCHAR" and type.name != "string":
                 texts.append(f"({_text(stream, read)} IS NOT NULL AND ({sql}) IS NULL)")
         values.append(f"({sql})::{_stored_type(type)} AS c{number}")
     return values, texts, parameters

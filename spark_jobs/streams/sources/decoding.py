@@ -57,7 +57,12 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
-    return discovered_types(stream, schemas)
+    known, warnings = discovered_types(stream, schemas)
+    if format_of(stream).is_schema_sampled:
+        message = f"stream {stream.name}: its schema is that of a sample of {stream.source.path}"
+        hint = "declare a `schema`: `heddle init` proposes one; other values are errors, and other keys are not seen"
+        warnings = (*warnings, Diagnostic("HDL-482", message, hint, severity="warning"))
+    return known, warnings
 
 
 def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[Stream, tuple[Diagnostic, ...]]:
