@@ -190,6 +190,24 @@ CODES_OF_RUNS = (
         "Add both; the message names the time that the data cover, and an example.",
         exit_code=2,
     ),
+    Code(
+        "HDL-485",
+        "Files lie outside the folders that `partitions` or the pattern in `path` declare. For a pattern it is a "
+        "warning: they are not read.",
+        "Move the files, or correct `partitions` or `path`.",
+        severity="either",
+    ),
+    Code(
+        "HDL-486",
+        "Events lie outside the time of their folder, which is declared exact. They count by their own time.",
+        "Write them into their folder, or leave `exact` out.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-487",
+        "A file has another value in a column than the name of its folder.",
+        "Take the column out of `partitions` to read the file's values, or correct the file.",
+    ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(

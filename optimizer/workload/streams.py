@@ -16,10 +16,11 @@ from typing import Any
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
+from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_FOLDERS, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
 from optimizer.workload.nested import Nested
 from optimizer.workload.nested_types import is_nested, parse_nested
+from optimizer.workload.partitions import parse_partitions, split_pattern, with_partitions
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
 from optimizer.workload.values import (
     BOOLEAN,
@@ -118,6 +119,8 @@ NODES = 20_000
 """Most keys and values that are read of a file, where those behind an alias count each time."""
 
 _MOST_FINDINGS = 100
+
+_READ_ELSEWHERE = ("format", "path", "table", "reader", *KEYS_OF_FOLDERS)
 
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
 STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -395,11 +398,12 @@ class _Reader:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_schema(stream, schema, nested.items())
+            source, pairs = with_partitions(source, tuple(schema.items()))
+            return with_schema(replace(stream, source=source), pairs, nested.items())
         except HeddleError as error:
             diagnostic = error.diagnostic
             message = diagnostic.message.removeprefix(f"stream {name}: ")
-            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
+            at = keys[{"HDL-455": "time", "HDL-457": "source", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
             raise _Bad(diagnostic.code, message, diagnostic.hint, at) from None
 
     def _source(self, node: yaml.Node) -> Source:
@@ -419,9 +423,13 @@ class _Reader:
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
             raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
         place = self._url_of_database(source["path"]) if declared.is_database else ""
+        folders = ""
         if "path" in source and not place:
-            place = self._place(self._text(source["path"]), source["path"])
-        written = self._options(format_, source)
+            place = self._text(source["path"])
+            if "partitions" in declared.keys:
+                place, folders = split_pattern(place)
+            place = self._place(place, source["path"])
+        written = self._options(format_, source) | self._of_folders(source, folders)
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
@@ -432,6 +440,10 @@ class _Reader:
             place = BY_CATALOGUE + name
         if declared.is_direct and reader != "spark":
             return Source(format_, place, reader=reader, **written)
+        for key in ("files", "partitions"):
+            if written.get(key):
+                hint = "leave `reader` out; Spark itself takes columns from folders that are called name=value"
+                raise _Bad("HDL-457", f"{key} and `reader: spark` exclude each other", hint, source["reader"])
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
@@ -439,6 +451,32 @@ class _Reader:
         if "table" in source:
             origin = replace(origin, table=self._table(source["table"]))
         return replace(copied, origin=origin)
+
+    def _of_folders(self, source: Mapping[str, yaml.Node], folders: str) -> dict[str, Any]:
+        """Which files of a folder are read, and what the names of folders say."""
+        chosen: dict[str, Any] = {}
+        if "files" in source:
+            chosen["files"] = glob = self._text(source["files"])
+            if not (glob.isprintable() and 0 < len(glob) <= 255) or "/" in glob:
+                hint = "a pattern of names, without folders: '*.parq' or 'part-*'"
+                raise _Bad("HDL-457", f"{glob[:100]!r} names no files", hint, source["files"])
+        node = source.get("partitions")
+        words: dict[str, str] | str | None = None
+        if isinstance(node, yaml.SequenceNode):
+            words = dict.fromkeys(self._texts(node), "")
+        elif isinstance(node, yaml.MappingNode):
+            words = {
+                str(key.value): "" if value.tag.endswith(":null") else self._text(value)
+                for key, value in self._items(node)
+            }
+        elif node is not None:
+            words = self._text(node)
+        try:
+            chosen["partitions"] = parse_partitions(words, folders, parse_type)
+        except HeddleError as error:
+            diagnostic = error.diagnostic
+            raise _Bad(diagnostic.code, diagnostic.message, diagnostic.hint, node or source["path"]) from None
+        return chosen | {"folders": folders}
 
     def _url_of_database(self, node: yaml.Node) -> str:
         """JDBC's URL of a database, without credentials."""
@@ -488,7 +526,7 @@ class _Reader:
         """Options for how the events of a source are written, and which of them are read."""
         options: dict[str, Any] = {}
         for key, node in source.items():
-            if key in ("format", "path", "table", "reader") and key in ("format", *DECLARED[format_].keys):
+            if key in _READ_ELSEWHERE and key in ("format", *DECLARED[format_].keys):
                 continue
             if key not in DECLARED[format_].keys:
                 owners = [declared.title or name for name, declared in DECLARED.items() if key in declared.keys]
@@ -546,7 +584,7 @@ class _Reader:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         self.nodes += len(nodes)
         if len(nodes) > MOST_NULLS:
-            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts stand for null", "name fewer", node)
+            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts in a list", "name fewer", node)
         for text_node in nodes:
             self._check_tag(text_node)
         return tuple(self._text(text_node) for text_node in nodes)

@@ -70,8 +70,7 @@ def listed(
                 admission = admitted(warehouse, stream, known, files, clock, note, trust, available)
             listing.sources[name], listing.arrivals[name] = admission.splits, admission.arrivals
             listing.problems.extend(warning.to_json() for warning in files.warnings)
-            if admission.problem is not None:
-                listing.problems.append(admission.problem.to_json())
+            listing.problems.extend(problem.to_json() for problem in admission.problems)
             new = {arrival.path for arrival in admission.arrivals.added.values()}
             span = None if within is None else read_span(plan, name, *within)
             far = far_warnings(name, admission.arrivals.clusters, span, new)

@@ -521,15 +521,23 @@ def _first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int
     return bisect_left(range(len(values) + 1), True, key=fails) - 1
 
 
+def converted_texts(source: Source, is_time: bool, type: Type, texts: pa.Array) -> pa.Array:
+    """Texts in the Arrow type of a declared type. ``is_time``: of event times. Raises ArrowInvalid for a misfit."""
+    return _converter_of(source, is_time, type)(texts)
+
+
 def _converter(stream: Stream, name: str, type: Type) -> Callable[[pa.Array], pa.Array]:
-    source = stream.source
+    return _converter_of(stream.source, name == stream.time, type)
+
+
+def _converter_of(source: Source, is_time: bool, type: Type) -> Callable[[pa.Array], pa.Array]:
     null = ["", *source.null]
     if type.name == "string":
         return lambda texts: texts
     if type.name == "long":
         return lambda texts: _integers(texts, null, BITS[type.digits])
     if type.name == "timestamp":
-        if name == stream.time and source.time_unit is not None:
+        if is_time and source.time_unit is not None:
             unit = source.time_unit
             return lambda texts: instants_of_numbers(_integers(texts, null, 64), unit)
         if source.timestamp_format is not None:
