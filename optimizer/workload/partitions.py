@@ -24,6 +24,9 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 EXACT = "exact"
 """The word that declares a partition to be that part of the event time, in UTC."""
 
+AUTO = "auto"
+"""The word for a partition with a type that its texts show."""
+
 MOST_PARTITIONS = 32
 """Partitions of a source."""
 
@@ -123,6 +126,8 @@ def parse_partitions(
 
 def _parsed(name: str, word: str, parse_type: Callable[[str], Type]) -> Partition:
     text, is_exact = word.strip(), False
+    if text == AUTO:
+        return Partition(name)
     if text == EXACT or text.endswith(f" {EXACT}"):
         text, is_exact = text.removesuffix(EXACT).strip(), True
     return Partition(name, parse_type(text) if text else None, is_exact)

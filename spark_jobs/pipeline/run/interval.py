@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
+from optimizer.workload.partitions import is_exact
 from optimizer.workload.values import Stream
 from spark_jobs.engine.choice import Engine, engine_of
 from spark_jobs.engine.freed_memory import give_back
@@ -137,6 +138,15 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     return run.record
 
 
+def _is_sparing(run: Run, plan: SharingPlan) -> bool:
+    """Return whether a run lists only the exact folders that it needs: what is answered again may be so for files in
+    others."""
+    request = run.request
+    if not any(is_exact(stream.source) for stream in plan.workload.streams):
+        return False
+    return not publish_log.overlapping(run.warehouse, request.begin, request.end, publish_log.PUBLISHED, False)
+
+
 def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     """Prepare the run, and fill its record accordingly."""
     record, request = run.record, run.request
@@ -167,6 +177,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
         request.live,
         not request.recompute,
         available,
+        _is_sparing(run, plan),
     )
     if not request.allow_empty:
         check_interval_has_begun(run.warehouse, plan, listing, request)

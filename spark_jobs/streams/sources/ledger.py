@@ -545,17 +545,18 @@ def opened(
     span: tuple[int, int] | None,
     look: Look | None = None,
     available: Available = unavailable,
+    sparing: bool = False,
 ) -> Listed:
     """The files of a stream now: opened are those that are not as the ledger has them, or may hold events of a span
     [begin, end); None: all. ``look``: those that it knows are not looked at, None: all are. ``available``: the workers
-    that open files of a folder, if there are many. Raises what :func:`spark_jobs.streams.sources.files.splits_of`
-    raises."""
+    that open files of a folder, if there are many. ``sparing``: of exact folders only those are listed that the span
+    needs. Raises what :func:`spark_jobs.streams.sources.files.splits_of` raises."""
     passed, known_files = np.zeros(0, dtype=np.int64), None
     if span is not None and look is not None:
         with failures_of(stream, stream.source.path):
             known_files, passed = known.known_files(stream, span, look)
     folders, unlisted = None, np.zeros(0, dtype=np.int64)
-    if span is not None:
+    if span is not None and sparing:
         folders, unlisted = known.unlisted(stream, span)
     files = files_of(stream, known_files, folders)
     passed = passed[files.passed]
