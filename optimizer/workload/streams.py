@@ -426,7 +426,8 @@ class _Reader:
         folders = ""
         if "path" in source and not place:
             place = self._text(source["path"])
-            if "partitions" in declared.keys:
+            # a folder that is called so is no pattern
+            if "partitions" in declared.keys and not self._is_there(place):
                 place, folders = split_pattern(place)
             place = self._place(place, source["path"])
         written = self._options(format_, source) | self._of_folders(source, folders)
@@ -611,6 +612,12 @@ class _Reader:
             hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"
             raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
         return str(place)
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return scheme_of(path) not in SCHEMES and Path(self.folder, path).exists()
+        except (OSError, ValueError):
+            return False
 
     def _url(self, url: str, node: yaml.Node) -> str:
         """A source in a store."""

@@ -26,6 +26,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.workload.values import DATE, DOUBLE, LONG, STRING, TIMESTAMP, Partition, Source, Stream, Type
 from spark_jobs.audit.unshared.duckdb_files import events_of
+from spark_jobs.audit.unshared.measure import native_frame
 from spark_jobs.streams.sources.decoding import check_columns, discover_schema, first_rows, read_split, read_splits
 from spark_jobs.streams.sources.expressions import evaluate
 from spark_jobs.streams.sources.files import files_of, splits_of
@@ -401,3 +402,14 @@ def test_a_stream_without_a_schema_has_the_columns_of_its_folders(tmp_path: Path
     assert dict(stream.schema) == {"ts": TIMESTAMP, "x": LONG, "day": DATE, "shop": STRING} and warnings == ()
     typed = replace(source, partitions=(Partition("day", STRING), Partition("shop")))
     assert dict(discover_schema(Stream("events", typed, (), "ts"))[0].schema)["day"] == STRING
+
+
+@pytest.mark.spark
+def test_spark_reads_the_same_columns(spark: Any, lake: Path) -> None:
+    put(lake / f"day={NULL}/region=a%20b/a.csv", "2024-01-30T05:00:00", "", 2)
+    stream = of_lake(lake)
+    rows = native_frame(spark, stream).select("x", "day", "region").collect()
+    assert sorted(map(str, (row.asDict() for row in rows))) == sorted(map(str, read(stream)))
+    pattern = replace(stream, source=replace(stream.source, folders="{day}/{region}"))
+    with pytest.raises(HeddleError, match="HDL-425"):
+        native_frame(spark, pattern)
