@@ -454,7 +454,7 @@ class _Reader:
         return replace(copied, origin=origin)
 
     def _of_folders(self, source: Mapping[str, yaml.Node], folders: str) -> dict[str, Any]:
-        """Which files of a folder are read, and what the names of folders say."""
+        """Choice of files by name, and columns in the names of folders."""
         chosen: dict[str, Any] = {}
         if "files" in source:
             chosen["files"] = glob = self._text(source["files"])

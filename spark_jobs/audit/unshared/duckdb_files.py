@@ -162,7 +162,7 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
 
 
 def _with_folders(stream: Stream, reading: DuckdbReading) -> tuple[DuckdbReading, dict[str, tuple[str, str]]]:
-    """How DuckDB reads files with the columns that the names of their folders have, as texts; and these columns."""
+    """Arguments for DuckDB that add the columns of folders, as texts; and these columns."""
     names = [partition.name for partition in stream.source.partitions]
     if not names:
         return reading, {}

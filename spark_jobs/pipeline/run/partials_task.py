@@ -73,9 +73,9 @@ class SlabsOfSplit:
 
 
 def _may_lift(stream: Stream, split: Split, synopsis: Synopsis) -> bool:
-    if synopsis.per is not None or synopsis.sequenced is not None:
-        return True
-    return any(may_match(predicate, stream, split) for predicate in synopsis.predicates)
+    return not synopsis.kind.has_fragments or any(
+        may_match(predicate, stream, split) for predicate in synopsis.predicates
+    )
 
 
 def events_of_slab(at: int) -> str:

@@ -224,7 +224,7 @@ class _Reading:
 
 
 def _in_both(stream: Stream, split: Split, names: Sequence[str]) -> tuple[str, ...]:
-    """Those of some columns of its folders that a file has too."""
+    """Columns of its folders that a file has, too."""
     if not names or not stream.source.header:
         return ()
     return tuple(format_of(stream).columns(stream, split, names))
@@ -238,7 +238,7 @@ def _any_column(stream: Stream, split: Split) -> str:
     return next(iter(present))
 
 
-def last_times(stream: Stream, split: Split) -> pa.Array:
+def times_at_end(stream: Stream, split: Split) -> pa.Array:
     """Event times of the last rows of a file without statistics; none where they are not known."""
     if stream.time in dict(split.folders):
         return column_of(stream, split, stream.time, 1)
@@ -362,7 +362,7 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
 def _present(
     stream: Stream, split: Split, names: Sequence[str], needed: Sequence[str] = ()
 ) -> dict[str, pa.DataType | None]:
-    """Which of some columns a file and its folders have, as :meth:`SourceFormat.columns` has it."""
+    """Columns that a file and its folders have, as :meth:`SourceFormat.columns` returns them."""
     in_folders = {name for name, _ in split.folders}
     of_file = [name for name in names if name not in in_folders]
     needed = [name for name in needed if name not in in_folders]

@@ -19,7 +19,7 @@ _DATED = ("[12][0-9]{3}", "(0?[1-9]|1[0-2])", "(0?[1-9]|[12][0-9]|3[01])", "([01
 
 @dataclass(frozen=True)
 class FolderNames:
-    """What the names of folders have.
+    """Columns that the names of folders show.
 
     - ``columns``: names and types of the columns that every file has (``day=2024-01-31``);
     - ``texts``: of each file its texts, in that order;

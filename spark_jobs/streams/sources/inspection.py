@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.streams.sources.decoding import check_columns, first_rows, last_times, missing_columns
+from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns, times_at_end
 from spark_jobs.streams.sources.exact_folders import misplaced_files
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
@@ -156,7 +156,7 @@ def _ends(stream: Stream, files: Sequence[Split]) -> list[pa.Array]:
         with suppress(HeddleError, OSError):
             rows = first_rows(stream, file, [])
             times += [] if rows is None else [rows.column(stream.time)]
-            times.append(last_times(stream, file))
+            times.append(times_at_end(stream, file))
     return times
 
 
@@ -204,7 +204,7 @@ def _ends_of(stream: Stream, file: Split) -> _Ends | None:
     format = format_of(stream)
     with suppress(HeddleError, OSError):
         rows = first_rows(stream, file, [])
-        tail = last_times(stream, file)
+        tail = times_at_end(stream, file)
         first, last = _span([tail] if rows is None else [rows.column(stream.time), tail])
         if first is not None and last is not None and len(tail):
             return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes))
