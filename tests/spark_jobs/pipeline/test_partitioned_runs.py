@@ -303,6 +303,23 @@ def test_a_lake_that_is_moved_is_the_same(tmp_path: Path) -> None:
     assert lake.run(version, 2, 4).rows_scanned == 0
 
 
+def test_files_in_folders_that_are_not_listed_stay_known(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write(a_week())
+    version = lake.plan()
+    lake.run(version, 0, 1)
+    known = set(ledger(lake.warehouse, lake.stream))
+    lake.run(version, 5, 6)
+    files = ledger(lake.warehouse, lake.stream)
+    assert known < set(files) and all(file.is_here and len(file.moves) == 1 for file in files.all())
+    # a file that has an event for the run is listed with its folder, however far that is
+    lake.write([Event(24 * 6 + 1, 0, "eu", 7)])
+    assert lake.repair(version) == []
+    lake.run(version, 6, 7)
+    lake.run(version, 1, 5)
+    assert lake.wrong(version, 0, 7) == [] and lake.repair(version) == []
+
+
 def test_files_that_went_are_noticed_by_a_repair(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write(a_week())
