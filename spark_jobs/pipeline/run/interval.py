@@ -25,7 +25,15 @@ from spark_jobs.pipeline.costs.measurements import FEATURES
 from spark_jobs.pipeline.run import narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
 from spark_jobs.pipeline.run.silences import check_interval_has_begun, standing_silences
-from spark_jobs.pipeline.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
+from spark_jobs.pipeline.run.values import (
+    Allocated,
+    PreparedRun,
+    PublishedRun,
+    Report,
+    Run,
+    RunRequest,
+    SourceListing,
+)
 from spark_jobs.results import tables
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import publish_log
@@ -167,18 +175,25 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             # a run that needs them fails with it later, and not as a stream that cannot be read
             return None
 
-    listing = preparation.listed(
-        run.warehouse,
-        plan,
-        request.clock,
-        request.run_id,
-        follow,
-        (request.begin, request.end),
-        request.live,
-        not request.recompute,
-        available,
-        _is_sparing(run, plan),
-    )
+    def listed(sparing: bool) -> SourceListing:
+        within = request.begin, request.end
+        return preparation.listed(
+            run.warehouse,
+            plan,
+            request.clock,
+            request.run_id,
+            follow,
+            within,
+            request.live,
+            not request.recompute,
+            available,
+            sparing,
+        )
+
+    listing = listed(sparing := _is_sparing(run, plan))
+    if sparing and not any(listing.sources.values()):
+        # where the events are is said by all folders
+        listing = listed(False)
     if not request.allow_empty:
         check_interval_has_begun(run.warehouse, plan, listing, request)
     record.diagnostics += listing.problems

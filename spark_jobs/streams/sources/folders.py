@@ -158,7 +158,7 @@ def _stored_files(
     # a listing is a request for a thousand files, and a file that bears the source's name another
     listed = root.listed(recursive=True) if wanted is None else _listed_in_store(root, wanted)
     files = {tuple(file.name.split("/")): file for file in listed}
-    if wanted is not None and not files:
+    if wanted is not None and not files and root.contents() != ([], []):
         return [], ()
     if not files:
         if (alone := root.info()) is not None:
@@ -201,6 +201,21 @@ def _listed_in_store(root: Place, wanted: Wanted) -> list[Stored]:
             inner += [f"{above}{name}" for name in names if wanted.has(f"{above}{name}")]
         folders = inner
     return stored
+
+
+def newest_folders(stream: Stream) -> list[list[str]]:
+    """Return the names of the folders of a source, of those in the last of these by name, and so on: a listing a level
+    of its partitions. Raises HDL-402.
+    """
+    place, levels = Place.of(stream.source.path), list[list[str]]()
+    with failures_of(stream, stream.source.path):
+        for _ in stream.source.folders.split("/") if stream.source.folders else stream.source.partitions:
+            names = [name for name in place.folders() if not is_hidden(name)]
+            if not names:
+                break
+            levels.append(names)
+            place = place / names[-1]
+    return levels
 
 
 def _no_file(

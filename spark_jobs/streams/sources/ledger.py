@@ -165,10 +165,10 @@ class Ledger(Mapping[str, Arrival]):
         """Path of the file with a number."""
         return str(self._of_last("path")[number].as_py())
 
-    def name(self, number: int) -> str:
-        """Name of the file with a number below the source, as last seen."""
-        listing = self.known_as()[int(self._last[number])].as_py()
-        return str(listing).removesuffix(MOVED_DATES).rsplit("|", 2)[0]
+    def names(self, numbers: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """Names of the files with some numbers below the source, as last seen."""
+        listings = self.known_as().take(pa.array(self._last)).take(pa.array(numbers, pa.int64())).to_pylist()
+        return [listing.removesuffix(MOVED_DATES).rsplit("|", 2)[0] for listing in listings]
 
     def unlisted(self, stream: Stream, span: tuple[int, int]) -> tuple[Wanted | None, NDArray[np.int64]]:
         """The folders to list for a span [begin, end), None: all; and the numbers of the files in all others, which
@@ -178,7 +178,7 @@ class Ledger(Mapping[str, Arrival]):
         lows, highs = self._spans
         here = np.flatnonzero(self._is_here)
         is_needed = (lows[here] < span[1]) & (highs[here] > span[0])
-        folders, others = wanted(stream.source, span, [self.name(number) for number in here.tolist()], is_needed)
+        folders, others = wanted(stream.source, span, self.names(here), is_needed)
         return folders, here[others]
 
     def _places(self, identities: Iterable[str]) -> NDArray[np.int64]:
@@ -580,7 +580,7 @@ def opened(
             yield files.opened([number])
         # nobody needs them for more than what columns they have
         for number in passed[::-1].tolist():
-            yield reopened(stream, known.path(number), known.name(number))
+            yield reopened(stream, known.path(number), *known.names([number]))
 
     listed = np.concatenate([settled, passed, unlisted])
     return Listed(splits, layouts, listed, files.commit, unopened_splits(), look, files.table, files.warnings)

@@ -17,10 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import DATE, LONG, STRING, TIMESTAMP, Partition, Source, Stream, Workload
 from spark_jobs.audit.unshared.duckdb_files import events_of
+from spark_jobs.pipeline.planning.kept_plan import sources_of
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run.history import note_refused, outdated
 from spark_jobs.pipeline.run.interval import run
@@ -331,3 +333,21 @@ def test_files_that_went_are_noticed_by_a_repair(tmp_path: Path) -> None:
     lake.run(version, 7, 8)
     assert lake.repair(version) == [0]
     assert lake.wrong(version, 0, 8) == []
+
+
+def test_a_plan_holds_until_a_folder_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    lake.write(a_week())
+    before = sources_of([lake.stream])
+    seen = listed_folders(monkeypatch)
+    lake.write([Event(3, 0, "eu", 1)])
+    assert sources_of([lake.stream]) == before and len(seen) == 0
+    lake.write([Event(24 * 8, 8, "eu", 1)])
+    assert sources_of([lake.stream]) != before
+
+
+def test_an_interval_after_all_events_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write(a_week())
+    with pytest.raises(HeddleError, match="HDL-476.*2013-07-07T13:00:00Z"):
+        lake.run(lake.plan(), 20, 21, allow_empty=False)

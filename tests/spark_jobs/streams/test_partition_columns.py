@@ -125,7 +125,7 @@ def in_duckdb(root: Path, format: str, names: Mapping[str, str]) -> list[dict[st
     function = {"csv": "read_csv", "parquet": "read_parquet"}[format]
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names.values())
     sql = f"SELECT x, {columns} FROM {function}('{root}/**/*.{format}', hive_partitioning=true, hive_types_autocast=0)"
-    rows = duckdb.sql(sql).fetchall()
+    rows = duckdb.execute(sql).fetchall()
     return [dict(zip(["x", *names], row, strict=True)) for row in rows]
 
 
