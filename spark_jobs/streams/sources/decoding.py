@@ -381,8 +381,9 @@ def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> No
 def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
     present = format_of(stream).column_names(in_files(stream), split)
     hint = f"it has {', '.join(sorted(present)[:20])}"
-    if name.lower() in map(str.lower, folder_names(split.path.removeprefix(stream.source.path).split("/")[:-1])):
-        hint = f"the names of its folders have it: write `partitions: [{name}]` below `source`"
+    in_folders = folder_names(split.path.removeprefix(stream.source.path).split("/")[:-1])
+    if name.lower() in map(str.lower, in_folders):
+        hint = f"the names of its folders have it: write `partitions: [{', '.join(in_folders)}]` below `source`"
     return HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
 
 

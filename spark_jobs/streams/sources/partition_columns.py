@@ -72,8 +72,8 @@ def folder_texts(stream: Stream, name: str) -> tuple[tuple[str, str | None], ...
 
 def _misplaced(stream: Stream, names: Sequence[str], reason: str) -> HeddleError:
     files = f"{count(len(names), 'file')} of {stream.source.path}" if len(names) > 1 else stream.source.path
-    hint = "every file needs each level: move it, or correct `partitions`"
-    return HeddleError("HDL-485", f"stream {stream.name}: {some(list(names))} in {files}: {reason}", hint)
+    hint = "move them, or correct `partitions`: every file needs a folder of each"
+    return HeddleError("HDL-485", f"stream {stream.name}: {some(sorted(names))} in {files}: {reason}", hint)
 
 
 def placed(stream: Stream, names: Sequence[str]) -> tuple[list[int], tuple[Diagnostic, ...]]:
@@ -134,16 +134,16 @@ class Wanted:
     """The folders that a run lists of a source with exact partitions.
 
     - ``span``: instants [begin, end) whose folders, with those next to them, are listed;
-    - ``folders``: more folders, below the source: those of known files with events of the span.
+    - ``folders``: more folders, below the source: those of known files with events of the span, and all above these.
     """
 
     source: Source
     span: tuple[int, int]
     folders: frozenset[str] = frozenset()
 
-    def has(self, folder: str, is_partial: bool = True) -> bool:
-        """Return whether a folder below the source has to be listed. ``is_partial``: for the folders in it."""
-        if folder in self.folders or (is_partial and any(each.startswith(f"{folder}/") for each in self.folders)):
+    def has(self, folder: str) -> bool:
+        """Return whether a folder below the source has to be listed."""
+        if folder in self.folders:
             return True
         try:
             span = span_in(self.source, tuple(folder.split("/")), is_partial=True)
@@ -163,8 +163,13 @@ def wanted(
     ``names``: of the known files, below the source. ``needed``: whether each may have an event of the span.
     """
     folders = [name.rpartition("/")[0] for name in names]
-    chosen = Wanted(source, span, frozenset(folders[number] for number in np.flatnonzero(needed).tolist()))
-    listed = {folder: not folder or chosen.has(folder, False) for folder in dict.fromkeys(folders)}
+    needed_folders: set[str] = set()
+    for folder in {folders[number] for number in np.flatnonzero(needed).tolist()}:
+        while folder and folder not in needed_folders:
+            needed_folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    chosen = Wanted(source, span, frozenset(needed_folders))
+    listed = {folder: not folder or chosen.has(folder) for folder in dict.fromkeys(folders)}
     return chosen, np.array([not listed[folder] for folder in folders], dtype=bool)
 
 

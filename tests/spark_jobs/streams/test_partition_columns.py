@@ -331,7 +331,7 @@ def test_a_column_that_only_folders_have_is_hinted_at(lake: Path) -> None:
         list(read_splits(plain, splits_of(plain), ["region"]))
     assert caught.value.diagnostic.code == "HDL-403"
     (finding, *_) = inspect(plain, ["region"]).diagnostics
-    assert finding.code == "HDL-403" and "`partitions: [region]`" in finding.hint
+    assert finding.code == "HDL-403" and "`partitions: [day, region]`" in finding.hint
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
