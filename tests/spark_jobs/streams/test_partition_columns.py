@@ -185,6 +185,28 @@ def _any_empty(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
     return is_empty
 
 
+SEGMENTS = st.text(st.characters(codec="utf-8", exclude_characters="\0/\n*?[]{}"), min_size=1, max_size=6).filter(
+    lambda text: text[0] not in "._"
+)
+
+
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(folders=st.lists(st.tuples(SEGMENTS, SEGMENTS, st.dates(dt.date(1000, 1, 1))), min_size=1, max_size=5))
+def test_a_pattern_gives_what_was_written(folders: list[tuple[str, str, dt.date]], tmp_path: Path) -> None:
+    root = tmp_path / uuid.uuid4().hex
+    expected = []
+    for number, (shop, till, day) in enumerate(folders):
+        folder = root / shop / f"till {till}" / f"{day.year:04}-{day.month}" / f"{day.day:02}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pcsv.write_csv(rows_of([number]), str(folder / f"{number}.csv"))
+        expected.append({"x": number, "shop": shop, "till": till, "year": day.year, "month": day.month, "day": day.day})
+    types = {"shop": STRING, "till": STRING, "year": LONG, "month": LONG, "day": LONG}
+    stream = stream_of(root, "csv", types, folders="{shop}/till {till}/{year}-{month}/{day}")
+    assert ordered(read(stream)) == ordered(expected)
+    audited = events_of(stream, splits_of(stream), ["x", *types], [(0, 1 << 60)])
+    assert ordered(audited.to_pylist()) == ordered(expected)
+
+
 CONDITIONS = (
     "region = 'eu'",
     "region <> 'eu'",
