@@ -10,6 +10,9 @@ from dataclasses import dataclass
 KEYS_OF_TEXT = ("delimiter", "header", "quote", "null", "timestamp_format")
 """Keys that describe how text files are written."""
 
+KEYS_OF_FOLDERS = ("files", "partitions")
+"""Keys that choose files of a folder by name, and make columns of the names of folders."""
+
 KEYS_OF_SPARK = ("options", "watermark", "since")
 """Keys that only sources have that Spark reads."""
 
@@ -54,8 +57,10 @@ class DeclaredFormat:
 
 
 DECLARED = {
-    "csv": DeclaredFormat(("path", "time_unit", *KEYS_OF_TEXT), is_direct=True, is_flat=True, title="CSV files"),
-    "parquet": DeclaredFormat(("path", "time_unit", "reader"), is_direct=True),
+    "csv": DeclaredFormat(
+        ("path", "time_unit", *KEYS_OF_TEXT, *KEYS_OF_FOLDERS), is_direct=True, is_flat=True, title="CSV files"
+    ),
+    "parquet": DeclaredFormat(("path", "time_unit", "reader", *KEYS_OF_FOLDERS), is_direct=True),
     "delta": DeclaredFormat(("path", "time_unit", "reader"), is_direct=True),
     "iceberg": DeclaredFormat(("path", "table", "time_unit"), is_direct=True, is_either=True),
     "orc": DeclaredFormat(("path", "time_unit", "options", "since")),

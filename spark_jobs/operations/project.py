@@ -253,6 +253,10 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     source = stream.source
     yield f"      format: {source.format}"
     yield f"      path: {_yaml(_relative(source.path, folder))}"
+    if source.files is not None:
+        yield f"      files: {_yaml(source.files)}"
+    if source.partitions:
+        yield f"      partitions: {_yaml([partition.name for partition in source.partitions])}"
     if source.delimiter != ",":
         yield f"      delimiter: {_yaml('tab' if source.delimiter == chr(9) else source.delimiter)}"
     if not source.header:

@@ -120,7 +120,11 @@ def reason(stream: Stream) -> str:
     """The reader of a stream that :func:`read_by` returned, and the reason, in words."""
     source, origin = stream.source, stream.source.origin
     if origin is None:
-        return f"Heddle itself: {source.format} at {source.path}"
+        place = f"{source.path}/{source.folders}" if source.folders else source.path
+        columns = [partition.name + " (exact)" * partition.is_exact for partition in source.partitions]
+        return f"Heddle itself: {source.format} at {place}" + (
+            f"; columns in its folders: {', '.join(columns)}" if columns else ""
+        )
     if source.reader == "spark":
         why = "as `reader` says"
     elif origin.format in FORMATS and FORMATS[origin.format].was_copied:
