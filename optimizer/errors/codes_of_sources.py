@@ -238,14 +238,14 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-485",
-        "Files lie outside the folders that `partitions` or the pattern in `path` declare. For a pattern it is a "
-        "warning: they are not read.",
+        "Files lie outside the folders that `partitions` or the pattern in `path` declare (those of a pattern: a "
+        "warning, they are not read).",
         "Move the files, or correct `partitions` or `path`.",
         severity="either",
     ),
     Code(
         "HDL-486",
-        "Events lie outside the time of their folder, which is declared exact. They count by their own time.",
+        "Events lie outside the time of their folder, which is declared exact; they count by their own time.",
         "Write them into their folder, or leave `exact` out.",
         severity="warning",
     ),

@@ -120,7 +120,7 @@ def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]
     return revising
 
 
-def former_streams(
+def streams_as_published(
     warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
 ) -> dict[str, Sequence[Stream] | None]:
     """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
@@ -183,8 +183,8 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
                 raise
             # a stream that cannot be read fails when it is lifted
             continue
-        if carried.kept or carried.changed:
-            run.report(f"a dimension of {name} changed: {carried.kept} partial aggregates stay, {carried.changed} go")
+        if carried.unchanged or carried.changed:
+            run.report(f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go")
 
 
 @dataclass(frozen=True)

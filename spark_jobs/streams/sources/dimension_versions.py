@@ -111,7 +111,7 @@ def changed_times(
 
 
 def _differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
-    """Whether two values (n,) differ: null equals null, NaN equals NaN."""
+    """Compare values (n,), true where they differ: null equals null, NaN equals NaN."""
     same: Any = pc.equal(before, after)
     if pa.types.is_floating(before.type):
         same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))

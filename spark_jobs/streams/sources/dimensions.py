@@ -180,7 +180,7 @@ def _unique(dimension: Dimension, rows: pa.Table) -> pa.Table:
 
 
 def _same_key(rows: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each row but the first has the key of the one before it: (n - 1,)."""
+    """Compare the keys of neighbours: (n - 1,), true where a row has the key of the one before it."""
     same = np.ones(max(len(rows) - 1, 0), dtype=bool)
     for name in key if len(rows) > 1 else ():
         same &= pc.equal(rows[name].slice(1), rows[name].slice(0, len(rows) - 1)).to_numpy()
