@@ -119,7 +119,7 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-432",
-        "A stream that only Spark reads is not copied yet.",
+        "A stream whose source is copied is not copied yet.",
         "Run it, or `heddle copy`; until then it is planned at one event a second.",
         severity="either",
     ),
@@ -191,6 +191,26 @@ CODES_OF_RUNS = (
         exit_code=2,
     ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
+    Code(
+        "HDL-489",
+        "The database of a stream cannot be reached or opened.",
+        "Start the server, or correct host, port and database; let the program that writes the file close it.",
+    ),
+    Code(
+        "HDL-490",
+        "The database of a stream refuses the user, or does not let the user read the table.",
+        "Correct `user` and `password` under `options`, or grant SELECT.",
+    ),
+    Code(
+        "HDL-491",
+        "Reading the table of a stream from its database failed.",
+        "Run it again once the cause is gone: nothing of this time was copied, and nothing is copied twice.",
+    ),
+    Code(
+        "HDL-492",
+        "Timestamps of a database name no time zone, the stream declares none, and this machine's clock is not UTC.",
+        "Write `zone: UTC`, or the zone of the values, under `source`.",
+    ),
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(
         "HDL-502",

@@ -31,6 +31,8 @@ def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
         *(source.timestamp_format, source.time_unit),
     ]
     copied = None if origin is None else [origin.format, to_json(origin.options), origin.watermark, origin.since]
+    if copied is not None and origin is not None and origin.zone is not None:
+        copied.append(origin.zone)
     ordered = [columns] if in_order else []
     return digest([written, copied, stream.time, stream.event_id, types, positions, *ordered])
 

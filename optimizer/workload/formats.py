@@ -10,8 +10,8 @@ from dataclasses import dataclass
 KEYS_OF_TEXT = ("delimiter", "header", "quote", "null", "timestamp_format")
 """Keys that describe how text files are written."""
 
-KEYS_OF_SPARK = ("options", "watermark", "since")
-"""Keys that only sources have that Spark reads."""
+KEYS_OF_SPARK = ("options", "watermark", "since", "zone")
+"""Keys that only sources have that are copied."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class DeclaredFormat:
     is_either
         Whether the source has a ``path`` or a ``table``, and not both.
     is_database
-        Whether ``path`` is the JDBC URL of a database.
+        Whether ``path`` is the URL of a database (:mod:`optimizer.workload.databases`).
     is_flat
         Whether no column can be a struct, map or array.
     title
@@ -56,7 +56,7 @@ DECLARED = {
     "orc": DeclaredFormat(("path", "time_unit", "options", "since")),
     "json": DeclaredFormat(("path", "time_unit", "options", "since")),
     "avro": DeclaredFormat(("path", "time_unit", "options", "since")),
-    "jdbc": DeclaredFormat(("path", "table", "time_unit", *KEYS_OF_SPARK), is_database=True),
+    "jdbc": DeclaredFormat(("path", "table", "time_unit", "reader", *KEYS_OF_SPARK), is_database=True),
     "table": DeclaredFormat(("table", "time_unit", "reader", "watermark", "since")),
 }
 """The source formats, by the names that ``format`` has."""

@@ -45,8 +45,9 @@ _MEANINGS = {
     "time_unit": "What an integer time counts since 1970.",
     "reader": "Who reads the events: Heddle itself where it can, itself alone, or Spark.",
     "table": "A table of Spark's catalogue, or of the database.",
-    "options": "Options of Spark's reader; ${NAME} is taken from the environment.",
+    "options": "Credentials, or options of Spark's reader; ${NAME} is taken from the environment.",
     "watermark": "A column whose values grow as rows come in, by which later ones are known.",
+    "zone": "Of databases: the time zone of timestamps that name none. Default: UTC.",
     "since": "Earlier events are not read: a day, or a moment in UTC.",
 }
 """Descriptions of the keys that editors show."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.streams import load_streams, with_copy
 from optimizer.workload.values import Origin, Stream
 from spark_jobs.store.settings import settings
+from spark_jobs.streams.copies.databases.opening import is_direct, opened, why_spark
 from spark_jobs.streams.sources.decoding import discover_schema, discovered_types
 from spark_jobs.streams.sources.formats import FORMATS, format_of
 
@@ -79,12 +83,14 @@ def reason(stream: Stream) -> str:
     source, origin = stream.source, stream.source.origin
     if origin is None:
         return f"Heddle itself: {source.format} at {source.path}"
-    if source.reader == "spark":
-        why = "as `reader` says"
-    elif origin.format in FORMATS:
-        why = "the table has features that only Spark reads"
-    else:
-        why = f"only Spark reads {'such a table' if origin.format == 'table' else origin.format}"
+    why: str | None = "the table has features that only Spark reads"
+    if source.reader == "spark" or origin.format not in FORMATS:
+        try:
+            why = why_spark(stream)
+        except HeddleError as error:
+            why = error.diagnostic.message
+    if why is None:
+        return f"Heddle itself, into a copy at {source.path}"
     return f"Spark, into a copy at {source.path}: {why}"
 
 
@@ -103,6 +109,8 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     Spark finds."""
     if stream.source.origin is None:
         return discover_schema(stream)
+    if is_direct(stream) and (described := _described(stream)) is not None:
+        return discovered_types(stream, {stream.source.origin.name: described})
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from spark_jobs.streams.copies.origins import origin_columns
@@ -110,6 +118,17 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     with _session() as spark:
         columns = origin_columns(spark, stream)
     return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
+
+
+def _described(stream: Stream) -> pa.Schema | None:
+    """The columns of a table that Heddle reads; None if it has some that only Spark reads, and Spark is there."""
+    origin = stream.source.origin
+    assert origin is not None
+    with opened(stream) as connection:
+        columns = connection.columns(connection.relation(origin.table))
+    if any(column.is_nested for column in columns) and stream.source.reader == "auto" and find_spec("pyspark"):
+        return None
+    return pa.schema([pa.field(column.name, column.arrow) for column in columns if column.arrow is not None])
 
 
 @contextmanager
@@ -151,10 +170,14 @@ def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tupl
         return copied, problems
     from spark_jobs.streams.copies.copying import bring_up_to_date
 
-    report("starting Spark")
-    with _session() as spark:
+    with ExitStack() as stack:
+        spark: SparkSession | None = None
         for stream in streams:
             try:
+                by_spark = not is_direct(stream)
+                if by_spark and spark is None:
+                    report("starting Spark")
+                    spark = stack.enter_context(_session())
                 copied += filter(None, [bring_up_to_date(spark, stream, time.time_ns() // 1000, report)])
             except HeddleError as error:
                 problems.append(error.diagnostic)
