@@ -176,7 +176,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     record.basis, record.failed, record.repeated = prepared.basis, list(prepared.failed), prepared.repeated
     ends = {name: min(request.end, request.clock - plan.workload.stream(name).lateness) for name in listing.sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < request.end}
-    record.listed, record.read = listing.newest, preparation.spans_read(prepared, plan)
+    record.listed, record.read = listing.newest, preparation.spans_read(prepared, listing.pinned(plan))
     record.refused = {name: files.late for name, files in listing.arrivals.items() if files.late}
     if listing.unfit and not prepared.plan.workload.queries:
         publish_log.refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
