@@ -116,6 +116,9 @@ def unseen(stream: Stream) -> str:
     origin = stream.source.origin
     if origin is None or origin.format not in ("jdbc", "table"):
         return ""
+    if origin.format == "jdbc":
+        lower = origin.watermark or stream.time
+        return f"rows that are changed or deleted after they were copied, and rows that come with a lower {lower}"
     if origin.watermark is not None:
         return f"if it has no files: rows that change, or come later without a greater {origin.watermark}"
     return f"if it has no files: rows that change, or come when later ones of {stream.time} have been copied"

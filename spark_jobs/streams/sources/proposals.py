@@ -275,12 +275,18 @@ def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...
         )
     splits = splits_of(_with_any_time(stream, pairs))
     sample = _sample(stream, splits, pairs)
+    candidates = candidates_of(pairs, sample)
+    return Data(path, format, files, pairs, sample, candidates, tuple(unused), _partitions(files))
+
+
+def candidates_of(columns: Sequence[tuple[str, Type]], sample: pa.Table) -> tuple[TimeCandidate, ...]:
+    """The columns that may be the time of events, by their types and some values; the likeliest first."""
     candidates = []
-    for name, type in pairs:
+    for name, type in columns:
         column = sample[name] if name in sample.schema.names else pa.nulls(0)
         if candidate := _candidate(name, type, column):
             candidates.append(candidate)
-    return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files))
+    return _ranked(candidates)
 
 
 def _with_any_time(stream: Stream, pairs: Sequence[tuple[str, Type]]) -> Stream:

@@ -106,8 +106,14 @@ class TableBatch:
         for request in self.requests:
             yield from _Files(request.spans, write, self.schema).of(self._read(request))
 
-    def _read(self, request: Request) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-        """The rows of a request in the types of the stream, and their watermarks."""
+    def sample(self, rows: int) -> pa.Table:
+        """Some rows, in the types of the stream. Raises as :meth:`files`."""
+        batches = [batch for _, batch in self._read(Request((), "1 = 1"), rows)]
+        return pa.Table.from_batches(batches, self.schema)
+
+    def _read(self, request: Request, most: int = 0) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """The rows of a request (``most``: so many of them at most; 0: all) in the types of the stream, and their
+        watermarks."""
         schema, connection = self.stream.schema, self.connection
         columns = [(self.columns[name.lower()], type_) for name, type_ in schema]
         expressions = [
@@ -123,6 +129,8 @@ class TableBatch:
             expressions.append(f"{total} AS {connection.quoted(MISFITS)}")
             first.append("0")
         statement = f"SELECT {', '.join(expressions)} FROM {self.source} WHERE {request.condition}"
+        if most:
+            statement = f"SELECT * FROM ({statement} LIMIT {most}) AS sampled"
         skipped = any(first)
         if skipped:
             # which types there are is known by the first row

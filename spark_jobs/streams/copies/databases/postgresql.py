@@ -34,6 +34,9 @@ PARAMETERS = {
 PATIENCE = 15
 """Seconds in which a server has to accept a connection."""
 
+COUNTED_BYTES = 64 << 20
+"""Size of a table below which its rows are counted if the server has no estimate."""
+
 _UTC = pa.timestamp("us", tz="UTC")
 
 _TYPES: Mapping[str, tuple[pa.DataType | None, bool]] = {
@@ -101,7 +104,8 @@ class PostgresConnection(Connection):
     # ---------------------------------------------------------------------------------------------- tables
     def tables(self) -> tuple[TableSummary, ...]:
         listed = self.rows(
-            "SELECT n.nspname::text, c.relname::text, c.reltuples::float8, c.oid::int8 FROM pg_class c "
+            "SELECT n.nspname::text, c.relname::text, c.reltuples::float8, c.oid::int8, "
+            f"c.relkind <> 'v' AND pg_table_size(c.oid) < {COUNTED_BYTES} FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema') "
             "AND n.nspname NOT LIKE 'pg\\_%' AND NOT c.relispartition AND has_table_privilege(c.oid, 'SELECT') "
@@ -117,12 +121,14 @@ class PostgresConnection(Connection):
         columns: dict[int, list[TableColumn]] = {}
         for number, *described in self.rows(_COLUMNS.format(fields="a.attrelid::int8, ", where="true")):
             columns.setdefault(number, []).append(_column(*described))
-        return tuple(
-            TableSummary(
-                f"{schema}.{table}", int(rows) if rows >= 0 else None, True, tuple(columns.get(oid, ())), keys.get(oid)
-            )
-            for schema, table, rows, oid in listed
-        )
+        summaries = []
+        for schema, table, estimated, oid, is_small in listed:
+            rows = int(estimated) if estimated >= 0 else None
+            if rows is None and is_small:
+                ((rows,),) = self.rows(f"SELECT count(*) AS n FROM {self.quoted(schema)}.{self.quoted(table)}")
+            described = tuple(columns.get(oid, ()))
+            summaries.append(TableSummary(f"{schema}.{table}", rows, estimated >= 0, described, keys.get(oid)))
+        return tuple(summaries)
 
     def relation(self, table: str) -> tuple[str, ...]:
         *above, name = table.split(".")
