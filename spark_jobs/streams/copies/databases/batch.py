@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.streams import TIME_UNITS
-from optimizer.workload.values import BOOLEAN, DATE, TIMESTAMP, Origin, Stream, Type
+from optimizer.workload.values import BOOLEAN, DATE, SECOND, TIMESTAMP, Origin, Stream, Type
 from spark_jobs.streams.copies.databases.connection import (
     Connection,
     TableColumn,
@@ -40,6 +40,9 @@ Write = Callable[[Sequence[pa.RecordBatch], pa.Schema], tuple[str, int]]
 
 _UTC = pa.timestamp("us", tz="UTC")
 _EPOCH = datetime(1970, 1, 1)
+_HOUR = 3600 * SECOND
+_FIRST = (datetime(2, 1, 1) - _EPOCH) // timedelta(microseconds=1)
+_LAST = (datetime(9998, 1, 1) - _EPOCH) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,8 @@ def _newer(batch: TableBatch, last: int | None, clock: int, since: str) -> None:
     beyond = "" if last is None else f"{name} > {connection.position(mark, last)}"
     most = batch.number(f"max({connection.value(mark, None)})", placed, beyond, since)
     if most is None:
-        if last is None and connection.kind == "sqlite" and batch.number("count(*)", since):
+        is_sqlite = last is None and connection.kind == "sqlite"
+        if is_sqlite and batch.number("count(*)", f"{name} IS NOT NULL", connection.unpositioned(mark), since):
             raise _untold(stream, mark)
         return
     end = position_of_instant(stream, mark, clock - stream.lateness - 1)
@@ -417,21 +421,24 @@ def _origin(stream: Stream) -> Origin:
 # ---------------------------------------------------------------------------------------------- zones
 def in_zone(shown: pa.Array, zone: str) -> pa.Array:
     """Instants of what clocks in a zone showed. Of two instants with the same clock the earlier is taken; a clock that
-    was put forward past a value is taken as if it had not been, as Spark does."""
-    local = shown.cast(pa.int64()).cast(pa.timestamp("us"))
-    least, most = pa.scalar(_EPOCH.replace(year=2), local.type), pa.scalar(_EPOCH.replace(year=9998), local.type)
-    inside = pc.and_(pc.greater(local, least), pc.less(local, most))
-    known = pc.if_else(inside, local, pa.scalar(None, local.type))
-    early = pc.assume_timezone(known, zone, ambiguous="earliest", nonexistent="earliest")
-    late = pc.assume_timezone(known, zone, ambiguous="earliest", nonexistent="latest")
-    numbers = pc.coalesce(early.cast(pa.int64()), shown.cast(pa.int64()))
-    skipped = pc.fill_null(pc.not_equal(early, late), False)
-    if pc.any(skipped).as_py():
-        values = numbers.to_pylist()
-        for row in np.flatnonzero(skipped.to_numpy(zero_copy_only=False)):
-            at = (_EPOCH + timedelta(microseconds=shown[int(row)].cast(pa.int64()).as_py())).replace(
-                tzinfo=ZoneInfo(zone)
-            )
-            values[row] = (at - datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))) // timedelta(microseconds=1)
-        numbers = pa.array(values, pa.int64())
-    return numbers.cast(_UTC)
+    was put forward past a value is taken as if it had not been, as Spark does.
+
+    Arrow's own conversion knows no daylight saving after 2037.
+    """
+    numbers = shown.cast(pa.int64())
+    clocks = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+    inside = (clocks >= _FIRST) & (clocks < _LAST)
+    hours, places = np.unique(np.where(inside, clocks, 0) // _HOUR, return_inverse=True)
+    starts, ends = _offsets(hours * _HOUR, zone), _offsets((hours + 1) * _HOUR, zone)
+    offsets = starts[places]
+    changing = np.flatnonzero((starts != ends)[places] & inside)
+    offsets[changing] = _offsets(clocks[changing], zone)
+    instants = np.where(inside, clocks - offsets, clocks)
+    return pa.array(instants, pa.int64(), mask=numbers.is_null().to_numpy(zero_copy_only=False)).cast(_UTC)
+
+
+def _offsets(clocks: np.ndarray, zone: str) -> np.ndarray:
+    """How far clocks in a zone are ahead of UTC when they show something; all in microseconds."""
+    place, unit = ZoneInfo(zone), timedelta(microseconds=1)
+    moments = [(_EPOCH + timedelta(microseconds=int(clock))).replace(tzinfo=place) for clock in clocks]
+    return np.array([(moment.utcoffset() or timedelta(0)) // unit for moment in moments], dtype=np.int64)

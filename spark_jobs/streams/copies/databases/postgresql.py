@@ -118,16 +118,16 @@ class PostgresConnection(Connection):
                 "AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)"
             )
         )
-        columns: dict[int, list[TableColumn]] = {}
+        columns: dict[int, tuple[TableColumn, ...]] = {}
         for number, *described in self.rows(_COLUMNS.format(fields="a.attrelid::int8, ", where="true")):
-            columns.setdefault(number, []).append(_column(*described))
+            columns[number] = (*columns.get(number, ()), _column(*described))
         summaries = []
         for schema, table, estimated, oid, is_small in listed:
             rows = int(estimated) if estimated >= 0 else None
             if rows is None and is_small:
                 ((rows,),) = self.rows(f"SELECT count(*) AS n FROM {self.quoted(schema)}.{self.quoted(table)}")
-            described = tuple(columns.get(oid, ()))
-            summaries.append(TableSummary(f"{schema}.{table}", rows, estimated >= 0, described, keys.get(oid)))
+            name = f"{schema}.{table}"
+            summaries.append(TableSummary(name, rows, estimated >= 0, columns.get(oid, ()), keys.get(oid)))
         return tuple(summaries)
 
     def relation(self, table: str) -> tuple[str, ...]:
