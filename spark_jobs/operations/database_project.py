@@ -12,8 +12,17 @@ import pyarrow as pa
 import yaml
 
 from optimizer.errors.diagnostics import HeddleError, count
-from optimizer.workload.databases import VARIABLES, DatabaseUrl, is_database_url, kind_of_file, parse_database_url
+from optimizer.workload.databases import (
+    FILES,
+    SERVERS,
+    VARIABLES,
+    DatabaseUrl,
+    is_database_url,
+    kind_of_file,
+    parse_database_url,
+)
 from optimizer.workload.instants import format_instant
+from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Origin, Source, Stream, Type
 from spark_jobs.operations import project
 from spark_jobs.streams.copies.databases.batch import TableBatch, by_lower_name
@@ -65,6 +74,10 @@ def database_at(text: str) -> DatabaseUrl | None:
     """
     if is_database_url(text):
         return parse_database_url(text, Path())
+    scheme, separator, _ = text.partition("://")
+    if separator and scheme.isalnum() and scheme_of(text) not in SCHEMES:
+        hint = f"databases: {', '.join((*SERVERS, *FILES))}, jdbc; stores: {', '.join(SCHEMES)}"
+        raise HeddleError("HDL-457", f"no URL of {scheme} is read here", hint)
     path = Path(text)
     try:
         with path.open("rb") as file:
