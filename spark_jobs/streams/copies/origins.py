@@ -159,6 +159,8 @@ def failures(stream: Stream) -> Iterator[None]:
         if "HeddleError: " in str(error):
             raise coded_error(error) from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
+        if origin.format == "jdbc" and re.search("ClassNotFoundException|No suitable driver", text):
+            hint = "name its JDBC driver's jar as spark.jars in spark-defaults.conf, and SPARK_CONF_DIR its folder"
         raise HeddleError(
             "HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {reason}", hint
         ) from error
@@ -353,12 +355,13 @@ def _has_driver(spark: SparkSession, url: str) -> bool:
     if not hasattr(spark, "_jvm"):
         return True
     try:
-        java._jvm.java.sql.DriverManager.getDriver(url)
+        driver = java._jvm.java.sql.DriverManager.getDriver(url)
     except Exception as error:
         if type(error).__name__ != "Py4JJavaError":
             raise
         return False
-    return True
+    # Spark puts a class that it was told among those that Java finds, in a wrapping that it does not know again
+    return not str(driver.getClass().getName()).endswith("DriverWrapper")
 
 
 def _delta_place(spark: SparkSession, origin: Origin) -> str | None:
