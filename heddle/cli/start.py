@@ -14,6 +14,7 @@ from rich.text import Text
 
 from heddle.cli import changes, terminal
 from heddle.cli.answers import plain_value, show_answers
+from heddle.cli.databases import database_project
 from heddle.cli.inputs import opened_warehouse
 from heddle.cli.options import AsJson, DryRun, Files, Streams
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
@@ -53,14 +54,15 @@ def showing_progress() -> Iterator[Report]:
 # ---------------------------------------------------------------------------------------------- init
 @app.command(
     epilog="Examples: heddle init   |   heddle init visits.csv   "
-    "|   heddle init 'data/*.parquet' --time ts --name requests --yes   |   heddle init s3://bucket/visits/"
+    "|   heddle init 'data/*.parquet' --time ts --name requests --yes   |   heddle init s3://bucket/visits/   "
+    "|   heddle init postgresql://me@db/shop --table public.orders"
 )
 def init(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store. "
-            "None: what lies here and below.",
+            help="CSV and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store; "
+            "or the URL or file of a database. None: what lies here and below.",
             metavar="PATH",
             show_default=False,
         ),
@@ -69,6 +71,9 @@ def init(
         str | None, typer.Option("--time", help="The column of times. Default: the likeliest.", metavar="COLUMN")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the stream. Default: that of the file.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Of a database: the table, as schema.table. None: they are listed.")
+    ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="Write the project here.")] = Path(),
     airflow: Annotated[
         bool, typer.Option("--airflow", help="Also a folder of DAGs, and the environment that Airflow needs.")
@@ -83,8 +88,11 @@ def init(
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()
     with telling_errors():
-        choosing = {"choose": _ask} if is_asking else {}
-        project = plan_project(paths or (), folder, time_column, name, airflow, **choosing)
+        choosing: dict[str, Any] = {"choose": _ask} if is_asking else {}
+        arguments = (folder, time_column, name, airflow)
+        project: Project | None = database_project(paths or (), table, is_asking, as_json, *arguments, **choosing)
+        if project is None:
+            project = plan_project(paths or (), *arguments, **choosing)
         print_diagnostics(project.problems)
         written = [] if dry_run else project.write()
     _show_project(project, written, as_json)
@@ -112,8 +120,8 @@ def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> N
         return
     for proposal in project.proposals:
         print_diagnostics(proposal.inspection.diagnostics)
-        for line in (f"{proposal.inspection}; time: {proposal.time}", *(f"  {note}" for note in proposal.notes)):
-            terminal.console.print(Text(printable(line)), soft_wrap=True)
+    for line in project.about:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
     for name, text in project.files:
         terminal.console.print(Text(f"{'wrote' if written else 'would write'} {project.folder / name}"), soft_wrap=True)
         if not written and not name.endswith(".json"):

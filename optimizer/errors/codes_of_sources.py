@@ -122,7 +122,7 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-432",
-        "A stream that only Spark reads is not copied yet.",
+        "A stream whose source is copied is not copied yet.",
         "Run it, or `heddle copy`; until then it is planned at one event a second.",
         severity="either",
     ),
@@ -253,5 +253,25 @@ CODES_OF_SOURCES = (
         "HDL-487",
         "A file has another value in a column than the name of its folder.",
         "Take the column out of `partitions` to read the file's values, or correct the file.",
+    ),
+    Code(
+        "HDL-489",
+        "The database of a stream cannot be reached or opened.",
+        "Start the server, or correct host, port and database; let the program that writes the file close it.",
+    ),
+    Code(
+        "HDL-490",
+        "The database of a stream refuses the user, or does not let the user read the table.",
+        "Correct `user` and `password` under `options`, or grant SELECT.",
+    ),
+    Code(
+        "HDL-491",
+        "Reading the table of a stream from its database failed.",
+        "Run it again once the cause is gone: nothing of this time was copied, and nothing is copied twice.",
+    ),
+    Code(
+        "HDL-492",
+        "Timestamps of a database name no time zone, the stream declares none, and this machine's clock is not UTC.",
+        "Write `zone: UTC`, or the zone of the values, under `source`.",
     ),
 )

@@ -12,10 +12,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.databases import DatabaseUrl, parse_database_url
+from optimizer.workload.dimensions import with_columns
 from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_FOLDERS, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
 from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_path
@@ -101,9 +104,6 @@ MOST_DIMENSIONS = 100
 
 MOST_KEYS = 8
 """Columns of a dimension's key."""
-
-KEY_TYPES = ("long", "string", "date", "timestamp", "boolean", "decimal")
-"""Types of the key of a dimension."""
 
 MOST_NULLS = 100
 """Most texts that stand for null."""
@@ -223,33 +223,6 @@ def with_schema(
             message = f"stream {stream.name}: its column of event ids {stream.event_id} is a {type_}"
             raise HeddleError("HDL-461", message, "name a column of strings or integers")
     return with_copy(replace(stream, schema=pairs, nested=nested))
-
-
-def with_columns(dimension: Dimension, columns: Iterable[tuple[str, Type]]) -> Dimension:
-    """The dimension with these columns.
-
-    Raises HDL-456 if two differ by case alone, HDL-455 if one of the key or of the validities is missing or of a type
-    that neither can have.
-    """
-    schema = tuple(columns)
-    types, seen = dict(schema), dict[str, str]()
-    for name, _ in schema:
-        if seen.setdefault(name.lower(), name) != name:
-            message = f"dimension {dimension.name}: columns {seen[name.lower()]} and {name} differ by case at most"
-            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
-    for name in dimension.special:
-        if name not in types:
-            message = f"dimension {dimension.name}: there is no column {name}"
-            raise HeddleError("HDL-455", message, _close(name, types))
-    for name in dimension.key:
-        if types[name].name not in KEY_TYPES:
-            message = f"dimension {dimension.name}: its key {name} is a {types[name]}"
-            raise HeddleError("HDL-455", message, f"a key is one of {', '.join(KEY_TYPES)}")
-    for name in dimension.special[len(dimension.key) :]:
-        if types[name] not in (TIMESTAMP, DATE):
-            message = f"dimension {dimension.name}: {name} is a {types[name]}"
-            raise HeddleError("HDL-455", message, "validities are timestamps or dates")
-    return replace(dimension, schema=schema)
 
 
 def has_columns(stream: Stream) -> bool:
@@ -527,8 +500,8 @@ class _Reader:
         if declared.is_either and ("path" in source) == ("table" in source):
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
             raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
-        place = self._url_of_database(source["path"]) if declared.is_database else ""
-        folders = ""
+        database = self._database(source["path"]) if declared.is_database else None
+        place, folders = database.jdbc if database is not None else "", ""
         if "path" in source and not place:
             place = self._text(source["path"])
             # a folder that is called so is no pattern
@@ -536,6 +509,11 @@ class _Reader:
                 place, folders = split_pattern(place)
             place = self._place(place, source["path"])
         written = self._options(format_, source) | self._of_folders(source, folders)
+        if database is not None and not self._text(source["path"]).startswith("jdbc:"):
+            # of a JDBC URL they stay where they are: it names an existing copy
+            credentials = {"user": database.user, "password": database.password}
+            options = {name: value for name, value in credentials.items() if value} | dict(written.get("options", ()))
+            written |= {"options": tuple(sorted(options.items()))} if options else {}
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
@@ -591,16 +569,17 @@ class _Reader:
             raise _Bad(diagnostic.code, diagnostic.message, diagnostic.hint, node or source["path"]) from None
         return chosen | {"folders": folders}
 
-    def _url_of_database(self, node: yaml.Node) -> str:
-        """JDBC's URL of a database, without credentials."""
-        url = self._text(node)
-        if not (re.match(r"jdbc:[a-z0-9]+:", url) and url.isprintable() and len(url) <= 1024):
-            raise _Bad("HDL-457", "the source's path is no URL of a database", "jdbc:postgresql://host/database", node)
-        if _KEY.search(url) or re.search(r"//[^/]*:[^/]*@|[/:][^/@:]+/[^/@:]+@", url):
-            # never repeated: it would end up in plans, pages and logs
-            hint = "`options` takes them from the environment, each written as ${NAME}"
-            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
-        self._check_not_limited(node)
+    def _database(self, node: yaml.Node) -> DatabaseUrl:
+        """The database of a URL, which has no credentials but a user and a reference to the environment."""
+        text = self._text(node)
+        try:
+            url = parse_database_url(text, self.folder)
+        except HeddleError as error:
+            raise _Bad(error.diagnostic.code, error.diagnostic.message, error.diagnostic.hint, node) from None
+        if not text.startswith("jdbc:") and url.file:
+            self._place(url.file, node)
+        else:
+            self._check_not_limited(node)
         return url
 
     def _table(self, node: yaml.Node) -> str:
@@ -657,6 +636,9 @@ class _Reader:
             if key == "null":
                 options[key] = self._texts(node)
                 continue
+            if key == "zone":
+                options[key] = self._zone(node)
+                continue
             text = self._text(node)
             if key == "records":
                 parts = text.split(".")
@@ -700,6 +682,16 @@ class _Reader:
                 source["delimiter" if "delimiter" in options else "quote"],
             )
         return options
+
+    def _zone(self, node: yaml.Node) -> str:
+        """The name of a time zone."""
+        name = self._text(node)
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = "a name of the tz database: UTC, Europe/Berlin, America/New_York"
+            raise _Bad("HDL-457", f"there is no time zone {name[:100]!r}", hint, node) from None
+        return name
 
     def _texts(self, node: yaml.Node) -> tuple[str, ...]:
         """One text or a list of them."""

@@ -120,7 +120,7 @@ class StreamProfile:
             "name": self.stream.name,
             "format": self.stream.source.format,
             "path": self.stream.source.path,
-            "reader": "direct" if self.stream.source.origin is None else "spark",
+            "reader": "spark" if reason(self.stream).startswith("Spark") else "direct",
             "why": reason(self.stream),
             "unseen": unseen(self.stream),
             "time": self.stream.time,

@@ -184,7 +184,9 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
             # a stream that cannot be read fails when it is lifted
             continue
         if carried.unchanged or carried.changed:
-            run.report(f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go")
+            run.report(
+                f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go"
+            )
 
 
 @dataclass(frozen=True)

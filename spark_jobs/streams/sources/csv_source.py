@@ -660,8 +660,8 @@ def instants_of_numbers(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
-    """Timestamps of texts in a format of ``strptime`` (:data:`optimizer.workload.timestamp_formats.DIRECTIVES`). Without
-    a %z they are UTC."""
+    """Timestamps of texts in a format of ``strptime``, with :data:`optimizer.workload.timestamp_formats.DIRECTIVES`.
+    Without a %z they are UTC."""
     parts = re.split(r"%(.)", pattern)
     regex = "".join(
         re.escape(part) if index % 2 == 0 else "%" if part == "%" else f"(?P<{part}>{DIRECTIVES[part]})"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.streams import with_columns
+from optimizer.workload.dimensions import with_columns
 from optimizer.workload.values import STRING, TIMESTAMP, Dimension, DimensionVersion, Stream, digest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
@@ -53,7 +53,7 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
     """A dimension that leaves its schema out with the columns and types that its files have. Types of texts fit all
     values.
 
-    Raises what :func:`optimizer.workload.streams.with_columns` and reading raise, with the dimension's name.
+    Raises what :func:`optimizer.workload.dimensions.with_columns` and reading raise, with the dimension's name.
     """
     if dimension.schema:
         return dimension, ()

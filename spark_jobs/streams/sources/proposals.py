@@ -346,12 +346,18 @@ def _look_at_columns(
     stream, of_files, pairs = _undeclared(path, format, folders), pairs, (*pairs, *folders.columns)
     splits = splits_of(_with_any_time(stream, pairs))
     sample = _sample(stream, splits, pairs)
-    candidates = _of_folders(folders)
-    for name, type in of_files:
+    candidates = _ranked([*_of_folders(folders), *candidates_of(of_files, sample)])
+    return Data(path, format, files, pairs, sample, candidates, tuple(unused), folders)
+
+
+def candidates_of(columns: Sequence[tuple[str, Type]], sample: pa.Table) -> tuple[TimeCandidate, ...]:
+    """The columns that may be the time of events, by their types and some values; the likeliest first."""
+    candidates = []
+    for name, type in columns:
         column = sample[name] if name in sample.schema.names else pa.nulls(0)
         if candidate := _candidate(name, type, column):
             candidates.append(candidate)
-    return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), folders)
+    return _ranked(candidates)
 
 
 def _with_any_time(stream: Stream, pairs: Sequence[tuple[str, Type]]) -> Stream:

@@ -21,8 +21,8 @@ from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 
 class Carried(NamedTuple):
-    """Pieces of partial aggregates of an earlier version: ``unchanged`` are those without a changed event, ``changed`` the
-    others, which are lifted again.
+    """Pieces of partial aggregates of an earlier version: ``unchanged`` are those without a changed event, ``changed``
+    the others, which are lifted again.
     """
 
     unchanged: int
