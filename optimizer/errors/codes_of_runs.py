@@ -205,6 +205,12 @@ CODES_OF_RUNS = (
         "Add both; the message names the time that the data cover, and an example.",
         exit_code=2,
     ),
+    Code(
+        "HDL-497",
+        "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
+        "Run the interval again with `heddle run`: its answers then stand on the version of now.",
+        severity="warning",
+    ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(
