@@ -14,7 +14,7 @@ from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
-from spark_jobs.pipeline.run import narrowing, preparation, rows_stage, stage_tasks
+from spark_jobs.pipeline.run import dimensions, narrowing, preparation, rows_stage, stage_tasks
 from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, PartedSplits, events_of_slab, lift_task
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
@@ -79,12 +79,13 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
     begin, instants = prepared.request.begin, None
     if allocated.newest is not None:
         since = allocated.base or allocated.newest
-        changed = narrowing.changed_windows(prepared, work, sources, ends, since)
+        changed = narrowing.changed_windows(run.warehouse, prepared, work, sources, ends, since)
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
         record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
         if record.narrow:
             instants = changed.instants
+            dimensions.note_earlier_versions(record, prepared, since)
             narrowed = narrowing.narrowed_plan(plan, instants)
     content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
     if instants is not None:
