@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
+from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Dimension, DimensionVersion, Stream
 from spark_jobs.pipeline.run.values import PreparedRun, Run
+from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.sources.dimension_versions import note_current, version_named, versions_folder, with_version
+from spark_jobs.streams.sources.dimension_versions import (
+    current_version_of,
+    note_current,
+    version_named,
+    versions_folder,
+    with_version,
+)
 from spark_jobs.streams.sources.dimensions import passing, store_version, stream_with_versions
 from spark_jobs.windows.partials.carrying import carry_over
 
@@ -185,3 +195,53 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
             continue
         if carried.kept or carried.changed:
             run.report(f"a dimension of {name} changed: {carried.kept} partial aggregates stay, {carried.changed} go")
+
+
+@dataclass(frozen=True)
+class OlderVersion:
+    """Published intervals, the first of which begins at ``begin`` and the last ends at ``end`` (microseconds), whose
+    answers stand on an older version of a dimension than the newest run used.
+    """
+
+    dimension: str
+    intervals: int
+    begin: int
+    end: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as ``heddle status --json`` prints them."""
+        times = {"begin": format_instant(self.begin), "end": format_instant(self.end)}
+        return {"dimension": self.dimension, "intervals": self.intervals} | times
+
+    @property
+    def warning(self) -> Diagnostic:
+        """The warning of ``heddle status``."""
+        stand = "stands" if self.intervals == 1 else "stand"
+        message = (
+            f"{number_of(self.intervals, 'published interval')} from {format_instant(self.begin)} to "
+            f"{format_instant(self.end)} {stand} on an older version of dimension {self.dimension}"
+        )
+        hint = "`repair: 30 days` below the dimension revises them as it changes; `heddle run --recompute` one by one"
+        return Diagnostic("HDL-466", message, hint, severity="warning")
+
+
+def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVersion]:
+    """The published intervals that stand on an older version of a plan's dimensions. Reads no source."""
+    names = {dimension.name for stream in plan.workload.streams for dimension in stream.dimensions}
+    current = {name: version.id for name in names if (version := current_version_of(warehouse, name)) is not None}
+    if not current:
+        return []
+    known = publish_log.publications_read(warehouse, None)
+    owners: dict[str, set[int]] = {}
+    for owner, noted in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
+        for name, ids in versions_noted(noted).items():
+            if any(id != current.get(name, id) for id in ids):
+                owners.setdefault(name, set()).add(owner)
+    older = []
+    for name, numbers in sorted(owners.items()):
+        begins, ends, _ = known.results
+        standing = [number for number in numbers if known.all_standing[number]]
+        if standing:
+            spans = int(begins[standing].min()), int(ends[standing].max())
+            older.append(OlderVersion(name, len(standing), *spans))
+    return older

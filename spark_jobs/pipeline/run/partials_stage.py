@@ -23,6 +23,7 @@ from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, 
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.unmatched import Unmatched, stored, warnings_of_unmatched
 from spark_jobs.streams.sources.untimed import note_without_time
 from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
@@ -189,6 +190,9 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
         record.features["tree_tuples"] += total * len({synopsis.edges for synopsis in filled})
         record.features["family_tuples"] += total * len(filled)
     record.rows_without_time += outcome.counts[UNTIMED]
+    unmatched = [outcome for outcome in outcomes if isinstance(outcome, Unmatched)]
+    record.unmatched |= {stream.name: stored(unmatched)} if unmatched else {}
+    record.diagnostics += [warning.to_json() for warning in warnings_of_unmatched(stream.name, unmatched)]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
     return stage_tasks.Lifted(files, broken, inside if is_read else None)
 
