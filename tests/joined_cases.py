@@ -6,7 +6,7 @@ instead, which have columns of the same names and types. So attributes stand whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -37,8 +37,16 @@ from optimizer.workload.values import (
 )
 from tests.workloads import POOLS, SCHEMA, TYPES, Case, arrow_schema, cases, sequence_cases
 
-KEYED = ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen")
+UNREAD = frozenset({"due"})
+"""Columns that no dimension has: a version cannot be named by dates yet (test_columns_of_every_type_have_a_content)."""
+
+KEYED = tuple(
+    name for name in ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen") if name not in UNREAD
+)
 """Columns of types that keys may have."""
+
+ATTRIBUTES = tuple((name, type_) for name, type_ in SCHEMA if name not in UNREAD)
+"""Columns that every dimension has."""
 
 FORMATS = ("parquet", "csv", "delta")
 
@@ -118,10 +126,10 @@ def _dimension(
     order = draw(st.permutations(range(len(keys))))
     keys, spans = [keys[at] for at in order], [spans[at] for at in order]
     columns = {column: pa.array([values[at] for values in keys], _type_of(like[at])) for at, column in enumerate(key)}
-    for column, _ in SCHEMA:
+    for column, _ in ATTRIBUTES:
         pool = draw(st.lists(st.sampled_from([*POOLS[column], None]), min_size=1, max_size=4))
         columns[column] = pa.array([draw(st.sampled_from(pool)) for _ in keys], _type_of(column))
-    schema = [(column, TYPES[like[at]]) for at, column in enumerate(key)] + list(SCHEMA)
+    schema = [(column, TYPES[like[at]]) for at, column in enumerate(key)] + list(ATTRIBUTES)
     ends: tuple[str | None, str | None] = (None, None)
     if validity:
         ends = ("since", None if validity == "from" else "until")
@@ -171,7 +179,7 @@ def joined_query(query: ACQ, names: Mapping[str, str], inner: Sequence[str], typ
     computed = {name: _renamed(expression, names) for name, expression in query.derived}
     derived = {name: written(expression) for name, expression in computed.items()}
     conditions = [*([] if query.filter is None else [_renamed(query.filter, names)]), *map(Column, inner)]
-    filter = Call("and", tuple(conditions)) if len(conditions) > 1 else (conditions or [None])[0]
+    filter = Call("and", tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
     top = query.top
     if top is not None:
         orders = (replace(order, output=_output(order.output, names)) for order in top.orders)
@@ -213,7 +221,7 @@ def joined_cases(
         inner = [name for name in used if draw(st.booleans())]
         kept = set() if query.pattern is None else {query.pattern.on, *query.pattern.per}
         names = {}
-        for column, _ in SCHEMA if used else ():
+        for column, _ in ATTRIBUTES if used else ():
             if column not in kept and draw(st.integers(0, 2)):
                 names[column] = joins[draw(st.sampled_from(used))]._replace(column=column).name
         queries.append(joined_query(query, names, inner, stream.types))
@@ -227,8 +235,9 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def joined_events(joined: JoinedCase) -> pa.Table:
-    """The events with all attributes of all joins as columns, by DuckDB: a LEFT JOIN on the definition."""
+def joined_events(joined: JoinedCase, columns: Collection[str] | None = None) -> pa.Table:
+    """The events with attributes of the joins as columns, by DuckDB: a LEFT JOIN on the definition. ``columns``: the
+    names of the attributes; None: all."""
     events = joined.case.events
     selected, froms = ["e.*"], ["events e"]
     known = {name: f"e.{_quoted(name)}" for name in events.column_names}
@@ -238,7 +247,9 @@ def joined_events(joined: JoinedCase) -> pa.Table:
         connection.register("events", events)
         for number, (name, attribute) in enumerate(joined.joins.items()):
             dimension, alias = joined.case.stream.dimension(attribute.dimension), f"j{number}"
-            table = joined.rows[dimension.name].append_column("its row", pa.array(range(len(joined.rows[dimension.name]))))
+            table = joined.rows[dimension.name].append_column(
+                "its row", pa.array(range(len(joined.rows[dimension.name])))
+            )
             on = [
                 f"{known[key]} = {alias}.{_quoted(column)}"
                 for key, column in zip(attribute.keys, dimension.key, strict=True)
@@ -252,20 +263,23 @@ def joined_events(joined: JoinedCase) -> pa.Table:
                     on.append(f"e.ts IS NOT NULL AND ({end} IS NULL OR e.ts {test} {end})")
             connection.register(f"rows{number}", table)
             froms.append(f"LEFT JOIN rows{number} {alias} ON {' AND '.join(on)}")
-            selected.append(f'{alias}."its row" IS NOT NULL AS {_quoted(name)}')
-            schema.append(pa.field(name, pa.bool_()))
+            known[name] = f'{alias}."its row" IS NOT NULL'
+            types = {name: pa.bool_()}
             for column, _ in dimension.schema:
                 attribute_name = attribute._replace(column=column).name
                 known[attribute_name] = f"{alias}.{_quoted(column)}"
-                selected.append(f"{known[attribute_name]} AS {_quoted(attribute_name)}")
-                schema.append(pa.field(attribute_name, table.schema.field(column).type))
+                types[attribute_name] = table.schema.field(column).type
+            wanted = [each for each in types if columns is None or each in columns]
+            selected += [f"{known[each]} AS {_quoted(each)}" for each in wanted]
+            schema += [pa.field(each, types[each]) for each in wanted]
         rows = connection.sql(f"SELECT {', '.join(selected)} FROM {' '.join(froms)}").to_arrow_table()
     return rows.cast(pa.schema(schema)).combine_chunks()
 
 
 def with_joined_events(joined: JoinedCase) -> Case:
     """The case with the attributes among its events, as the oracle takes it."""
-    return replace(joined.case, events=joined_events(joined))
+    columns = {column for query in joined.case.workload.queries for column in query.columns()}
+    return replace(joined.case, events=joined_events(joined, columns))
 
 
 def write_rows(rows: pa.Table, path: Path, format: str) -> None:
@@ -283,7 +297,8 @@ def with_stored_dimensions(joined: JoinedCase, folder: Path, formats: Sequence[s
     folder.mkdir()
     dimensions = []
     for number, dimension in enumerate(joined.case.stream.dimensions):
-        format = formats[number % len(formats)]
+        # a Delta table without files is none for Heddle
+        format = formats[number % len(formats)] if len(joined.rows[dimension.name]) else "parquet"
         path = folder / f"{dimension.name}.{format}"
         write_rows(joined.rows[dimension.name], path, format)
         dimensions.append(replace(dimension, source=Source(format, str(path))))
