@@ -58,14 +58,18 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
         old = [piece for piece in stored.get(part.synopsis.fingerprint, []) if not is_current(*piece)]
         if old and earlier is None:
             earlier = earlier_streams(warehouse, stream, columns)
-        for former in earlier or () if old else ():
+        for former in earlier or ():
             is_former = named_for(part.synopsis, splits, former)
-            pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in old if is_former(*piece))
+            of_former = [piece for piece in old if is_former(*piece)]
+            if of_former:
+                pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in of_former)
+            # a version that differs in other columns alone has the same name
+            old = [piece for piece in old if piece not in of_former]
     kept: list[_Piece] = []
     changed = 0
     for former, pieces in pending.items():
         spans = [(min(piece.begin for piece in pieces), max(piece.end for piece in pieces))]
-        times = changed_times(former, stream, splits, columns, spans) if pieces else {}
+        times = changed_times(former, stream, splits, columns, spans)
         for piece in pieces:
             is_changed = any_changed(times, columns_of_synopsis(piece.part.synopsis), piece.begin, piece.end)
             changed += is_changed
