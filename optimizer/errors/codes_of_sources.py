@@ -274,4 +274,10 @@ CODES_OF_SOURCES = (
         "Timestamps of a database name no time zone, the stream declares none, and this machine's clock is not UTC.",
         "Write `zone: UTC`, or the zone of the values, under `source`.",
     ),
+    Code(
+        "HDL-497",
+        "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
+        "Run the interval again with `heddle run`: its answers then stand on the version of now.",
+        severity="warning",
+    ),
 )
