@@ -182,6 +182,12 @@ CODES_OF_RUNS = (
         "Write `JOIN <dimension> USING (<key>)`, or ON with one equality for each key column.",
     ),
     Code(
+        "HDL-469",
+        "A query has the name of a dimension: in SQL over answers the name is the query.",
+        "Write `dimensions.<name>` for the dimension, or rename the query.",
+        severity="warning",
+    ),
+    Code(
         "HDL-470",
         "A stream is declared otherwise than when some published intervals were answered.",
         "`heddle repair` answers them by the declaration of now.",
@@ -206,6 +212,11 @@ CODES_OF_RUNS = (
         exit_code=2,
     ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
+    Code(
+        "HDL-499",
+        "A test of a query gives no rows of a dimension that the query joins.",
+        "Write its rows into the test, or for all tests of the file, under `dimensions`.",
+    ),
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(
         "HDL-502",

@@ -11,7 +11,7 @@ from sqlglot import exp
 from optimizer.language.nodes import refuse
 from optimizer.language.refusals import shown_text
 from optimizer.language.words import LEFT_OUT, did_you_mean, resolve_name
-from optimizer.workload.attributes import DEEPEST_CHAIN, Attribute
+from optimizer.workload.attributes import DEEPEST_CHAIN, Attribute, shown_column
 from optimizer.workload.values import Dimension, Type
 
 if TYPE_CHECKING:
@@ -184,5 +184,5 @@ def _check_types(type_: Type, dimension: Dimension, key: str, column: str, node:
     key_type = dimension.type_of(key)
     assert key_type is not None
     if (type_.name, type_.scale) != (key_type.name, key_type.scale):
-        message = f"{column} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
+        message = f"{shown_column(column)} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
         refuse(CODE, message, "declare both with one type in `schema`", node)

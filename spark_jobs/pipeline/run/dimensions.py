@@ -11,15 +11,9 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import Dimension, DimensionVersion, Stream
-from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.dimension_versions import CURRENT, versions_folder
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimensions import passing, store_version, stored_version, stream_with_versions
-
-FOLDER = "dimensions"
-"""Folder of a warehouse with the versions of its dimensions, each in a folder of its name."""
-
-CURRENT = "current"
-"""The file next to the versions of a dimension that names the one that a run used last."""
 
 
 def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
@@ -64,14 +58,10 @@ def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -
     return replace(plan, workload=replace(plan.workload, streams=streams))
 
 
-def _folder(warehouse: Warehouse, name: str) -> Place:
-    return warehouse.place / FOLDER / name
-
-
 def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
     if not is_noted:
         return store_version(dimension, columns, passing(dimension.name))
-    folder = _folder(warehouse, dimension.name)
+    folder = versions_folder(warehouse, dimension.name)
     version = store_version(dimension, columns, folder)
     current, content = folder / CURRENT, version.id.encode()
     try:
@@ -83,17 +73,9 @@ def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str]
     return version
 
 
-def current_version_of(warehouse: Warehouse, name: str) -> str | None:
-    """The id of the version of a dimension that a run used last; None if none has."""
-    try:
-        return (_folder(warehouse, name) / CURRENT).read().decode()
-    except OSError:
-        return None
-
-
 def version_named(warehouse: Warehouse, name: str, id: str) -> DimensionVersion | None:
     """A stored version of a dimension; None if it is gone."""
-    return stored_version(_folder(warehouse, name) / f"{id}.parquet")
+    return stored_version(versions_folder(warehouse, name) / f"{id}.parquet")
 
 
 # ------------------------------------------------------------------------------------------- published answers
