@@ -52,9 +52,9 @@ class Joined:
         return Attribute(self.dimension.name, self.keys, column)
 
 
-def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str]) -> Scope:
-    """The scope with the dimensions that a statement joins; ``unreadable``: names of those that cannot be read. Raises
-    Refused (HDL-464).
+def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str], streams: Collection[str] = ()) -> Scope:
+    """The scope with the dimensions that a statement joins; ``unreadable``: names of those that cannot be read,
+    ``streams``: of the streams. Raises Refused (HDL-464).
     """
     source = tree.args["from_"].this
     scope = replace(scope, stream_alias=source.alias)
@@ -62,11 +62,11 @@ def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str]) -> S
     if len(joins) > MOST_JOINS:
         refuse(CODE, f"{len(joins)} joins; the limit is {MOST_JOINS}", "split the query", joins[MOST_JOINS])
     for node in joins:
-        scope = replace(scope, joins=(*scope.joins, _joined(node, scope, unreadable)))
+        scope = replace(scope, joins=(*scope.joins, _joined(node, scope, unreadable, streams)))
     return scope
 
 
-def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str]) -> Joined:
+def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: Collection[str]) -> Joined:
     known = {dimension.name: dimension for dimension in scope.stream.dimensions}
     table, kind = node.this, " ".join(filter(None, (node.args.get(part) for part in ("method", "side", "kind"))))
     if kind.upper() not in ("", "INNER", "LEFT", "LEFT OUTER"):
@@ -80,6 +80,9 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str]) -> Joined
     if dimension_name is None and resolve_name(table.name, unreadable) is not None:
         message = f"dimension {table.name} cannot be read"
         refuse(LEFT_OUT, message, "what is wrong with it stands above", table)
+    if dimension_name is None and resolve_name(table.name, streams) is not None:
+        hint = "write a query over each and join their answers: heddle sql; or declare the table below `dimensions:`"
+        refuse("HDL-103", f"a join of two streams: {shown_text(table.name)} is one", hint, table)
     if dimension_name is None:
         hint = did_you_mean(table.name, known, "dimensions") or "declare it below `dimensions:` in streams.yaml"
         refuse("HDL-201", f"there is no dimension {shown_text(table.name)}", hint, table)
