@@ -182,6 +182,18 @@ CODES_OF_RUNS = (
         "Write `JOIN <dimension> USING (<key>)`, or ON with one equality for each key column.",
     ),
     Code(
+        "HDL-465",
+        "More than one in a hundred events have no row in a dimension that a query joins.",
+        "Add the rows; JOIN leaves such events out, LEFT JOIN keeps them with nulls.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-466",
+        "Published answers stand on an older version of a dimension.",
+        "Declare `repair: 30 days` with the dimension, or run the interval again with `--recompute`.",
+        severity="warning",
+    ),
+    Code(
         "HDL-469",
         "A query has the name of a dimension: in SQL over answers the name is the query.",
         "Write `dimensions.<name>` for the dimension, or rename the query.",

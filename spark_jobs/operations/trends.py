@@ -36,12 +36,12 @@ from spark_jobs.operations.snapshots import first_planned, limited, newest_plan
 from spark_jobs.pipeline.costs.measurements import COUNTS, NO_STREAM
 from spark_jobs.results.dimension_tables import current_place
 from spark_jobs.store.warehouse import publish_log, quarantine
-from spark_jobs.store.warehouse.dimension_versions import stored_dimension_names
 from spark_jobs.store.warehouse.plans import facts_of, load_plan, planned
 from spark_jobs.store.warehouse.publish_log import LogRow
 from spark_jobs.store.warehouse.quarantine import LeftOut
 from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.dimension_versions import stored_dimension_names
 from spark_jobs.streams.sources.event_counts import HOUR, LONG, EventCounts, combined
 from spark_jobs.streams.sources.replacements import FAR
 

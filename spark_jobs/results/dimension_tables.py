@@ -23,10 +23,10 @@ from optimizer.workload.values import DATE, Dimension, Type
 from spark_jobs.results.views import created, sql_type
 from spark_jobs.store.settings import said, settings
 from spark_jobs.store.storage import Place
-from spark_jobs.store.warehouse.dimension_versions import current_version_of, stored_dimension_names, versions_folder
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
+from spark_jobs.streams.sources.dimension_versions import current_version_of, stored_dimension_names
 from spark_jobs.streams.sources.dimensions import read_rows, with_schema_of_files
 
 SCHEMA = "dimensions"
@@ -79,7 +79,7 @@ def stored_dimensions(warehouse: Warehouse) -> dict[str, DimensionTable]:
 def current_place(warehouse: Warehouse, name: str) -> Place | None:
     """The file with the version of a dimension that a run used last; None: no run has used it."""
     current = current_version_of(warehouse, name)
-    return None if current is None else versions_folder(warehouse, name) / f"{current}.parquet"
+    return None if current is None else Place.of(current.place)
 
 
 def stored_columns(dimension: Dimension, place: Place) -> tuple[tuple[str, Type], ...]:

@@ -22,8 +22,8 @@ from spark_jobs.results.dimension_tables import DimensionTable, stored_dimension
 from spark_jobs.results.relations import Relation, relations, versions_without_fingerprints
 from spark_jobs.results.views import chosen_names, created, select, view_names
 from spark_jobs.store.warehouse.data_files import LOG
-from spark_jobs.store.warehouse.dimension_versions import CURRENT, versions_folder
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.dimension_versions import CURRENT, versions_folder
 
 SCHEMA = "heddle"
 """The schema of the view over all stored rows, and the mark of a database that this module wrote."""

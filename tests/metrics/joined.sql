@@ -1,5 +1,5 @@
--- Metrics over a stream and dimensions that it joins: forty of dbt MetricFlow, Chronon, Tecton and Looker. Those with a
--- code cannot be expressed, for the reason that stands before them. Columns and names are our own.
+-- Metrics over a stream and dimensions that it joins: forty of dbt MetricFlow, Chronon, Tecton and Looker. Four cannot be
+-- expressed, for the reason that stands before them. Columns and names are our own.
 
 -- ------------------------------------------------------------------------------------- dbt MetricFlow
 -- name: metricflow_revenue_by_location

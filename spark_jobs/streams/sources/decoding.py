@@ -62,6 +62,17 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
 
 def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`."""
+    pairs, nested, diagnostics = common_columns(stream, schemas)
+    return with_schema(stream, pairs, nested), diagnostics
+
+
+def common_columns(
+    stream: Stream, schemas: Mapping[str, pa.Schema]
+) -> tuple[list[tuple[str, Type]], list[tuple[str, Nested]], tuple[Diagnostic, ...]]:
+    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, and what is left out.
+
+    Raises HDL-431 if no type holds all of its times.
+    """
     names: dict[str, str] = {}
     types_and_paths: dict[str, tuple[Type | Nested | None, str]] = {}
     diagnostics: dict[str, Diagnostic] = {}
@@ -97,7 +108,7 @@ def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[
             )
         elif isinstance(type, Nested):
             nested, leaves = [*nested, (name, type)], leaves + type.leaves
-    return with_schema(stream, pairs, nested), tuple(diagnostics.values())
+    return pairs, nested, tuple(diagnostics.values())
 
 
 def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str]) -> Type | Nested | None:

@@ -27,7 +27,7 @@ from optimizer.workload.values import STRING, TIMESTAMP, Dimension, DimensionVer
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_guess import guessed_column
-from spark_jobs.streams.sources.decoding import discovered_types, read_split
+from spark_jobs.streams.sources.decoding import common_columns, read_split
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
@@ -75,8 +75,8 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
             raise HeddleError("HDL-401", message, "check the path")
         guess = format_of(stream).guess([Place.of(path) for path in files[:3]])
         if guess is None:
-            known, warnings = _discovered(stream)
-            return with_columns(dimension, known.schema), warnings
+            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream))
+            return with_columns(dimension, pairs), warnings
     source = replace(dimension.source, **{key: value for key, value in guess.options.items() if key != "null"})
     texts = replace(dimension, source=source, schema=tuple((column.name, STRING) for column in guess.columns))
     rows = read_rows(texts, [column.name for column in guess.columns])
@@ -93,15 +93,6 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
     pattern = next((known[0] for known in formats if known), None) if len(formats) == 1 else None
     source = replace(source, null=nulls, timestamp_format=source.timestamp_format or pattern)
     return with_columns(replace(dimension, source=source), columns), ()
-
-
-def _discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
-    schemas = format_of(stream).schemas(stream)
-    if not schemas:
-        message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
-        raise HeddleError("HDL-401", message, "give it a `schema`")
-    pairs, warnings = discovered_types(stream, schemas)
-    return pairs, warnings
 
 
 def files_of_dimension(dimension: Dimension) -> list[str]:
@@ -294,7 +285,8 @@ def _content(column: pa.ChunkedArray) -> str:
         content.update(pc.binary_length(filled).to_numpy().tobytes())
         content.update("".join(filled.to_pylist()).encode())
     else:
-        numbers = values.cast(pa.int64()) if not pa.types.is_floating(values.type) else values
+        days = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
+        numbers = days.cast(pa.int64()) if not pa.types.is_floating(values.type) else values
         content.update(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).tobytes())
     return content.hexdigest()[:16]
 
