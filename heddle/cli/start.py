@@ -175,11 +175,10 @@ def _show_dimension(profile: DimensionProfile) -> None:
         bounds = [format_instant(moment) for moment in (profile.first, profile.last) if moment is not None]
         lines.append(f"  a row is valid from {dimension.valid_from}{until}: {' to '.join(bounds)}")
     repair = f"the last {duration_text(dimension.repair)}" if dimension.repair else "nothing: published answers stay"
-    lines += [
-        f"  a change revises {repair}",
-        f"  joined by {', '.join(profile.joined_by) or 'no query of the project'}",
-        f"  read from {dimension.source.path}",
-    ]
+    lines.append(f"  a change revises {repair}")
+    if profile.joined_by is not None:
+        lines.append(f"  joined by {', '.join(profile.joined_by) or 'no query of the project'}")
+    lines.append(f"  read from {dimension.source.path}")
     for line in lines:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
     _show_columns(dimension.name, profile.rows or 0, profile.columns)

@@ -132,6 +132,8 @@ def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[s
             hint = f"only equalities of keys, with AND between them: conditions on attributes belong in WHERE; {_FORM}"
             refuse(CODE, "ON takes equalities", hint, equality)
         sides = [_without_parentheses(equality.this), _without_parentheses(equality.expression)]
+        for side in sides:
+            _check_table(side, name, scope)
         of_dimension = [_is_of(side, name, dimension, scope) for side in sides]
         if of_dimension == [True, True] or not any(of_dimension):
             refuse(CODE, f"ON compares a column of {scope.stream.name} with a key of {name}", _FORM, equality)
@@ -145,6 +147,16 @@ def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[s
         if pairs.setdefault(key, column) != column:
             refuse(CODE, f"the key {shown_text(key)} is compared with two columns", "a key equals one column", equality)
     return pairs
+
+
+def _check_table(node: exp.Expr, name: str, scope: Scope) -> None:
+    """Refuse a column of a table that the query does not have."""
+    table = node.args.get("table") if type(node) is exp.Column and not node.args.get("db") else None
+    known = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins), name]
+    is_nested = table is not None and resolve_name(table.name, dict(scope.stream.nested)) is not None
+    if table is not None and not is_nested and resolve_name(table.name, known) is None:
+        message = f"{shown_text(table.name)} is neither the stream of this query nor a dimension that it joins"
+        refuse("HDL-202", message, did_you_mean(table.name, known, "tables"), table)
 
 
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -178,7 +190,9 @@ def _is_of(node: exp.Expr, name: str, dimension: Dimension, scope: Scope) -> boo
 def _key(name: str, dimension: Dimension, node: exp.Expr) -> str:
     key = resolve_name(name, dimension.key)
     if key is None:
+        close = did_you_mean(name, dimension.key, "its key")
         hint = f"its key is ({', '.join(dimension.key)}); conditions on other columns belong in WHERE"
+        hint = close if close.startswith("did you mean") else hint
         refuse(CODE, f"{shown_text(name)} is no key of dimension {dimension.name}", hint, node)
     return key
 

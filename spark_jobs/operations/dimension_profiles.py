@@ -15,7 +15,7 @@ from optimizer.workload.streams import load_streams
 from optimizer.workload.values import TIMESTAMP, Dimension
 from spark_jobs.operations.stream_profiles import ColumnProfile, column_profile
 from spark_jobs.pipeline.planning.requested import load_inputs
-from spark_jobs.store.settings import settings
+from spark_jobs.store.settings import said, settings
 from spark_jobs.streams.copies.readers import StrPath
 from spark_jobs.streams.sources.dimension_checks import inspect_dimension
 from spark_jobs.streams.sources.dimensions import DUPLICATE, read_rows, with_schema_of_files
@@ -46,7 +46,7 @@ class DimensionProfile:
     first, last
         The least and greatest bound of its validities (microseconds); None: it has none.
     joined_by
-        The names of the queries that join it.
+        The names of the queries of the project that join it; None: the project names no queries.
     diagnostics
         What is wrong with it.
     """
@@ -57,7 +57,7 @@ class DimensionProfile:
     columns: tuple[ColumnProfile, ...]
     first: int | None
     last: int | None
-    joined_by: tuple[str, ...]
+    joined_by: tuple[str, ...] | None
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -75,13 +75,13 @@ class DimensionProfile:
             "rows": self.rows,
             "first": None if self.first is None else format_instant(self.first),
             "last": None if self.last is None else format_instant(self.last),
-            "joined_by": list(self.joined_by),
+            "joined_by": None if self.joined_by is None else list(self.joined_by),
             "columns": [column.to_json() for column in self.columns],
             "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
         }
 
 
-def profile_of_dimension(dimension: Dimension, joined_by: tuple[str, ...] = ()) -> DimensionProfile:
+def profile_of_dimension(dimension: Dimension, joined_by: tuple[str, ...] | None = None) -> DimensionProfile:
     """Profile of a dimension. Raises nothing for problems of its data."""
     nothing = DimensionProfile(dimension, 0, None, (), None, None, joined_by, ())
     try:
@@ -118,8 +118,11 @@ def dimension_profiles(path: StrPath, name: str | None = None) -> list[Dimension
     streams, _ = load_streams(path, settings().source_roots, settings().copies)
     declared = next((stream.dimensions for stream in streams.values()), ())
     chosen = [dimension for dimension in declared if name in (None, dimension.name)]
-    joined = joins_of_workload(path) if chosen else {}
-    return [profile_of_dimension(dimension, joined.get(dimension.name, ())) for dimension in chosen]
+    joined = joins_of_workload(path) if chosen and said("workload") is not None else None
+    return [
+        profile_of_dimension(dimension, None if joined is None else joined.get(dimension.name, ()))
+        for dimension in chosen
+    ]
 
 
 def joins_of_workload(path: StrPath) -> dict[str, tuple[str, ...]]:

@@ -116,8 +116,9 @@ def _codes(distinct: pa.Array | NDArray[Any], values: pa.Array) -> NDArray[np.in
     if isinstance(distinct, np.ndarray):
         if not len(distinct):
             return np.full(len(values), -1, dtype=np.int64)
+        integer = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
         numbers = _numbers(
-            pc.fill_null(values, pa.scalar(0, pa.int64()).cast(values.type)) if values.null_count else values
+            pc.fill_null(values, pa.scalar(0, integer).cast(values.type)) if values.null_count else values
         )
         at = np.minimum(np.searchsorted(distinct, numbers), len(distinct) - 1)
         is_known = distinct[at] == numbers

@@ -64,8 +64,10 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
     kept: list[_Piece] = []
     changed = 0
     for former, pieces in pending.items():
+        if not pieces:
+            continue
         spans = [(min(piece.begin for piece in pieces), max(piece.end for piece in pieces))]
-        times = changed_times(former, stream, splits, columns, spans) if pieces else {}
+        times = changed_times(former, stream, splits, columns, spans)
         for piece in pieces:
             is_changed = any_changed(times, columns_of_synopsis(piece.part.synopsis), piece.begin, piece.end)
             changed += is_changed
