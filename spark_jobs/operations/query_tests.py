@@ -296,7 +296,7 @@ def _inputs(files: tuple[str, ...], streams: str) -> Inputs:
 def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Sequence[Diagnostic]]:
     """The answers to the given events, and what went wrong."""
     # what lies in nested columns is given as columns of their own
-    columns = columns_read(stream, query.columns())
+    columns = dict.fromkeys([stream.time, *columns_read(stream, query.columns())])
     leaves = [(name, stream.types[name]) for name in columns if name not in dict(stream.schema)]
     stream = replace(stream, schema=(*stream.schema, *leaves), nested=())
     events = _table(test, test.given, f"stream {stream.name}", dict(stream.schema))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.nested import Path, leaf_names, read_path
-from optimizer.workload.streams import load_streams
+from optimizer.workload.streams import has_columns, load_streams
 from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.store.settings import settings
@@ -158,7 +158,7 @@ def profile_of(stream: Stream) -> StreamProfile:
     diagnostics: tuple[Diagnostic, ...] = ()
     try:
         stream = read_by(stream)
-        if not stream.schema:
+        if not has_columns(stream):
             stream, diagnostics = discovered(stream)
         inspection = inspect(stream, [name for name, _ in stream.schema])
         diagnostics += inspection.diagnostics

@@ -26,7 +26,7 @@ from optimizer.workload.streams import with_columns
 from optimizer.workload.values import STRING, TIMESTAMP, Dimension, DimensionVersion, Stream, digest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
-from spark_jobs.streams.sources.csv_guess import guessed_column
+from spark_jobs.streams.sources.csv_guess import guess_column
 from spark_jobs.streams.sources.decoding import common_columns, read_split
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
 from spark_jobs.streams.sources.expressions import arrow_type
@@ -81,7 +81,7 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
     texts = replace(dimension, source=source, schema=tuple((column.name, STRING) for column in guess.columns))
     rows = read_rows(texts, [column.name for column in guess.columns])
     guessed = [
-        guessed_column(name, ["" if text is None else text for text in rows[name].to_pylist()])
+        guess_column(name, ["" if text is None else text for text in rows[name].to_pylist()])
         for name, _ in texts.schema
     ]
     nulls = tuple(dict.fromkeys((*source.null, *(text for column in guessed for text in column.null))))

@@ -58,9 +58,13 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
         old = [piece for piece in stored.get(part.synopsis.fingerprint, []) if not is_current(*piece)]
         if old and earlier is None:
             earlier = earlier_streams(warehouse, stream, columns)
-        for former in earlier or () if old else ():
+        for former in earlier or ():
             is_former = named_for(part.synopsis, splits, former)
-            pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in old if is_former(*piece))
+            of_former = [piece for piece in old if is_former(*piece)]
+            if of_former:
+                pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in of_former)
+            # a version that differs in other columns alone has the same name
+            old = [piece for piece in old if piece not in of_former]
     kept: list[_Piece] = []
     changed = 0
     for former, pieces in pending.items():
