@@ -197,6 +197,12 @@ CODES_OF_SOURCES = (
         severity="warning",
     ),
     Code(
+        "HDL-469",
+        "A query has the name of a dimension: in SQL over answers the name is the query.",
+        "Write `dimensions.<name>` for the dimension, or rename the query.",
+        severity="warning",
+    ),
+    Code(
         "HDL-470",
         "A stream is declared otherwise than when some published intervals were answered.",
         "`heddle repair` answers them by the declaration of now.",
@@ -279,5 +285,10 @@ CODES_OF_SOURCES = (
         "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
         "Run the interval again with `heddle run`: its answers then stand on the version of now.",
         severity="warning",
+    ),
+    Code(
+        "HDL-499",
+        "A test of a query gives no rows of a dimension that the query joins.",
+        "Write its rows into the test, or for all tests of the file, under `dimensions`.",
     ),
 )

@@ -31,6 +31,11 @@ RECENT = 8
 """Versions of a dimension whose partial aggregates are carried over."""
 
 
+def stored_dimension_names(warehouse: Warehouse) -> list[str]:
+    """The names of the dimensions that runs have used."""
+    return (warehouse.place / FOLDER).folders()
+
+
 def versions_folder(warehouse: Warehouse, name: str) -> Place:
     """The folder of the versions of a dimension."""
     return warehouse.place / FOLDER / name

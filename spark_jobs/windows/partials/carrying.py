@@ -68,6 +68,8 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
     unchanged: list[_Piece] = []
     changed = 0
     for former, pieces in pending.items():
+        if not pieces:
+            continue
         spans = [(min(piece.begin for piece in pieces), max(piece.end for piece in pieces))]
         times = changed_times(former, stream, splits, columns, spans)
         for piece in pieces:
