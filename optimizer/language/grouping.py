@@ -14,6 +14,7 @@ from optimizer.language.nodes import function_name, is_name, refuse, without_par
 from optimizer.language.refusals import NULL, Findings, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import FORMS, resolve_name
+from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import tidied
 from optimizer.workload.values import BOOLEAN, DOUBLE, Column, Expression, Type, columns_of
@@ -42,7 +43,7 @@ class Grouping:
 
 def answer_name(column: str) -> str:
     """The name in the answers of a group column that is given none."""
-    name = re.sub(r"\W+", "_", column, flags=re.ASCII).strip("_")[:64]
+    name = re.sub(r"\W+", "_", shown_column(last_name(column)), flags=re.ASCII).strip("_")[:64]
     return name if name.isidentifier() else f"group_{name}"[:64]
 
 
@@ -61,7 +62,7 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
         for node in group.expressions:
             column, type_, expression = _group_column(node, tree, scope)
             if column in columns:
-                refuse("HDL-206", f"{column} is grouped by twice", "", node)
+                refuse("HDL-206", f"{shown_column(column)} is grouped by twice", "", node)
             columns[column] = type_
             if expression is not None:
                 derived[column] = expression
@@ -99,7 +100,7 @@ def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, 
     if type_ == DOUBLE:
         what = "column" if expression is None else "value"
         hint = "equal doubles are chance: group by an integer, decimal or string column, or CAST it to a decimal"
-        refuse("HDL-206", f"grouping by the double {what} {column}", hint, node)
+        refuse("HDL-206", f"grouping by the double {what} {shown_column(column)}", hint, node)
     return column, type_, expression
 
 
@@ -110,7 +111,7 @@ def _meant(node: exp.Expr, tree: exp.Select, scope: Scope) -> exp.Expr:
         if not node.this.isdigit() or not 1 <= int(node.this[:9]) <= len(items):
             refuse("HDL-206", f"SELECT has no item {shown_text(node.this)}", f"1 to {len(items)}", node)
         return _without_alias(items[int(node.this) - 1])
-    if type(node) is exp.Column and not node.args.get("table") and resolve_name(node.name, scope.schema) is None:
+    if type(node) is exp.Column and not node.args.get("table") and not scope.has(node.name):
         aliases = {item.alias: item.this for item in items if type(item) is exp.Alias}
         name = resolve_name(node.name, aliases)
         if name is not None:

@@ -7,20 +7,25 @@ expands nothing and an unknown key is an error instead of a silent default.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
+from optimizer.workload.databases import DatabaseUrl, parse_database_url
+from optimizer.workload.dimensions import with_columns
+from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_FOLDERS, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
 from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_path
 from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.nested_types import is_nested, parse_nested
+from optimizer.workload.partitions import parse_partitions, split_pattern, with_partitions
+from optimizer.workload.timestamp_formats import check_format
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
 from optimizer.workload.values import (
     BOOLEAN,
@@ -33,6 +38,7 @@ from optimizer.workload.values import (
     SHORT,
     STRING,
     TIMESTAMP,
+    Dimension,
     Origin,
     Source,
     Stream,
@@ -68,26 +74,13 @@ TYPES: dict[str, Type] = {
 TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Units of an integer time: (factor, divisor) that convert it to microseconds."""
 
-DIRECTIVES = {
-    "Y": "[0-9]{4}",
-    "y": "[0-9]{2}",
-    "m": "[0-9]{1,2}",
-    "b": "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec",
-    "d": "[0-9]{1,2}",
-    "H": "[0-9]{1,2}",
-    "I": "[0-9]{1,2}",
-    "p": "[AaPp][Mm]",
-    "M": "[0-9]{1,2}",
-    "S": "[0-9]{1,2}",
-    "f": "[0-9]{1,6}",
-    "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
-}
-"""The directives of ``strptime`` in a ``timestamp_format`` and their patterns, in addition to ``%%``."""
-
 STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
     ("schema", "lateness", "step", "allowed_lateness", "event_id"), False
 )
 """The keys of a stream, and which it has to have."""
+
+DIMENSION_KEYS = {"source": True, "key": True} | dict.fromkeys(("schema", "valid_from", "valid_to", "repair"), False)
+"""The keys of a dimension, and which it has to have."""
 
 SOURCE_KEYS = dict.fromkeys(
     ("format", *dict.fromkeys(key for declared in DECLARED.values() for key in declared.keys)), False
@@ -106,6 +99,12 @@ TABLE = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+){0,3}", re.ASCII)
 ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 """An option's value that the environment has."""
 
+MOST_DIMENSIONS = 100
+"""Dimensions of a file of streams."""
+
+MOST_KEYS = 8
+"""Columns of a dimension's key."""
+
 MOST_NULLS = 100
 """Most texts that stand for null."""
 
@@ -119,6 +118,8 @@ NODES = 20_000
 """Most keys and values that are read of a file, where those behind an alias count each time."""
 
 _MOST_FINDINGS = 100
+
+_READ_ELSEWHERE = ("format", "path", "table", "reader", *KEYS_OF_FOLDERS)
 
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
 STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -321,23 +322,6 @@ def _close(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else "known: " + ", ".join(known[:16])
 
 
-def _check_format(text: str, node: yaml.Node) -> None:
-    """Raise HDL-457 unless a ``timestamp_format`` denotes one instant."""
-    parts = re.split(r"%(.)", text)
-    names = [name for name in parts[1::2] if name != "%"]
-    hint = "e.g. '%d/%m/%Y %H:%M'; directives: " + " ".join(f"%{name}" for name in DIRECTIVES)
-    if not text.isprintable() or len(text) > 100 or any("%" in part for part in parts[::2]):
-        raise _Bad("HDL-457", f"{text[:100]!r} is no timestamp_format", hint, node)
-    for name in names:
-        if name not in DIRECTIVES or names.count(name) > 1:
-            what = "stands twice in" if name in DIRECTIVES else "is not known in"
-            raise _Bad("HDL-457", f"%{name} {what} the timestamp_format {text!r}", hint, node)
-    directives = set(names)
-    lacking = [both for both in ("Yy", "mb", "d") if len(directives & set(both)) != 1]
-    if lacking or {"H", "I"} <= directives or ("I" in directives) != ("p" in directives):
-        raise _Bad("HDL-457", f"the timestamp_format {text!r} does not say one time of one day", hint, node)
-
-
 class _Bad(Exception):
     """A finding at a node; ends the reading of one stream or, inside a stream, of one key."""
 
@@ -352,9 +336,9 @@ class _Reader:
         self.diagnostics: list[Diagnostic] = []
         self.nodes = 0
 
-    def report(self, bad: _Bad, stream: str = "") -> None:
+    def report(self, bad: _Bad, name: str = "", what: str = "stream") -> None:
         mark = bad.node.start_mark
-        message = f"stream {stream}: {bad.message}" if stream else bad.message
+        message = f"{what} {name}: {bad.message}" if name else bad.message
         diagnostic = Diagnostic(bad.code, message, bad.hint, self.file, mark.line + 1, mark.column + 1)
         self.diagnostics.append(diagnostic)
 
@@ -365,25 +349,94 @@ class _Reader:
             self.diagnostics.append(Diagnostic("HDL-453", message, "it begins with `streams:`", self.file))
             return streams
         try:
-            keys = self._keys(root, {"streams": True})
+            keys = self._keys(root, {"streams": True, "dimensions": False})
             entries = list(self._items(keys["streams"]))
+            declared_dimensions = list(self._items(keys["dimensions"])) if "dimensions" in keys else []
         except _Bad as bad:
             self.report(bad)
             return streams
         for name_node, node in entries:
-            name = str(name_node.value)
-            if len(self.diagnostics) >= _MOST_FINDINGS:
-                break
+            self._declare(streams, name_node, node, "stream", self._stream)
+        dimensions: dict[str, Dimension] = {}
+        for name_node, node in declared_dimensions[:MOST_DIMENSIONS]:
+            self._declare(dimensions, name_node, node, "dimension", self._dimension, streams)
+        for name_node, _ in declared_dimensions[MOST_DIMENSIONS : MOST_DIMENSIONS + 1]:
+            self.report(_Bad("HDL-459", f"more than {MOST_DIMENSIONS} dimensions", "declare fewer", name_node))
+        declared = tuple(dimensions.values())
+        return {name: replace(stream, dimensions=declared) for name, stream in streams.items()}
+
+    def _declare(
+        self,
+        declared: dict[str, Any],
+        name_node: yaml.ScalarNode,
+        node: yaml.Node,
+        what: str,
+        read: Callable[[str, yaml.Node], Any],
+        others: Collection[str] = (),
+    ) -> None:
+        """Add what a node declares to those of its kind, by its name; ``others``: names of the other kind."""
+        name = str(name_node.value)
+        if len(self.diagnostics) >= _MOST_FINDINGS:
+            return
+        try:
+            if not STREAM_NAME.fullmatch(name):
+                hint = "letters, digits and underscores, not starting with a digit"
+                raise _Bad("HDL-457", f"{name!r} cannot name a {what}", hint, name_node)
+            if name in declared:
+                raise _Bad("HDL-456", "declared twice", "the first is kept", name_node)
+            if name.lower() in (other.lower() for other in others):
+                raise _Bad("HDL-456", "a stream has the same name", "name one of them otherwise", name_node)
+            declared[name] = read(name, node)
+        except _Bad as bad:
+            self.report(bad, name, what)
+
+    def _dimension(self, name: str, node: yaml.Node) -> Dimension:
+        keys = self._keys(node, DIMENSION_KEYS)
+        source = self._source(keys["source"])
+        if source.origin is not None:
+            hint = f"one of {', '.join(name for name, declared in DECLARED.items() if declared.is_direct)}"
+            raise _Bad("HDL-457", "Heddle reads dimensions itself, without Spark", hint, keys["source"])
+        key = self._texts(keys["key"])
+        if not 1 <= len(key) <= MOST_KEYS or len({column.lower() for column in key}) < len(key):
+            raise _Bad(
+                "HDL-457", f"a key has 1 to {MOST_KEYS} different columns", "e.g. key: [product_id]", keys["key"]
+            )
+        validity = {part: self._text(keys[part]) for part in ("valid_from", "valid_to") if part in keys}
+        if "valid_to" in validity and "valid_from" not in validity:
+            hint = "name the column with the first instant of a row, too"
+            raise _Bad("HDL-453", "valid_to without valid_from", hint, keys["valid_to"])
+        repair = 0
+        if "repair" in keys:
+            repair = self._duration("repair", keys["repair"], 0, 3660 * DAY)
+        dimension = Dimension(name, source, key, (), validity.get("valid_from"), validity.get("valid_to"), repair)
+        if "schema" not in keys:
+            return dimension
+        schema: dict[str, Type] = {}
+        for column, type_node in self._items(keys["schema"]):
+            if column.value in schema:
+                raise _Bad("HDL-456", f"column {column.value} is declared twice", "", column)
             try:
-                if not STREAM_NAME.fullmatch(name):
-                    hint = "letters, digits and underscores, not starting with a digit"
-                    raise _Bad("HDL-457", f"{name!r} cannot name a stream", hint, name_node)
-                if name in streams:
-                    raise _Bad("HDL-456", "declared twice", "the first is kept", name_node)
-                streams[name] = self._stream(name, node)
-            except _Bad as bad:
-                self.report(bad, name)
-        return streams
+                schema[str(column.value)] = parse_type(self._text(type_node))
+            except HeddleError as error:
+                message = f"column {column.value}: {error.diagnostic.message}"
+                raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
+        try:
+            return with_columns(dimension, schema.items())
+        except HeddleError as error:
+            message = error.diagnostic.message.removeprefix(f"dimension {name}: ")
+            raise _Bad(error.diagnostic.code, message, error.diagnostic.hint, keys["schema"]) from None
+
+    def _duration(self, key: str, node: yaml.Node, least: int, most: int) -> int:
+        """A span of time, in microseconds."""
+        try:
+            duration = parse_duration(self._text(node))
+        except HeddleError as error:
+            raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, node) from None
+        if duration < least:
+            raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", node)
+        if duration > most:
+            raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", node)
+        return duration
 
     def _stream(self, name: str, node: yaml.Node) -> Stream:
         keys = self._keys(node, STREAM_KEYS)
@@ -392,16 +445,8 @@ class _Reader:
         spans: dict[str, Any] = {"lateness": 0, "step": 60 * SECOND}
         limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
         for key, least, most in limits:
-            if key not in keys:
-                continue
-            try:
-                spans[key] = parse_duration(self._text(keys[key]))
-            except HeddleError as error:
-                raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys[key]) from None
-            if spans[key] < least:
-                raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", keys[key])
-            if spans[key] > most:
-                raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", keys[key])
+            if key in keys:
+                spans[key] = self._duration(key, keys[key], least, most)
         if DAY % spans["step"]:
             hint = "e.g. '1 minute', '5 minutes' or '1 hour'"
             raise _Bad("HDL-457", "a day is no multiple of the step", hint, keys["step"])
@@ -433,11 +478,12 @@ class _Reader:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_schema(stream, schema, nested.items())
+            source, pairs = with_partitions(source, tuple(schema.items()))
+            return with_schema(replace(stream, source=source), pairs, nested.items())
         except HeddleError as error:
             diagnostic = error.diagnostic
             message = diagnostic.message.removeprefix(f"stream {name}: ")
-            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
+            at = keys[{"HDL-455": "time", "HDL-457": "source", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
             raise _Bad(diagnostic.code, message, diagnostic.hint, at) from None
 
     def _source(self, node: yaml.Node) -> Source:
@@ -456,10 +502,20 @@ class _Reader:
         if declared.is_either and ("path" in source) == ("table" in source):
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
             raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
-        place = self._url_of_database(source["path"]) if declared.is_database else ""
+        database = self._database(source["path"]) if declared.is_database else None
+        place, folders = database.jdbc if database is not None else "", ""
         if "path" in source and not place:
-            place = self._place(self._text(source["path"]), source["path"])
-        written = self._options(format_, source)
+            place = self._text(source["path"])
+            # a folder that is called so is no pattern
+            if "partitions" in declared.keys and not self._is_there(place):
+                place, folders = split_pattern(place)
+            place = self._place(place, source["path"])
+        written = self._options(format_, source) | self._of_folders(source, folders)
+        if database is not None and not self._text(source["path"]).startswith("jdbc:"):
+            # of a JDBC URL they stay where they are: it names an existing copy
+            credentials = {"user": database.user, "password": database.password}
+            options = {name: value for name, value in credentials.items() if value} | dict(written.get("options", ()))
+            written |= {"options": tuple(sorted(options.items()))} if options else {}
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
@@ -477,6 +533,10 @@ class _Reader:
         if reader == "direct":
             hint = f"take out {' and '.join(sorted(declared.copied & written.keys()))}, or `reader`"
             raise _Bad("HDL-457", "reader is direct, and other keys are Spark's", hint, source["reader"])
+        for key in ("files", "partitions"):
+            if written.get(key):
+                hint = "leave `reader` out; Spark itself takes columns from folders that are called name=value"
+                raise _Bad("HDL-457", f"{key} and `reader: spark` exclude each other", hint, source["reader"])
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
@@ -485,16 +545,43 @@ class _Reader:
             origin = replace(origin, table=self._table(source["table"]))
         return replace(copied, origin=origin)
 
-    def _url_of_database(self, node: yaml.Node) -> str:
-        """JDBC's URL of a database, without credentials."""
-        url = self._text(node)
-        if not (re.match(r"jdbc:[a-z0-9]+:", url) and url.isprintable() and len(url) <= 1024):
-            raise _Bad("HDL-457", "the source's path is no URL of a database", "jdbc:postgresql://host/database", node)
-        if _KEY.search(url) or re.search(r"//[^/]*:[^/]*@|[/:][^/@:]+/[^/@:]+@", url):
-            # never repeated: it would end up in plans, pages and logs
-            hint = "`options` takes them from the environment, each written as ${NAME}"
-            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
-        self._check_not_limited(node)
+    def _of_folders(self, source: Mapping[str, yaml.Node], folders: str) -> dict[str, Any]:
+        """Choice of files by name, and columns in the names of folders."""
+        chosen: dict[str, Any] = {}
+        if "files" in source:
+            chosen["files"] = glob = self._text(source["files"])
+            if not (glob.isprintable() and 0 < len(glob) <= 255) or "/" in glob:
+                hint = "a pattern of names, without folders: '*.parq' or 'part-*'"
+                raise _Bad("HDL-457", f"{glob[:100]!r} names no files", hint, source["files"])
+        node = source.get("partitions")
+        words: dict[str, str] | str | None = None
+        if isinstance(node, yaml.SequenceNode):
+            words = dict.fromkeys(self._texts(node), "")
+        elif isinstance(node, yaml.MappingNode):
+            words = {
+                str(key.value): "" if value.tag.endswith(":null") else self._text(value)
+                for key, value in self._items(node)
+            }
+        elif node is not None:
+            words = self._text(node)
+        try:
+            chosen["partitions"] = parse_partitions(words, folders, parse_type)
+        except HeddleError as error:
+            diagnostic = error.diagnostic
+            raise _Bad(diagnostic.code, diagnostic.message, diagnostic.hint, node or source["path"]) from None
+        return chosen | {"folders": folders}
+
+    def _database(self, node: yaml.Node) -> DatabaseUrl:
+        """The database of a URL, which has no credentials but a user and a reference to the environment."""
+        text = self._text(node)
+        try:
+            url = parse_database_url(text, self.folder)
+        except HeddleError as error:
+            raise _Bad(error.diagnostic.code, error.diagnostic.message, error.diagnostic.hint, node) from None
+        if not text.startswith("jdbc:") and url.file:
+            self._place(url.file, node)
+        else:
+            self._check_not_limited(node)
         return url
 
     def _table(self, node: yaml.Node) -> str:
@@ -533,7 +620,7 @@ class _Reader:
         """Options for how the events of a source are written, and which of them are read."""
         options: dict[str, Any] = {}
         for key, node in source.items():
-            if key in ("format", "path", "table", "reader") and key in ("format", *DECLARED[format_].keys):
+            if key in _READ_ELSEWHERE and key in ("format", *DECLARED[format_].keys):
                 continue
             if key not in DECLARED[format_].keys:
                 owners = [declared.title or name for name, declared in DECLARED.items() if key in declared.keys]
@@ -550,6 +637,9 @@ class _Reader:
                 continue
             if key == "null":
                 options[key] = self._texts(node)
+                continue
+            if key == "zone":
+                options[key] = self._zone(node)
                 continue
             text = self._text(node)
             if key == "records":
@@ -571,7 +661,10 @@ class _Reader:
                     raise _Bad("HDL-457", f"header is {text!r}", "true or false: whether the first line is one", node)
                 options[key] = text == "true"
             elif key == "timestamp_format":
-                _check_format(text, node)
+                try:
+                    check_format(text)
+                except HeddleError as error:
+                    raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, node) from None
                 options[key] = text
             elif key == "quote" and text == "none":
                 options[key] = None
@@ -592,12 +685,22 @@ class _Reader:
             )
         return options
 
+    def _zone(self, node: yaml.Node) -> str:
+        """The name of a time zone."""
+        name = self._text(node)
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = "a name of the tz database: UTC, Europe/Berlin, America/New_York"
+            raise _Bad("HDL-457", f"there is no time zone {name[:100]!r}", hint, node) from None
+        return name
+
     def _texts(self, node: yaml.Node) -> tuple[str, ...]:
         """One text or a list of them."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         self.nodes += len(nodes)
         if len(nodes) > MOST_NULLS:
-            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts stand for null", "name fewer", node)
+            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts in a list", "name fewer", node)
         for text_node in nodes:
             self._check_tag(text_node)
         return tuple(self._text(text_node) for text_node in nodes)
@@ -624,6 +727,12 @@ class _Reader:
             hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"
             raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
         return str(place)
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return scheme_of(path) not in SCHEMES and Path(self.folder, path).exists()
+        except (OSError, ValueError):
+            return False
 
     def _url(self, url: str, node: yaml.Node) -> str:
         """A source in a store."""

@@ -91,6 +91,12 @@ class Project:
     problems: tuple[Diagnostic, ...] = ()
 
     @property
+    def about(self) -> tuple[str, ...]:
+        """Lines that say what the data are."""
+        described = ([f"{p.inspection}; time: {p.time}", *(f"  {note}" for note in p.notes)] for p in self.proposals)
+        return tuple(line for lines in described for line in lines)
+
+    @property
     def next_steps(self) -> tuple[str, ...]:
         """The commands that come next, over the newest day of the data."""
         change = [] if self.folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(self.folder))}"]
@@ -153,11 +159,15 @@ def plan_project(
             problems.append(replace(error.diagnostic, severity="warning"))
     if not proposals:
         raise HeddleError.of(*problems)
-    files = [(STREAMS, streams_text(proposals, folder)), (QUERIES, queries_text(proposals)), (NAME, _SETTINGS)]
-    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
-    if airflow:
-        files += [(DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))]
+    files = [(STREAMS, streams_text(proposals, folder)), *files_beside(proposals, folder, airflow)]
     return Project(folder, tuple(proposals), tuple(files), tuple(problems))
+
+
+def files_beside(proposals: Sequence[Proposal], folder: Path, airflow: bool = False) -> list[tuple[str, str]]:
+    """The files of a project other than that of its streams, by their paths."""
+    files = [(QUERIES, queries_text(proposals)), (NAME, _SETTINGS)]
+    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
+    return [*files, (DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))] if airflow else files
 
 
 def _schemas() -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -253,6 +263,10 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     source = stream.source
     yield f"      format: {source.format}"
     yield f"      path: {_yaml(_relative(source.path, folder))}"
+    if source.files is not None:
+        yield f"      files: {_yaml(source.files)}"
+    if source.partitions:
+        yield f"      partitions: {_yaml([partition.name for partition in source.partitions])}"
     if source.delimiter != ",":
         yield f"      delimiter: {_yaml('tab' if source.delimiter == chr(9) else source.delimiter)}"
     if not source.header:

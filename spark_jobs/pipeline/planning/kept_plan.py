@@ -28,6 +28,7 @@ from optimizer.language.files import STDIN, workload_files
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.reuse import Searched, reused
 from optimizer.search.cost import CostModel
+from optimizer.workload.partitions import is_exact
 from optimizer.workload.values import Stream, Workload, digest, from_json, to_json
 from spark_jobs.pipeline.planning.requested import PlanningRequest
 from spark_jobs.store.settings import DECLARED, settings
@@ -35,6 +36,7 @@ from spark_jobs.store.warehouse import places, plans
 from spark_jobs.store.warehouse.places import relocated_as
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.files import files_of
+from spark_jobs.streams.sources.folders import newest_folders
 from spark_jobs.streams.sources.formats import format_of
 
 FILE = "planned.json"
@@ -176,13 +178,17 @@ def _listing(stream: Stream) -> str:
     if stream.source.origin is not None or not format_of(stream).is_listing_complete:
         return ""
     try:
+        if is_exact(stream.source):
+            # rates and columns are looked at again when a folder comes
+            return digest(["folders", newest_folders(stream)])
         files = files_of(stream)
         if files.warnings:
             return ""
+        dimensions = [_listing(Stream(each.name, each.source, each.schema, "")) for each in stream.dimensions]
         marks = files.marks.to_pylist() if isinstance(files.marks, pa.Array) else list(files.marks)
     except HeddleError:
         return ""
-    return digest([files.table, files.commit, list(files.names), marks])
+    return digest([files.table, files.commit, list(files.names), marks, *dimensions])
 
 
 def _settings() -> list[tuple[str, str]]:

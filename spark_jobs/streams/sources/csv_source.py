@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.streams import DIRECTIVES, TIME_UNITS
+from optimizer.workload.streams import TIME_UNITS
+from optimizer.workload.timestamp_formats import DIRECTIVES
 from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
 from spark_jobs.store.storage import ObjectVersion
 from spark_jobs.streams.sources.compression import CODECS
@@ -530,16 +531,24 @@ def first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int:
     return bisect_left(range(len(values) + 1), True, key=fails) - 1
 
 
+def converted_texts(source: Source, is_time: bool, type: Type, texts: pa.Array) -> pa.Array:
+    """Texts in the Arrow type of a declared type. ``is_time``: of event times. Raises ArrowInvalid for a misfit."""
+    return _converter_of(source, is_time, type)(texts)
+
+
 def converter(stream: Stream, name: str, type: Type) -> Callable[[pa.Array], pa.Array]:
     """Return the conversion of texts to values of a column. It raises ArrowInvalid if a text is none."""
-    source = stream.source
+    return _converter_of(stream.source, name == stream.time, type)
+
+
+def _converter_of(source: Source, is_time: bool, type: Type) -> Callable[[pa.Array], pa.Array]:
     null = ["", *source.null]
     if type.name == "string":
         return lambda texts: texts
     if type.name == "long":
         return lambda texts: _integers(texts, null, BITS[type.digits])
     if type.name == "timestamp":
-        if name == stream.time and source.time_unit is not None:
+        if is_time and source.time_unit is not None:
             unit = source.time_unit
             return lambda texts: instants_of_numbers(_integers(texts, null, 64), unit)
         if source.timestamp_format is not None:
@@ -651,8 +660,8 @@ def instants_of_numbers(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
-    """Timestamps of texts in a format of ``strptime`` (:data:`optimizer.workload.streams.DIRECTIVES`), UTC without a
-    %z."""
+    """Timestamps of texts in a format of ``strptime``, with :data:`optimizer.workload.timestamp_formats.DIRECTIVES`.
+    Without a %z they are UTC."""
     parts = re.split(r"%(.)", pattern)
     regex = "".join(
         re.escape(part) if index % 2 == 0 else "%" if part == "%" else f"(?P<{part}>{DIRECTIVES[part]})"

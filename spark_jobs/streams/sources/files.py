@@ -8,6 +8,7 @@ from dataclasses import replace
 from optimizer.workload.values import Stream
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.partition_columns import Wanted, split_folders
 from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split, failures_of
 
 
@@ -22,18 +23,28 @@ def splits_of(stream: Stream) -> list[Split]:
     return files.opened(range(len(files.paths)))
 
 
-def files_of(stream: Stream, known: KnownFiles | None = None) -> SourceFiles:
-    """Return the files of a stream now. ``known``: files that are passed over.
+def files_of(stream: Stream, known: KnownFiles | None = None, wanted: Wanted | None = None) -> SourceFiles:
+    """Return the files of a stream now. ``known``: files that are passed over. ``wanted``: the folders to list, None:
+    all.
 
     Raises what :func:`splits_of` raises, except for what is seen once files are opened.
     """
     declared = Declaration(stream)
     with failures_of(stream, stream.source.path):
-        files = format_of(stream).files(stream, known)
+        files = format_of(stream).files(stream, known, wanted)
 
     def opened(numbers: Sequence[int]) -> list[Split]:
         with failures_of(stream, stream.source.path):
             splits = files.opened(numbers)
-        return [replace(split, declared=declared) for split in splits]
+        return [with_folders(replace(split, declared=declared)) for split in splits]
 
+    with_folders = split_folders(stream, files.paths, files.names)
     return replace(files, opened=opened)
+
+
+def reopened(stream: Stream, path: str, name: str) -> list[Split]:
+    """Return the splits of a file that was not listed, by its path and its name below the source. Raises what opening
+    raises."""
+    source = replace(stream.source, path=path, partitions=(), folders="")
+    give = split_folders(stream, [path], [name])
+    return [give(split) for split in files_of(replace(stream, source=source)).opened([0])]

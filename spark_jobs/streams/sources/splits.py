@@ -63,6 +63,8 @@ class Split:
       (:mod:`spark_jobs.streams.sources.column_mapping`);
     - ``deleted``: rows of the split that the table has deleted, ascending: they are counted nowhere else;
     - ``replacements``: known replacements of the stream's files by others; ``declared``: the stream's declaration;
+    - ``folders``: texts of the columns that the names of its folders have, None: null
+      (:mod:`spark_jobs.streams.sources.partition_columns`);
     - ``gaps``: long spans [first, last) between its first and last event without events
       (:mod:`spark_jobs.streams.sources.clusters`).
     """
@@ -84,6 +86,7 @@ class Split:
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
     declared: Declaration | None = field(default=None, compare=False, repr=False)
     gaps: tuple[tuple[int, int], ...] = ()
+    folders: tuple[tuple[str, str | None], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing

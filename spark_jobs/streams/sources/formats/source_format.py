@@ -20,6 +20,7 @@ from spark_jobs.store.storage import ObjectVersion, Place
 from spark_jobs.streams.sources.csv_guess import GuessedColumn
 from spark_jobs.streams.sources.folders import files_of_folder
 from spark_jobs.streams.sources.objects import look_at
+from spark_jobs.streams.sources.partition_columns import Wanted
 from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split
 
 SMALL = 4 << 20
@@ -180,16 +181,17 @@ class SourceFormat(ABC):
     """Whether ``heddle land`` may write a topic of Kafka into the source."""
 
     # ------------------------------------------------------------------------------------------- listing
-    def files(self, stream: Stream, known: KnownFiles | None = None) -> SourceFiles:
+    def files(self, stream: Stream, known: KnownFiles | None = None, wanted: Wanted | None = None) -> SourceFiles:
         """List the files of a stream, none of them opened. ``known``: files of this machine that are passed over.
+        ``wanted``: the folders to list, None: all.
 
-        Raises HDL-401, HDL-402, HDL-405, HDL-416, HDL-430 and HDL-458.
+        Raises HDL-401, HDL-402, HDL-405, HDL-416, HDL-430, HDL-458 and HDL-485.
         """
 
         def open_file(path: str, identity: str, version: ObjectVersion | None, beginning: Any) -> list[Split]:
             return self.splits(stream, path, identity, version, beginning)
 
-        return files_of_folder(stream, known, self.endings, open_file, self.look)
+        return files_of_folder(stream, known, self.endings, open_file, self.look, wanted)
 
     def look(self, path: str) -> tuple[ObjectVersion, Any]:
         """Return the version of a file in a store, and what :meth:`splits` needs of its content."""
