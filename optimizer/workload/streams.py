@@ -530,13 +530,14 @@ class _Reader:
             if key in written:
                 hint = "take out `reader: spark`, `options` and `since`, with which Spark reads it"
                 raise _Bad("HDL-457", f"Spark has no {key}", hint, source[key])
-        if reader == "direct":
+        if reader == "direct" and declared.copied & written.keys():
             hint = f"take out {' and '.join(sorted(declared.copied & written.keys()))}, or `reader`"
             raise _Bad("HDL-457", "reader is direct, and other keys are Spark's", hint, source["reader"])
         for key in ("files", "partitions"):
             if written.get(key):
-                hint = "leave `reader` out; Spark itself takes columns from folders that are called name=value"
-                raise _Bad("HDL-457", f"{key} and `reader: spark` exclude each other", hint, source["reader"])
+                hint = "Spark itself takes columns from folders that are called name=value"
+                at = source.get("reader", source.get(key, node))
+                raise _Bad("HDL-457", f"{key} is not of what Spark reads (`reader`, `options`, `since`)", hint, at)
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}

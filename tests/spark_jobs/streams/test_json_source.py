@@ -651,3 +651,27 @@ def test_a_field_may_be_the_time_of_events_and_windows_are_on_it(tmp_path: Path,
     assert not problems_of_run
     first, second = answers.values()
     assert len(first) > 10 and first.equals(second)
+
+
+def test_columns_of_folders_are_read_where_they_are_declared_and_missed_where_not(tmp_path: Path) -> None:
+    for day in (1, 2):
+        folder = tmp_path / "data" / f"day={day}"
+        folder.mkdir(parents=True)
+        (folder / "a.json").write_text(f"{{{AT}}}\n{{{AT}}}")
+    stream, problems = declared(tmp_path, "partitions: [day]", schema="{at: timestamp, day: long}")
+    assert not problems
+    batches = [batch for split in splits_of(stream) for batch in read_split(stream, split, ["day"])]
+    assert [day for batch in batches for day in batch.column("day").to_pylist()] == [1, 1, 2, 2]
+    stream, problems = declared(tmp_path, "", schema="{at: timestamp, day: long}")
+    assert not problems
+    with pytest.raises(HeddleError, match=r"(?s)HDL-403.*write `partitions: \[day\]`"):
+        check_columns(stream, splits_of(stream), ["day"])
+
+
+def test_a_misspelt_key_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.json").write_text(f'{{{AT}, "name": 1}}')
+    stream, _ = declared(tmp_path, "", schema="{at: timestamp, nmae: long}")
+    (warning,) = inspect(stream, ["nmae"]).diagnostics
+    assert (warning.code, warning.severity) == ("HDL-403", "warning")
+    assert "nmae is null in the first 1 records" in str(warning)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from optimizer.workload.nested import Nested
+from optimizer.workload.partitions import folder_names
 from optimizer.workload.values import DATE, TIMESTAMP, Stream, Type
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources import json_source
@@ -47,6 +48,19 @@ class JsonFormat(SourceFormat):
     is_schema_sampled = True
     reads_fields = True
     endings = with_codecs([".json", ".jsonl", ".ndjson", ".geojson"])
+
+    def columns(
+        self, stream: Stream, split: Split, names: Sequence[str], needed: Sequence[str] = ()
+    ) -> dict[str, pa.DataType | None]:
+        # a key may be in any record, but what the folders are named by hardly is
+        below = split.path.removeprefix(stream.source.path).split("/")[:-1]
+        folders = {name.lower() for name in folder_names(below)}.intersection(map(str.lower, names))
+        if not folders:
+            return dict.fromkeys(names)
+        named = [name for name in names if name.lower() in folders]
+        rows = self.head(stream, split, named)
+        empty = {name for name in named if rows is None or rows.column(name).null_count == len(rows)}
+        return dict.fromkeys(name for name in names if name not in empty)
 
     def read(
         self, stream: Stream, split: Split, columns: Sequence[str], encoded: Collection[str] = ()
