@@ -103,7 +103,7 @@ def copy(
     streams: Streams,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the copies of streams that only Spark reads (tables of catalogues, databases, ORC, JSON, Avro) up to date.
+    """Bring the copies of streams that only Spark reads (tables of catalogues, databases, ORC, Avro) up to date.
     Every run does that itself before it reads them."""
     with telling_errors():
         from spark_jobs.streams.copies.readers import bring_named

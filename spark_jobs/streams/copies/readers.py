@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
-from optimizer.workload.formats import COPIED_AS, DECLARED
+from optimizer.workload.formats import COPIED_AS
 from optimizer.workload.streams import has_columns, load_streams, with_copy
 from optimizer.workload.values import Dimension, Origin, Source, Stream
 from spark_jobs.store.settings import settings
@@ -130,8 +130,9 @@ def reason(stream: Stream) -> str:
         )
     why: str | None = "the table has features that only Spark reads"
     if origin.format in FORMATS and FORMATS[origin.format].was_copied and source.reader != "spark":
-        why = f"as it has {' or '.join(sorted(DECLARED[origin.format].copied))}"
-        if not (origin.options or origin.since):
+        keys = [*(["options"] if origin.options else []), *(["since"] if origin.since is not None else [])]
+        why = f"as it has {' and '.join(keys)}"
+        if not keys:
             why = "made by an earlier Heddle; delete it, and Heddle reads the files itself, all of them as new ones"
     elif source.reader == "spark" or origin.format not in FORMATS:
         try:
