@@ -27,6 +27,9 @@ FOLDER = "dimensions"
 CURRENT = "current"
 """The file next to the versions of a dimension that names the one that a run used last."""
 
+READ = "read"
+"""The file next to the versions of a dimension that says from which files one was read."""
+
 RECENT = 8
 """Versions of a dimension whose partial aggregates are carried over."""
 
@@ -59,6 +62,23 @@ def note_current(warehouse: Warehouse, name: str, version: DimensionVersion) -> 
         is_noted = False
     if not is_noted:
         file.put(content)
+
+
+def version_read_from(warehouse: Warehouse, name: str, basis: str) -> DimensionVersion | None:
+    """The version that was read last of a dimension, if it was from the same files; None if it was not, or is gone.
+
+    ``basis``: a digest of all that decides it.
+    """
+    try:
+        read, _, id = (versions_folder(warehouse, name) / READ).read().decode().partition(" ")
+    except OSError:
+        return None
+    return version_named(warehouse, name, id) if read == basis else None
+
+
+def note_read(warehouse: Warehouse, name: str, basis: str, version: DimensionVersion) -> None:
+    """Note what a version of a dimension was read from (:func:`version_read_from`)."""
+    (versions_folder(warehouse, name) / READ).put(f"{basis} {version.id}".encode())
 
 
 def version_named(warehouse: Warehouse, name: str, id: str) -> DimensionVersion | None:
