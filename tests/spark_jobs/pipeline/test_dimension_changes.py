@@ -252,3 +252,20 @@ def test_maintenance_removes_versions_that_nothing_needs(shop: Shop) -> None:
     assert sweep_versions(shop.warehouse, -DAY_LENGTH, dry_run=False) == 4
     assert len(list(folder.glob("*.parquet"))) == 9
     assert shop.run(version, 0, 1).status == "unchanged"
+
+
+@pytest.mark.parametrize("is_blind", [False, True])
+def test_pieces_that_are_carried_over_blindly_are_noticed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_blind: bool
+) -> None:
+    shop.order(0, [(0, 1, 1)])
+    shop.describe({1: "a"})
+    version = shop.plan()
+    shop.run(version, 0, 1)
+    shop.describe({1: "b"})
+    shop.order(1, [(0, 1, 1)])
+    if is_blind:
+        monkeypatch.setattr(carrying, "any_changed", lambda *args: False)
+    shop.run(version, 1, 2)
+    is_right = shop.answers([1]) == shop.expected(1, {1: "b"})
+    assert is_right is not is_blind
