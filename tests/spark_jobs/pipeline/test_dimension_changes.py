@@ -29,6 +29,7 @@ from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
 from spark_jobs.store.warehouse.publish_log import RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.partials import carrying
 from tests.sizes import examples
 
 BEGIN = 1_372_636_800_000_000
