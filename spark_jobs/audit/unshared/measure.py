@@ -26,6 +26,7 @@ from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.formats.source_format import unreadable_by_spark
+from spark_jobs.streams.sources.partition_columns import in_files
 
 JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
 """Spark's names of the directives of a ``timestamp_format``; digits of one-letter ones may be two."""
@@ -40,7 +41,16 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
     if not Place.of(source.path).is_local and not _reads_stores(spark, source.path):
         raise unreadable_by_spark(stream, "that its source is in a store, without Hadoop's connector")
     # every file lies where streams may be read from
-    reading = format_of(stream).spark_reading(stream, splits_of(stream))
+    if source.folders:
+        raise unreadable_by_spark(stream, f"columns in folders that are named {source.folders}")
+    splits = splits_of(stream)
+    reading = format_of(stream).spark_reading(in_files(stream), splits)
+    if source.partitions or source.files:
+        # Spark's own pattern of names would be a glob of Hadoop's: the files are named one by one
+        paths = reading.paths or list(dict.fromkeys(split.path for split in splits))
+        base = {"basePath": _literally(source.path)} if source.partitions else {}
+        reading = reading._replace(paths=paths, options={**reading.options, **base})
+        spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     if reading.nanoseconds:
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     reader = spark.read.format(reading.format).options(**reading.options)
@@ -49,7 +59,18 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
     if reading.columns is not None:
         reader = reader.schema(_columns(stream, reading.columns))
     paths = [_literally(path) for path in reading.paths]
-    return _with_instants(reader.load(paths or _literally(source.path)), stream, reading.nanoseconds)
+    frame = _with_folders(reader.load(paths or _literally(source.path)), stream)
+    return _with_instants(frame, stream, reading.nanoseconds)
+
+
+def _with_folders(frame: DataFrame, stream: Stream) -> DataFrame:
+    """A frame whose columns of folders, which Spark reads as texts, have their declared types."""
+    for partition in stream.source.partitions:
+        declared = dict(stream.schema).get(partition.name)
+        if declared is not None:
+            column = "`" + partition.name.replace("`", "``") + "`"
+            frame = frame.withColumn(partition.name, F.col(column).cast(ddl_of(declared)))
+    return frame
 
 
 def _columns(stream: Stream, names: Sequence[str]) -> str:

@@ -44,6 +44,7 @@ def listed(
     live: bool = False,
     trust: bool = True,
     available: Available = unavailable,
+    sparing: bool = False,
     versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
 ) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
@@ -52,6 +53,7 @@ def listed(
     ``follow`` brings the copy of a stream's origin up to date, if it has one. ``live``: files that hold nothing for the
     run are looked at in turns (:mod:`spark_jobs.streams.sources.looks`). ``trust``: what the ledger has of files need
     not be read again; if not, all files are opened. ``available``: the workers that open and read many files.
+    ``sparing``: of folders that are declared exact only those are listed that the run needs.
 
     ``note``: the run whose listing this is; it enters new files into the ledger
     (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written. ``versions_used``: as
@@ -74,13 +76,12 @@ def listed(
                 known = ledger(warehouse, stream)
                 look = Look.begin(warehouse, stream) if live and trust else None
                 span = None if within is None or not trust else read_span(plan, name, *within)
-                files = opened(stream, known, span, look, available)
+                files = opened(stream, known, span, look, available, sparing)
                 lacking = _lacking(stream, files, columns)
                 admission = admitted(warehouse, stream, known, files, clock, note, trust, available)
             listing.sources[name], listing.arrivals[name] = admission.splits, admission.arrivals
             listing.problems.extend(warning.to_json() for warning in files.warnings)
-            if admission.problem is not None:
-                listing.problems.append(admission.problem.to_json())
+            listing.problems.extend(problem.to_json() for problem in admission.problems)
             new = {arrival.path for arrival in admission.arrivals.added.values()}
             span = None if within is None else read_span(plan, name, *within)
             far = far_warnings(name, admission.arrivals.clusters, span, new)
