@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.attributes import attributes_in, columns_read
 from optimizer.workload.expression import DECIMAL_DIGITS, unified
 from optimizer.workload.instants import DAY
 from optimizer.workload.nested import MOST_LEAVES, Nested
@@ -38,6 +39,7 @@ from optimizer.workload.values import (
 from spark_jobs.store.read_ahead import read_ahead
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_source import instants_of_numbers, instants_of_texts
+from spark_jobs.streams.sources.dimension_rows import with_attributes
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.leaves import nested_of_arrow
@@ -60,7 +62,7 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """
     with failures_of(stream, stream.source.path):
         schemas = format_of(stream).schemas(stream)
-        of_folders = partition_types(stream, format_of(stream).files(stream).names) if stream.source.partitions else []
+        of_folders = folder_columns(stream)
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
@@ -72,6 +74,22 @@ def discovered_types(
 ) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`, and those
     of its folders.
+    """
+    pairs, nested, diagnostics = common_columns(stream, schemas, of_folders)
+    return with_schema(stream, pairs, nested), diagnostics
+
+
+def folder_columns(stream: Stream) -> list[tuple[str, Type]]:
+    """The columns that the names of a stream's folders have, with their types. Raises what listing raises."""
+    return partition_types(stream, format_of(stream).files(stream).names) if stream.source.partitions else []
+
+
+def common_columns(
+    stream: Stream, schemas: Mapping[str, pa.Schema], of_folders: Sequence[tuple[str, Type]] = ()
+) -> tuple[list[tuple[str, Type]], list[tuple[str, Nested]], tuple[Diagnostic, ...]]:
+    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, and what is left out.
+
+    ``of_folders``: columns that the names of their folders have. Raises HDL-431 if no type holds all of its times.
     """
     in_folders = {name.lower() for name, _ in of_folders}
     names: dict[str, str] = {}
@@ -111,7 +129,7 @@ def discovered_types(
             )
         elif isinstance(type, Nested):
             nested, leaves = [*nested, (name, type)], leaves + type.leaves
-    return with_schema(stream, [*pairs, *of_folders], nested), tuple(diagnostics.values())
+    return [*pairs, *of_folders], nested, tuple(diagnostics.values())
 
 
 def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str]) -> Type | Nested | None:
@@ -174,18 +192,21 @@ def type_of_arrow(arrow: pa.DataType) -> Type | None:
 def read_split(
     stream: Stream, split: Split, columns: list[str], encoded: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Decoded batches of a split: ``columns`` and the time column, by name.
+    """Decoded batches of a split: ``columns`` and the time column, by name. Attributes of dimensions among them are
+    looked up by their keys.
 
     Those of ``encoded`` that are strings in a Parquet file are left dictionary-encoded, which spares decoding them.
     Raises HDL-402 (unreadable file), HDL-404 (a value or type that does not fit).
     """
-    needed = list(dict.fromkeys([stream.time, *columns]))
+    attributes = attributes_in(stream, columns)
+    needed = _read_from(stream, columns)
     with failures_of(stream, split.path):
         texts = {name for name in encoded if stream.type_of(name) == STRING}
         seen, repeated, reading = 0, repeated_rows(split), _Reading(stream, split, needed)
         for batch in format_of(stream).read(reading.stream, split, reading.columns, texts - {*reading.both}):
             decoded = reading.decoded(batch, texts, seen)
-            yield _taken_in(decoded, stream, split, repeated, seen)
+            events = _taken_in(decoded, stream, split, repeated, seen)
+            yield with_attributes(stream, events, attributes, texts) if attributes else events
             seen += len(batch)
 
 
@@ -245,6 +266,11 @@ def times_at_end(stream: Stream, split: Split) -> pa.Array:
     return format_of(stream).last_times(in_files(stream), split)
 
 
+def _read_from(stream: Stream, columns: Iterable[str]) -> list[str]:
+    """The columns of files that are read for some columns of the stream, with that of the time if it has one."""
+    return list(dict.fromkeys([*filter(None, [stream.time]), *columns_read(stream, columns)]))
+
+
 def read_splits(stream: Stream, splits: Iterable[Split], columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Read some splits one after the other like :func:`read_split`; those in a store are read ahead."""
     return (batch for _, batch in read_each(stream, splits, columns))
@@ -270,11 +296,13 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
 
     Reads only the beginning of the file. Raises what :func:`read_split` raises about these events.
     """
-    needed = list(dict.fromkeys([stream.time, *columns]))
+    needed = _read_from(stream, columns)
     with failures_of(stream, split.path):
         reading = _Reading(stream, split, needed)
         batch = format_of(stream).head(reading.stream, split, reading.columns)
-        return None if batch is None else reading.decoded(batch)
+        if batch is None:
+            return None
+        return with_attributes(stream, reading.decoded(batch), attributes_in(stream, columns))
 
 
 def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -335,7 +363,7 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     read as the declared one. Only reads headers and footers: values are checked when they are read.
     """
     needed = [stream.time, *([stream.event_id] if stream.event_id else [])]
-    looked_up = list(dict.fromkeys([*needed, *columns]))
+    looked_up = list(dict.fromkeys([*needed, *columns_read(stream, columns)]))
     lacking, present_anywhere = set[str](), set[str]()
     alike, format = set[Any](), format_of(stream)
     for path, split in {split.path: split for split in splits}.items():

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns, times_at_end
@@ -75,6 +76,7 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     are none of their type, files that cannot be read are errors; columns that only the schema names, and a stream
     without any time, are warnings (HDL-424).
     """
+    columns = columns_read(stream, columns)
     try:
         files = files_of(stream)
         splits = files.opened(range(len(files.paths)))
