@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from optimizer.errors.codes import is_fatal
@@ -39,18 +40,27 @@ def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
     return used
 
 
-def pinned(warehouse: Warehouse, plan: SharingPlan, is_noted: bool) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
+def pinned(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    is_noted: bool,
+    versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
+) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
     """Read the dimensions that a plan uses, once: the plan with their versions, the names of the queries that join one
     which cannot be used, and why.
 
-    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it.
+    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it. ``versions_used``: of
+    these dimensions the versions, or why there is none, whatever they hold now.
     """
     versions: dict[str, DimensionVersion] = {}
     problems: dict[str, Diagnostic] = {}
     declared = {dimension.name: dimension for stream in plan.workload.streams for dimension in stream.dimensions}
     for name, columns in used_columns(plan).items():
         try:
-            versions[name] = _newest(warehouse, declared[name], columns, is_noted)
+            used = versions_used.get(name)
+            if isinstance(used, HeddleError):
+                raise used
+            versions[name] = used or _newest(warehouse, declared[name], columns, is_noted)
         except HeddleError as error:
             if is_fatal(error.diagnostic.code):
                 raise
@@ -120,7 +130,7 @@ def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]
     return revising
 
 
-def former_streams(
+def streams_as_published(
     warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
 ) -> dict[str, Sequence[Stream] | None]:
     """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
@@ -183,8 +193,10 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
                 raise
             # a stream that cannot be read fails when it is lifted
             continue
-        if carried.kept or carried.changed:
-            run.report(f"a dimension of {name} changed: {carried.kept} partial aggregates stay, {carried.changed} go")
+        if carried.unchanged or carried.changed:
+            run.report(
+                f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go"
+            )
 
 
 @dataclass(frozen=True)

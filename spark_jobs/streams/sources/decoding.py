@@ -66,7 +66,12 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
-    return discovered_types(stream, schemas, of_folders)
+    known, warnings = discovered_types(stream, schemas, of_folders)
+    if format_of(stream).is_schema_sampled:
+        message = f"stream {stream.name}: its schema is that of a sample of {stream.source.path}"
+        hint = "declare a `schema`: `heddle init` proposes one; other values are errors, and other keys are not seen"
+        warnings = (*warnings, Diagnostic("HDL-482", message, hint, severity="warning"))
+    return known, warnings
 
 
 def discovered_types(
@@ -204,8 +209,7 @@ def read_split(
         texts = {name for name in encoded if stream.type_of(name) == STRING}
         seen, repeated, reading = 0, repeated_rows(split), _Reading(stream, split, needed)
         for batch in format_of(stream).read(reading.stream, split, reading.columns, texts - {*reading.both}):
-            decoded = reading.decoded(batch, texts, seen)
-            events = _taken_in(decoded, stream, split, repeated, seen)
+            events = _taken_in(reading.decoded(batch, texts, seen), stream, split, repeated, seen)
             yield with_attributes(stream, events, attributes, texts) if attributes else events
             seen += len(batch)
 
@@ -300,9 +304,9 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
     with failures_of(stream, split.path):
         reading = _Reading(stream, split, needed)
         batch = format_of(stream).head(reading.stream, split, reading.columns)
-        if batch is None:
-            return None
-        return with_attributes(stream, reading.decoded(batch), attributes_in(stream, columns))
+        return (
+            None if batch is None else with_attributes(stream, reading.decoded(batch), attributes_in(stream, columns))
+        )
 
 
 def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:

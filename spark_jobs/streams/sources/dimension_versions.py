@@ -31,6 +31,11 @@ RECENT = 8
 """Versions of a dimension whose partial aggregates are carried over."""
 
 
+def stored_dimension_names(warehouse: Warehouse) -> list[str]:
+    """The names of the dimensions that runs have used."""
+    return (warehouse.place / FOLDER).folders()
+
+
 def versions_folder(warehouse: Warehouse, name: str) -> Place:
     """The folder of the versions of a dimension."""
     return warehouse.place / FOLDER / name
@@ -111,7 +116,7 @@ def changed_times(
 
 
 def _differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
-    """Whether two values (n,) differ: null equals null, NaN equals NaN."""
+    """Compare values (n,), true where they differ: null equals null, NaN equals NaN."""
     same: Any = pc.equal(before, after)
     if pa.types.is_floating(before.type):
         same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))

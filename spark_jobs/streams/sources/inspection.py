@@ -209,5 +209,5 @@ def _ends_of(stream: Stream, file: Split) -> _Ends | None:
         tail = times_at_end(stream, file)
         first, last = _span([tail] if rows is None else [rows.column(stream.time), tail])
         if first is not None and last is not None and len(tail):
-            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes))
+            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes(file)))
     return None

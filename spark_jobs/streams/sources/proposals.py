@@ -14,8 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.workload.streams import TIME_UNITS
+from optimizer.errors.diagnostics import HeddleError, count, meant
+from optimizer.workload.nested import Nested, Step
+from optimizer.workload.nested import Path as ColumnPath
+from optimizer.workload.streams import TIME_UNITS, with_schema
 from optimizer.workload.values import DATE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Type
 from spark_jobs.store.storage import Place, check_bucket, store_error
 from spark_jobs.streams.sources.csv_guess import GuessedColumn, fits_format, has_commas, left_out
@@ -27,6 +29,7 @@ from spark_jobs.streams.sources.folder_names import FolderNames, names_of_folder
 from spark_jobs.streams.sources.formats import FORMATS
 from spark_jobs.streams.sources.formats.source_format import Guess
 from spark_jobs.streams.sources.inspection import Inspection, inspect
+from spark_jobs.streams.sources.objects import beginning_of
 from spark_jobs.streams.sources.splits import Split, check_place
 
 READ = frozenset(ending for format in FORMATS.values() for ending in format.endings)
@@ -34,6 +37,9 @@ READ = frozenset(ending for format in FORMATS.values() for ending in format.endi
 
 LONE = READ.union(*(format.lone_endings for format in FORMATS.values()))
 """Endings of the files that are proposed one by one."""
+
+KNOWN = LONE.union(*(format.named_endings for format in FORMATS.values()))
+"""Endings of files whose format their names state."""
 
 BEGINNING = 4096
 """Bytes of a file without a known ending by which its format is recognised."""
@@ -100,6 +106,11 @@ class Data:
     unused: tuple[str, ...] = ()
     folders: FolderNames = NO_FOLDERS
     guess: Guess | None = None
+
+    @property
+    def fields(self) -> tuple[tuple[str, Type], ...]:
+        """Name and type of the plain values inside structs."""
+        return () if self.guess is None else tuple((column.name, column.type) for column in self.guess.fields)
 
 
 @dataclass(frozen=True)
@@ -234,18 +245,23 @@ def data_files(folder: Path, is_known: bool = True) -> tuple[Path, ...]:
 
 def is_data_file(name: str) -> bool:
     """Return whether a stream over a folder would read a file of this name."""
-    return Path(name).suffix.lower() in READ
+    return ending_of(name) in READ
+
+
+def ending_of(name: str) -> str:
+    """Return the ending of a file's name, in lower case: of a compressed file also what it is without."""
+    known = [ending for ending in KNOWN if name.lower().endswith(ending)]
+    return max(known, key=len, default=Path(name).suffix.lower())
 
 
 def _format_of_file(file: Path | Place) -> str:
     """The format of a file by its name, else by its beginning."""
-    suffix = Path(file.name).suffix.lower()
+    suffix = ending_of(file.name)
     for name, format in FORMATS.items():
         if suffix in (*format.endings, *format.lone_endings, *format.named_endings):
             return name
     try:
-        with file.open() if isinstance(file, Place) else file.open("rb") as opened:
-            beginning = opened.read(BEGINNING)
+        beginning = beginning_of(file, BEGINNING).data
     except OSError as error:
         if isinstance(file, Place):
             raise
@@ -260,7 +276,8 @@ def _url(path: Path | Place) -> str:
 
 def stream_name(path: Path | Place) -> str:
     """Name of a stream over data: from their file or folder, for a container without its account."""
-    name = Path(path.name.partition("@")[0]).stem if isinstance(path, Place) else path.resolve().stem
+    name = path.name.partition("@")[0] if isinstance(path, Place) else path.resolve().name
+    name = name[: -len(ending_of(name))] if ending_of(name) in KNOWN else Path(name).stem
     cleaned = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()[:60]
     return cleaned if re.match(r"[a-z_]", cleaned) else f"stream_{cleaned}".rstrip("_")
 
@@ -284,14 +301,14 @@ def _look_at_texts(
         bad = []
     usable = [column for column in guess.columns if column.name not in bad]
     sampled = usable[:MOST_COLUMNS]
-    candidates = [candidate for column in usable if (candidate := _candidate_of_text(column))]
+    candidates = [candidate for column in (*usable, *guess.fields) if (candidate := _candidate_of_text(column))]
     sampled += [
         column
         for column in usable[MOST_COLUMNS:]
         if any(time_candidate.name == column.name for time_candidate in candidates[:1])
     ]
-    sample = pa.table({column.name: column.texts for column in sampled})
-    unused = [*bad, *(column.name for column in usable if column not in sampled)]
+    sample = pa.table({column.name: column.texts for column in (*sampled, *guess.fields)})
+    unused = [*bad, *guess.unused, *(column.name for column in usable if column not in sampled)]
     folders = folders.without([column.name for column in guess.columns])
     for name, texts in folders.sampled(len(sample)).items():
         sample = sample.append_column(name, texts)
@@ -329,12 +346,18 @@ def _look_at_columns(
     stream, of_files, pairs = _undeclared(path, format, folders), pairs, (*pairs, *folders.columns)
     splits = splits_of(_with_any_time(stream, pairs))
     sample = _sample(stream, splits, pairs)
-    candidates = _of_folders(folders)
-    for name, type in of_files:
+    candidates = _ranked([*_of_folders(folders), *candidates_of(of_files, sample)])
+    return Data(path, format, files, pairs, sample, candidates, tuple(unused), folders)
+
+
+def candidates_of(columns: Sequence[tuple[str, Type]], sample: pa.Table) -> tuple[TimeCandidate, ...]:
+    """The columns that may be the time of events, by their types and some values; the likeliest first."""
+    candidates = []
+    for name, type in columns:
         column = sample[name] if name in sample.schema.names else pa.nulls(0)
         if candidate := _candidate(name, type, column):
             candidates.append(candidate)
-    return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), folders)
+    return _ranked(candidates)
 
 
 def _with_any_time(stream: Stream, pairs: Sequence[tuple[str, Type]]) -> Stream:
@@ -416,7 +439,7 @@ def _ranked(candidates: Iterable[TimeCandidate]) -> tuple[TimeCandidate, ...]:
 
 def time_of(data: Data, name: str | None = None) -> TimeCandidate:
     """The time column of a name, else the likeliest. Raises HDL-136 if there is none."""
-    names = [name for name, _ in data.columns]
+    names = [name for name, _ in (*data.columns, *data.fields)]
     if name is not None:
         chosen = next((candidate for candidate in data.candidates if candidate.name == name), None)
         if chosen is None:
@@ -445,12 +468,12 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
     if guess is not None:
         source = replace(source, timestamp_format=time.formats[0] if time.formats else None, **guess.options)
     stream = Stream(name or stream_name(data.path), source, (), time.name)
-    type_of_time = dict(data.columns)[time.name]
+    type_of_time = dict((*data.columns, *data.fields))[time.name]
     has_schema = guess is not None or type_of_time not in (TIMESTAMP, LONG)
     if has_schema:
-        stream = replace(
-            stream, schema=tuple((column, _declared(data, column, type, time)) for column, type in data.columns)
-        )
+        pairs = [(column, _declared(data, column, type, time)) for column, type in data.columns]
+        nested = () if guess is None else tuple((name, _nested(data, name, type, time)) for name, type in guess.nested)
+        stream = with_schema(stream, pairs, nested)
     else:
         stream = discover_schema(stream)[0]
     if len(time.formats) > 1:
@@ -460,6 +483,8 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
     commas = [column.name for column in guess.columns if has_commas(column)] if guess is not None else []
     if commas:
         notes.append(f"numbers with a decimal comma are read as texts: {', '.join(commas[:6])}")
+    if guess is not None and FORMATS[data.format].is_schema_sampled:
+        notes.append(f"columns and types are those of a sample: {len(data.sample):,} records of {_sampled_files(data)}")
     notes += data.folders.notes(time.name)
     if data.unused:
         shown = ", ".join(repr(name) for name in data.unused[:6])
@@ -469,16 +494,38 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
     return Proposal(stream, data, time, inspection, rows, is_about, has_schema, tuple(notes))
 
 
+def _sampled_files(data: Data) -> str:
+    return count(len(_some([file for file in data.files if file.size] or data.files)), "file")
+
+
 def _declared(data: Data, name: str, type: Type, time: TimeCandidate) -> Type:
     """The type that a schema declares of a column."""
     if name == time.name:
         return TIMESTAMP
     if data.guess is None or name in dict(data.folders.columns):
         return type
-    column = next(column for column in data.guess.columns if column.name == name)
+    column = next(column for column in (*data.guess.columns, *data.guess.fields) if column.name == name)
     # there is one format for all timestamps of a stream
     fits = column.formats == () if not time.formats else time.formats[0] in column.formats
     return STRING if type == TIMESTAMP and not fits else type
+
+
+def _nested(data: Data, name: str, type: Nested, time: TimeCandidate) -> Nested:
+    """The type that a schema declares of a nested column."""
+    plain = [column for column, _ in data.columns]
+
+    def declared(inner: Type | Nested, path: ColumnPath) -> Type | Nested:
+        if isinstance(inner, Nested) and inner.kind == "struct":
+            fields = inner.fields
+            below = [
+                (field, declared(of, ColumnPath(path.root, (*path.steps, Step(True, field))))) for field, of in fields
+            ]
+            return Nested("struct", tuple(below))
+        return inner if isinstance(inner, Nested) else _declared(data, path.name(plain), inner, time)
+
+    result = declared(type, ColumnPath(name, ()))
+    assert isinstance(result, Nested)
+    return result
 
 
 def _rows(data: Data, stream: Stream) -> tuple[int, bool]:

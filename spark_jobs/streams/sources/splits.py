@@ -29,6 +29,7 @@ from optimizer.workload.streams import is_readable, roots_of
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import ObjectVersion, Place, is_refusal, store_error
+from spark_jobs.streams.sources.compression import Bomb, NotCompressed, codec_ending
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.objects import Changed
 from spark_jobs.streams.sources.replacements import NOTHING, Replacements
@@ -293,6 +294,12 @@ def column_places(
 
 
 def _unreadable(stream: Stream, path: str, error: Exception) -> HeddleError:
+    if isinstance(error, NotCompressed):
+        hint = f"rename it without {codec_ending(path)}, or compress it"
+        return HeddleError("HDL-415", f"stream {stream.name}: {path}: {error}", hint)
+    if isinstance(error, Bomb):
+        hint = "is it data? if it is, decompress it"
+        return HeddleError("HDL-480", f"stream {stream.name}: {path} is not read: {error}", hint)
     hint = "is it half written? write to another name and rename it when it is complete"
     if isinstance(error, (FileNotFoundError, Changed)):
         hint = "did it change, or go, while it was read? run it again"
