@@ -421,7 +421,8 @@ class _Reader:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_columns(dimension, schema.items())
+            source, pairs = with_partitions(source, tuple(schema.items()))
+            return with_columns(replace(dimension, source=source), pairs)
         except HeddleError as error:
             message = error.diagnostic.message.removeprefix(f"dimension {name}: ")
             raise _Bad(error.diagnostic.code, message, error.diagnostic.hint, keys["schema"]) from None
