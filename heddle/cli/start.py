@@ -24,10 +24,11 @@ from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
+    from spark_jobs.operations.dimension_profiles import DimensionProfile
     from spark_jobs.operations.preview import Preview
     from spark_jobs.operations.project import Project
     from spark_jobs.operations.query_tests import Outcome
-    from spark_jobs.operations.stream_profiles import StreamProfile
+    from spark_jobs.operations.stream_profiles import ColumnProfile, StreamProfile
     from spark_jobs.pipeline.run.values import Report
     from spark_jobs.streams.sources.proposals import Data, TimeCandidate
 
@@ -134,26 +135,61 @@ def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> N
 def streams(
     streams: Streams,
     name: Annotated[
-        str | None, typer.Argument(help="A stream; none: all.", metavar="[NAME]", show_default=False)
+        str | None, typer.Argument(help="A stream or dimension; none: all.", metavar="[NAME]", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe the data of the streams: times, rate over time, columns with their values, and problems. Columns are
-    described by the first rows of some files. Needs no JVM.
+    """Describe the data of the streams and dimensions: times, rate over time, columns with their values, keys, and
+    problems. Columns of streams are described by the first rows of some files. Needs no JVM.
     """
+    from spark_jobs.operations.dimension_profiles import dimension_profiles
     from spark_jobs.operations.stream_profiles import profiles
 
     with telling_errors(), showing_progress() as report:
         report("reading")
         stream_profiles, problems = profiles(streams, name)
+        dimensions = dimension_profiles(streams, name)
     print_diagnostics(problems)
     if as_json:
-        print_json({"streams": [profile.to_json() for profile in stream_profiles]})
+        listed: dict[str, Sequence[StreamProfile | DimensionProfile]] = {"streams": stream_profiles}
+        listed |= {"dimensions": dimensions} if dimensions else {}
+        print_json({what: [profile.to_json() for profile in of] for what, of in listed.items()})
     else:
-        for profile in stream_profiles:
-            _show_profile(profile)
-    wrong = [*problems, *(problem for profile in stream_profiles for problem in profile.diagnostics)]
+        _show_profiles(stream_profiles, dimensions)
+    profiled: Sequence[StreamProfile | DimensionProfile] = [*stream_profiles, *dimensions]
+    wrong = [*problems, *(problem for profile in profiled for problem in profile.diagnostics)]
     raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
+
+
+def _show_profiles(streams: Sequence[StreamProfile], dimensions: Sequence[DimensionProfile]) -> None:
+    for profile in streams:
+        _show_profile(profile)
+    for dimension in dimensions:
+        _show_dimension(dimension)
+
+
+def _show_dimension(profile: DimensionProfile) -> None:
+    from optimizer.workload.instants import duration_text, format_instant
+
+    dimension = profile.dimension
+    print_diagnostics(profile.diagnostics)
+    rows = "rows not read" if profile.rows is None else number_of(profile.rows, "row")
+    lines = [
+        f"dimension {dimension.name}: {dimension.source.format}, {number_of(profile.files, 'file')}, {rows}",
+        f"  key: {', '.join(dimension.key)}",
+    ]
+    if dimension.valid_from is not None:
+        until = f" until {dimension.valid_to}" if dimension.valid_to is not None else ", until the next row of its key"
+        bounds = [format_instant(moment) for moment in (profile.first, profile.last) if moment is not None]
+        lines.append(f"  a row is valid from {dimension.valid_from}{until}: {' to '.join(bounds)}")
+    repair = f"the last {duration_text(dimension.repair)}" if dimension.repair else "nothing: published answers stay"
+    lines.append(f"  a change revises {repair}")
+    if profile.joined_by is not None:
+        lines.append(f"  joined by {', '.join(profile.joined_by) or 'no query of the project'}")
+    lines.append(f"  read from {dimension.source.path}")
+    for line in lines:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
+    _show_columns(dimension.name, profile.rows or 0, profile.columns)
 
 
 def _show_profile(profile: StreamProfile) -> None:
@@ -176,17 +212,21 @@ def _show_profile(profile: StreamProfile) -> None:
         lines.append(f"  not seen {unseen(stream)}")
     for line in lines:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
-    if not profile.columns:
+    _show_columns(stream.name, profile.sample, profile.columns)
+
+
+def _show_columns(name: str, rows: int, columns: Sequence[ColumnProfile]) -> None:
+    if not columns:
         return
-    table = Table(title=f"{stream.name}, by {number_of(profile.sample, 'row')}", title_justify="left")
+    table = Table(title=f"{name}, by {number_of(rows, 'row')}", title_justify="left")
     for heading in ("column", "type", "null", "distinct", "least", "greatest"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
-    for column in profile.columns[:COLUMNS_SHOWN]:
+    for column in columns[:COLUMNS_SHOWN]:
         cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
         table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
     terminal.console.print(table)
-    if len(profile.columns) > COLUMNS_SHOWN:
-        terminal.console.print(f"… {len(profile.columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
+    if len(columns) > COLUMNS_SHOWN:
+        terminal.console.print(f"… {len(columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
 
 
 COLUMNS_SHOWN = 60

@@ -456,6 +456,19 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """A column whose values are in the names of folders.
+
+    - ``type``: its type; None: as the stream's schema has it, or as its texts are.
+    - ``is_exact``: whether its value is that part of the event time, in UTC.
+    """
+
+    name: str
+    type: Type | None = _later(None)
+    is_exact: bool = _later(False)
+
+
+@dataclass(frozen=True)
 class Source:
     """Place and form of a stream's events.
 
@@ -465,8 +478,12 @@ class Source:
     ``time_unit``: the unit of a time column of integers, counted since 1970, a key of
     :data:`optimizer.workload.streams.TIME_UNITS`. For CSV only: the ``delimiter``; whether the first line is a
     ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null`` in
-    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. ``reader``: the requested
+    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. The last two also of JSON, and
+    ``records``: the keys, with dots between them, of the array whose elements are events. ``reader``: the requested
     reader, one of :data:`optimizer.workload.streams.READERS`.
+
+    ``files``: a pattern of the names of its files, None: those with an ending of the format. ``partitions``: columns in
+    the names of folders, which are called ``name=value``, or as the pattern ``folders`` says.
     """
 
     format: str
@@ -479,6 +496,15 @@ class Source:
     time_unit: str | None = _later(None)
     reader: str = _later("auto")
     origin: Origin | None = _later(None)
+    records: str | None = _later(None)
+    files: str | None = _later(None)
+    partitions: tuple[Partition, ...] = _later(())
+    folders: str = _later("")
+
+    @property
+    def has_own_keys(self) -> bool:
+        """Return whether the source has keys that only Heddle's own readers know."""
+        return bool(self.null or self.timestamp_format or self.records or self.files or self.partitions)
 
     @property
     def options(self) -> str:
@@ -619,7 +645,7 @@ _CLASSES = {
     cls.__name__: cls
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
-        *(AnswerTable, ACQ, Origin, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
+        *(AnswerTable, ACQ, Origin, Partition, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
     )
 }
 

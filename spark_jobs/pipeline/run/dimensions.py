@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.values import Dimension, DimensionVersion, Stream
-from spark_jobs.store.storage import Place
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
+from spark_jobs.pipeline.run.values import PreparedRun, Run
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.sources.dimensions import passing, store_version, stored_version, stream_with_versions
-
-FOLDER = "dimensions"
-"""Folder of a warehouse with the versions of its dimensions, each in a folder of its name."""
-
-CURRENT = "current"
-"""The file next to the versions of a dimension that names the one that a run used last."""
+from spark_jobs.streams.sources.dimension_versions import (
+    FOLDER,
+    current_version_of,
+    note_current,
+    note_read,
+    old_versions,
+    version_named,
+    version_read_from,
+    versions_folder,
+    with_version,
+)
+from spark_jobs.streams.sources.dimensions import passing, store_version, stream_of_rows, stream_with_versions
+from spark_jobs.streams.sources.files import files_digest
+from spark_jobs.windows.partials.carrying import carry_over
 
 
 def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
@@ -32,18 +46,27 @@ def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
     return used
 
 
-def pinned(warehouse: Warehouse, plan: SharingPlan, is_noted: bool) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
+def pinned(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    is_noted: bool,
+    versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
+) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
     """Read the dimensions that a plan uses, once: the plan with their versions, the names of the queries that join one
     which cannot be used, and why.
 
-    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it.
+    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it. ``versions_used``: of
+    these dimensions the versions, or why there is none, whatever they hold now.
     """
     versions: dict[str, DimensionVersion] = {}
     problems: dict[str, Diagnostic] = {}
     declared = {dimension.name: dimension for stream in plan.workload.streams for dimension in stream.dimensions}
     for name, columns in used_columns(plan).items():
         try:
-            versions[name] = _newest(warehouse, declared[name], columns, is_noted)
+            used = versions_used.get(name)
+            if isinstance(used, HeddleError):
+                raise used
+            versions[name] = used or _newest(warehouse, declared[name], columns, is_noted)
         except HeddleError as error:
             if is_fatal(error.diagnostic.code):
                 raise
@@ -64,39 +87,29 @@ def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -
     return replace(plan, workload=replace(plan.workload, streams=streams))
 
 
-def _folder(warehouse: Warehouse, name: str) -> Place:
-    return warehouse.place / FOLDER / name
-
-
 def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
     if not is_noted:
         return store_version(dimension, columns, passing(dimension.name))
-    folder = _folder(warehouse, dimension.name)
-    version = store_version(dimension, columns, folder)
-    current, content = folder / CURRENT, version.id.encode()
+    name = dimension.name
     try:
-        is_current = current.read() == content
-    except OSError:
-        is_current = False
-    if not is_current:
-        current.put(content)
+        listed = files_digest(stream_of_rows(dimension))
+    except HeddleError:
+        # reading says what is wrong
+        listed = ""
+    basis = digest([to_json(dimension), sorted(columns), listed]) if listed else ""
+    version = version_read_from(warehouse, name, basis) if basis else None
+    if version is None:
+        version = store_version(dimension, columns, versions_folder(warehouse, name))
+        note_read(warehouse, name, basis, version)
+    note_current(warehouse, name, version)
     return version
 
 
-def current_version_of(warehouse: Warehouse, name: str) -> str | None:
-    """The id of the version of a dimension that a run used last; None if none has."""
-    try:
-        return (_folder(warehouse, name) / CURRENT).read().decode()
-    except OSError:
-        return None
-
-
-def version_named(warehouse: Warehouse, name: str, id: str) -> DimensionVersion | None:
-    """A stored version of a dimension; None if it is gone."""
-    return stored_version(_folder(warehouse, name) / f"{id}.parquet")
-
-
 # ------------------------------------------------------------------------------------------- published answers
+NOT_READ = 0, 0, ""
+"""The note of a stream that a publication did not read."""
+
+
 def versions_noted(noted: str) -> dict[str, list[str]]:
     """The ids of the versions of dimensions that a publication's note of a stream has, by the dimension's name."""
     known: dict[str, list[str]] = json.loads(noted).get("dimensions", {}) if noted.startswith("{") else {}
@@ -123,19 +136,39 @@ def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> lis
     return changed
 
 
-def former_streams(warehouse: Warehouse, stream: Stream, noted: str, names: Collection[str]) -> list[Stream] | None:
-    """The stream with each earlier version of some dimensions that a publication noted in place of the one that it has;
-    None if a version is gone.
+def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]:
+    """The dimensions of each stream of a run whose changes since a publication of its interval revise that."""
+    revising: dict[str, list[str]] = {}
+    for name in prepared.sources:
+        stream, (_, _, noted) = prepared.plan.workload.stream(name), publication.record.read.get(name, NOT_READ)
+        if names := repaired_dimensions(stream, noted, publication.end, prepared.request.clock):
+            revising[name] = names
+    return revising
+
+
+def streams_as_published(
+    warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
+) -> dict[str, Sequence[Stream] | None]:
+    """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
+    if a version is gone.
     """
-    formers = []
-    for name in names:
-        for id in versions_noted(noted)[name]:
-            version = version_named(warehouse, name, id)
-            if version is None:
-                return None
-            dimensions = (replace(each, version=version) if each.name == name else each for each in stream.dimensions)
-            formers.append(replace(stream, dimensions=tuple(dimensions)))
+    formers: dict[str, Sequence[Stream] | None] = {}
+    for name, dimensions in revising(prepared, publication).items():
+        stream, ids = prepared.plan.workload.stream(name), versions_noted(publication.record.read[name][2])
+        versions = [(each, version_named(warehouse, each, id)) for each in dimensions for id in ids[each]]
+        known = [with_version(stream, each, version) for each, version in versions if version is not None]
+        formers[name] = known if len(known) == len(versions) else None
     return formers
+
+
+def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:
+    """Note in a run's record the versions that the answers stand on which it leaves as an earlier publication has
+    them.
+    """
+    revised = revising(prepared, publication)
+    for name, (first, last, noted) in record.read.items():
+        earlier = publication.record.read.get(name, NOT_READ)[2]
+        record.read[name] = first, last, with_earlier_versions(noted, earlier, revised.get(name, ()))
 
 
 def with_earlier_versions(noted: str, earlier: str, repaired: Collection[str]) -> str:
@@ -143,10 +176,102 @@ def with_earlier_versions(noted: str, earlier: str, repaired: Collection[str]) -
 
     ``repaired``: the dimensions whose changes are looked for; the answers that stay are those of the newest version.
     """
-    now, before = json.loads(noted), versions_noted(earlier)
-    if not now.get("dimensions"):
+    if not versions_noted(noted):
         return noted
+    now, before = json.loads(noted), versions_noted(earlier)
     for name, ids in now["dimensions"].items():
         others = [] if name in repaired else before.get(name, [])
         now["dimensions"][name] = list(dict.fromkeys((*ids, *others)))
     return json.dumps(now)
+
+
+def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
+    """Carry the partial aggregates that a run needs over to the versions of dimensions that it uses."""
+    for name, splits in prepared.sources.items():
+        stream = prepared.plan.workload.stream(name)
+        if not stream.dimensions or run.request.recompute:
+            continue
+        parts = [part for part in prepared.work if part.synopsis.stream == name]
+        try:
+            carried = carry_over(run.warehouse, stream, parts, splits)
+        except HeddleError as error:
+            if is_fatal(error.diagnostic.code):
+                raise
+            # a stream that cannot be read fails when it is lifted
+            continue
+        if carried.unchanged or carried.changed:
+            run.report(
+                f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go"
+            )
+
+
+@dataclass(frozen=True)
+class OlderVersion:
+    """Published intervals, the first of which begins at ``begin`` and the last ends at ``end`` (microseconds), whose
+    answers stand on an older version of a dimension than the newest run used.
+    """
+
+    dimension: str
+    intervals: int
+    begin: int
+    end: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as ``heddle status --json`` prints them."""
+        times = {"begin": format_instant(self.begin), "end": format_instant(self.end)}
+        return {"dimension": self.dimension, "intervals": self.intervals} | times
+
+    @property
+    def warning(self) -> Diagnostic:
+        """The warning of ``heddle status``."""
+        stand = "stands" if self.intervals == 1 else "stand"
+        message = (
+            f"{number_of(self.intervals, 'published interval')} from {format_instant(self.begin)} to "
+            f"{format_instant(self.end)} {stand} on an older version of dimension {self.dimension}"
+        )
+        hint = "`repair: 30 days` below the dimension revises them as it changes; `heddle run --recompute` one by one"
+        return Diagnostic("HDL-466", message, hint, severity="warning")
+
+
+def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVersion]:
+    """The published intervals that stand on an older version of a plan's dimensions. Reads no source."""
+    names = {dimension.name for stream in plan.workload.streams for dimension in stream.dimensions}
+    current = {name: version.id for name in names if (version := current_version_of(warehouse, name)) is not None}
+    if not current:
+        return []
+    known = publish_log.publications_read(warehouse, None)
+    owners: dict[str, set[int]] = {}
+    for owner, noted in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
+        for name, ids in versions_noted(noted).items():
+            if any(id != current.get(name, id) for id in ids):
+                owners.setdefault(name, set()).add(owner)
+    older = []
+    for name, numbers in sorted(owners.items()):
+        begins, ends, _ = known.results
+        standing = [number for number in numbers if known.all_standing[number]]
+        if standing:
+            spans = int(begins[standing].min()), int(ends[standing].max())
+            older.append(OlderVersion(name, len(standing), *spans))
+    return older
+
+
+def sweep_versions(warehouse: Warehouse, retention: int, dry_run: bool) -> int:
+    """Remove the versions of dimensions that nothing needs; their number.
+
+    Those stay that standing publications note, that a run used last, that are among the newest, or that were written
+    within the last ``retention`` (microseconds).
+    """
+    known = publish_log.publications_read(warehouse, None)
+    noted: dict[str, set[str]] = {}
+    for owner, of in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
+        for name, ids in versions_noted(of).items() if known.all_standing[owner] else ():
+            noted.setdefault(name, set()).update(ids)
+    removed = 0
+    for name in (warehouse.place / FOLDER).folders():
+        current = current_version_of(warehouse, name)
+        needed = noted.get(name, set()) | ({current.id} if current is not None else set())
+        for file in old_versions(warehouse, name, needed, time.time_ns() // 1000 - retention):
+            removed += 1
+            if not dry_run:
+                file.remove()
+    return removed

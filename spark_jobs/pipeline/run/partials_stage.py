@@ -14,8 +14,15 @@ from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
-from spark_jobs.pipeline.run import narrowing, preparation, rows_stage, stage_tasks
-from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, PartedSplits, events_of_slab, lift_task
+from spark_jobs.pipeline.run import dimensions, narrowing, preparation, rows_stage, stage_tasks
+from spark_jobs.pipeline.run.partials_task import (
+    NEWER,
+    UNTIMED,
+    PartedSplits,
+    SlabsOfSplit,
+    events_of_slab,
+    lift_task,
+)
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.store.settings import settings
@@ -23,6 +30,7 @@ from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, 
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.unmatched import Unmatched, stored, warnings_of_unmatched
 from spark_jobs.streams.sources.untimed import note_without_time
 from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
@@ -56,8 +64,8 @@ def events_to_read(run: Run, prepared: PreparedRun, name: str) -> float:
     parts += rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
     missing = stored_coverage.uncovered(run.warehouse, parts, splits, None, not run.request.recompute)
     lifted = [request for gap in missing for request in gap.lifted]
-    spans = [span_of_slab(slab) for slab in slabs_of(lifted)] if lifted else []
-    return sum(split.rows_about() for split in splits if any(split.may_hold(*span) for span in spans))
+    slabs_of_split = SlabsOfSplit(prepared.plan.workload.stream(name), slabs_of(lifted) if lifted else [])
+    return sum(split.rows_about() for split in splits if slabs_of_split(split))
 
 
 def fill(run: Run, allocated: Allocated) -> FilledRun:
@@ -79,12 +87,13 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
     begin, instants = prepared.request.begin, None
     if allocated.newest is not None:
         since = allocated.base or allocated.newest
-        changed = narrowing.changed_windows(prepared, work, sources, ends, since)
+        changed = narrowing.changed_windows(run.warehouse, prepared, work, sources, ends, since)
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
         record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
         if record.narrow:
             instants = changed.instants
+            dimensions.note_earlier_versions(record, prepared, since)
             narrowed = narrowing.narrowed_plan(plan, instants)
     content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
     if instants is not None:
@@ -161,7 +170,10 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     record = run.record
     slabs = slabs_of(requests)
     spans = [span_of_slab(slab) for slab in slabs]
-    needed_splits = [split for split in splits if any(split.may_hold(*span) for span in spans)]
+    slabs_of_split = SlabsOfSplit(stream, slabs)
+    needed_splits = [split for split in splits if slabs_of_split(split)]
+    # of what a filter on folders excludes nothing is read, so that events are not counted
+    is_complete = not any(map(slabs_of_split.is_pruned, splits))
     events = sum(split.rows_about() for split in needed_splits)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
     width = tasks_for(events, run.workers.width, len(needed_splits))
@@ -169,13 +181,14 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     parts = parts_of([split.rows_about() for split in needed_splits], width, tasks)
     memory = settings().task_memory
     parted = PartedSplits(needed_splits, parts) if len(parts) > 1 else needed_splits
-    task = lift_task(stream, parted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
+    task = lift_task(stream, parted, slabs, root, memory, interval, is_complete, bucket_rows(len(parts)))
     outcome = stage_tasks.done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]
     files, broken = stage_tasks.of_outcomes(outcomes)
-    counts = run.counts.setdefault(stream.name, [])
-    counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
+    if is_complete:
+        counts = run.counts.setdefault(stream.name, [])
+        counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
     # of what was stored before nothing is read
     covered = EventCounts.of(spans).spans
     is_read = bool(inside) or any(first <= record.begin and last >= record.end for first, last in covered)
@@ -188,8 +201,11 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
         record.features["tree_tuples"] += total * len({synopsis.edges for synopsis in filled})
         record.features["family_tuples"] += total * len(filled)
     record.rows_without_time += outcome.counts[UNTIMED]
+    unmatched = [outcome for outcome in outcomes if isinstance(outcome, Unmatched)]
+    record.unmatched |= {stream.name: stored(unmatched)} if unmatched else {}
+    record.diagnostics += [warning.to_json() for warning in warnings_of_unmatched(stream.name, unmatched)]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
-    return stage_tasks.Lifted(files, broken, inside if is_read else None)
+    return stage_tasks.Lifted(files, broken, inside if is_read and (is_complete or inside) else None)
 
 
 def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:

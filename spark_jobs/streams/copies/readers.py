@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,11 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
-from optimizer.workload.streams import load_streams, with_copy
-from optimizer.workload.values import Dimension, Origin, Stream
+from optimizer.workload.formats import COPIED_AS, DECLARED
+from optimizer.workload.streams import has_columns, load_streams, with_copy
+from optimizer.workload.values import Dimension, Origin, Source, Stream
 from spark_jobs.store.settings import settings
+from spark_jobs.store.storage import Place
+from spark_jobs.store.warehouse.data_files import log_place
 from spark_jobs.streams.copies.databases.opening import is_direct, opened, why_spark
 from spark_jobs.streams.sources.decoding import discover_schema, discovered_types
 from spark_jobs.streams.sources.dimensions import with_schema_of_files
@@ -43,7 +48,7 @@ def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], li
     for name, stream in declared.items():
         try:
             stream = replace(read_by(stream), dimensions=dimensions)
-            if not stream.schema:
+            if not has_columns(stream):
                 stream, warnings = discovered(stream)
                 diagnostics += warnings
             known[name] = stream
@@ -77,8 +82,8 @@ def read_by(stream: Stream) -> Stream:
         if source.reader == "auto" and not format_of(stream).is_understood(stream):
             copied = Origin(source.format, source.path, copies=settings().copies)
             stream = replace(stream, source=replace(source, origin=copied))
-            return with_copy(stream) if stream.schema else stream
-        return stream
+            return with_copy(stream) if has_columns(stream) else stream
+        return _with_former_copy(stream)
     if origin.format != "table" or source.reader == "spark":
         return stream
     from spark_jobs.streams.copies.origins import location_of
@@ -95,13 +100,40 @@ def read_by(stream: Stream) -> Stream:
     return stream
 
 
+def _with_former_copy(stream: Stream) -> Stream:
+    """The stream over its copy, if an earlier Heddle has copied it with Spark: what was published stands on the copy's
+    files, and goes on with them.
+    """
+    source = stream.source
+    if not format_of(stream).was_copied or source.reader != "auto" or source.has_own_keys:
+        return stream
+    origin = Origin(source.format, source.path, copies=settings().copies)
+    copied = Source(COPIED_AS, "", time_unit=source.time_unit, reader=source.reader, origin=origin)
+    former = replace(stream, source=copied)
+    if has_columns(stream):
+        former = with_copy(former)
+        return former if DeltaTable.is_deltatable(log_place(former.source.path)) else stream
+    # where a copy lies depends on columns that only Spark knows
+    names = (file.name for file in Place.of(origin.copies).listed(recursive=True))
+    pattern = re.compile(rf"{re.escape(stream.name)}-[0-9a-f]{{12}}/_delta_log/.*")
+    return former if any(map(pattern.fullmatch, names)) else stream
+
+
 def reason(stream: Stream) -> str:
     """The reader of a stream that :func:`read_by` returned, and the reason, in words."""
     source, origin = stream.source, stream.source.origin
     if origin is None:
-        return f"Heddle itself: {source.format} at {source.path}"
+        place = f"{source.path}/{source.folders}" if source.folders else source.path
+        columns = [partition.name + " (exact)" * partition.is_exact for partition in source.partitions]
+        return f"Heddle itself: {source.format} at {place}" + (
+            f"; columns in its folders: {', '.join(columns)}" if columns else ""
+        )
     why: str | None = "the table has features that only Spark reads"
-    if source.reader == "spark" or origin.format not in FORMATS:
+    if origin.format in FORMATS and FORMATS[origin.format].was_copied and source.reader != "spark":
+        why = f"as it has {' or '.join(sorted(DECLARED[origin.format].copied))}"
+        if not (origin.options or origin.since):
+            why = "made by an earlier Heddle; delete it, and Heddle reads the files itself, all of them as new ones"
+    elif source.reader == "spark" or origin.format not in FORMATS:
         try:
             why = why_spark(stream)
         except HeddleError as error:
