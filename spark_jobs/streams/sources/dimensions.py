@@ -32,6 +32,7 @@ from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.partition_columns import partition_types
 from spark_jobs.streams.sources.splits import failures_of
 
 DUPLICATE, TOO_LARGE = "HDL-462", "HDL-463"
@@ -75,8 +76,10 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
             raise HeddleError("HDL-401", message, "check the path")
         guess = format_of(stream).guess([Place.of(path) for path in files[:3]])
         if guess is None:
-            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream))
-            return with_columns(dimension, pairs), warnings
+            names = format_of(stream).files(stream).names if stream.source.partitions else ()
+            of_folders = partition_types(stream, names) if stream.source.partitions else []
+            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream), of_folders)
+            return with_columns(dimension, [*pairs, *of_folders]), warnings
     source = replace(dimension.source, **{key: value for key, value in guess.options.items() if key != "null"})
     texts = replace(dimension, source=source, schema=tuple((column.name, STRING) for column in guess.columns))
     rows = read_rows(texts, [column.name for column in guess.columns])
