@@ -47,7 +47,7 @@ _HASHES = b"heddle"
 """Metadata of a version's file: the hashes of its columns."""
 
 
-def _as_stream(dimension: Dimension) -> Stream:
+def stream_of_rows(dimension: Dimension) -> Stream:
     """The stream that reads a dimension's rows. It has no time."""
     return Stream(dimension.name, dimension.source, dimension.schema, "")
 
@@ -67,7 +67,7 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
 
 
 def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnostic, ...]]:
-    stream = _as_stream(dimension)
+    stream = stream_of_rows(dimension)
     with failures_of(stream, stream.source.path):
         files = sorted({split.path for split in splits_of(stream)})
         if not files:
@@ -98,7 +98,7 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
 def files_of_dimension(dimension: Dimension) -> list[str]:
     """The paths of a dimension's files. Raises HDL-401 without files, and what listing files raises."""
     try:
-        paths = sorted({split.path for split in splits_of(_as_stream(dimension))})
+        paths = sorted({split.path for split in splits_of(stream_of_rows(dimension))})
     except HeddleError as error:
         raise _of_dimension(dimension, error) from error
     if not paths:
@@ -112,7 +112,7 @@ def read_rows(dimension: Dimension, columns: Iterable[str]) -> pa.Table:
 
     Raises HDL-401 without files, and what :func:`spark_jobs.streams.sources.decoding.read_split` raises.
     """
-    stream, names = _as_stream(dimension), list(dict.fromkeys(columns))
+    stream, names = stream_of_rows(dimension), list(dict.fromkeys(columns))
     schema = pa.schema([(name, arrow_type(dict(dimension.schema)[name])) for name in names])
     try:
         splits = splits_of(stream)
