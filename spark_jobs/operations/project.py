@@ -35,6 +35,7 @@ from spark_jobs.streams.sources.proposals import (
     Proposal,
     TimeCandidate,
     data_files,
+    ending_of,
     look,
     propose,
     stream_name,
@@ -90,6 +91,12 @@ class Project:
     problems: tuple[Diagnostic, ...] = ()
 
     @property
+    def about(self) -> tuple[str, ...]:
+        """Lines that say what the data are."""
+        described = ([f"{p.inspection}; time: {p.time}", *(f"  {note}" for note in p.notes)] for p in self.proposals)
+        return tuple(line for lines in described for line in lines)
+
+    @property
     def next_steps(self) -> tuple[str, ...]:
         """The commands that come next, over the newest day of the data."""
         change = [] if self.folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(self.folder))}"]
@@ -136,7 +143,7 @@ def plan_project(
     """
     inputs: Sequence[Path | Place] = _expanded(paths) if paths else list(found_below(Path()))
     if not inputs:
-        raise HeddleError("HDL-134", "there are no CSV, Parquet or Delta data here or below", "heddle init PATH")
+        raise HeddleError("HDL-134", "there are no CSV, JSON, Parquet or Delta data here or below", "heddle init PATH")
     if len(inputs) > 1 and name is not None:
         raise HeddleError("HDL-134", f"--name names one stream, the data are {len(inputs)}", "name one file or folder")
     proposals: list[Proposal] = []
@@ -152,11 +159,15 @@ def plan_project(
             problems.append(replace(error.diagnostic, severity="warning"))
     if not proposals:
         raise HeddleError.of(*problems)
-    files = [(STREAMS, streams_text(proposals, folder)), (QUERIES, queries_text(proposals)), (NAME, _SETTINGS)]
-    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
-    if airflow:
-        files += [(DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))]
+    files = [(STREAMS, streams_text(proposals, folder)), *files_beside(proposals, folder, airflow)]
     return Project(folder, tuple(proposals), tuple(files), tuple(problems))
+
+
+def files_beside(proposals: Sequence[Proposal], folder: Path, airflow: bool = False) -> list[tuple[str, str]]:
+    """The files of a project other than that of its streams, by their paths."""
+    files = [(QUERIES, queries_text(proposals)), (NAME, _SETTINGS)]
+    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
+    return [*files, (DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))] if airflow else files
 
 
 def _schemas() -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -189,7 +200,7 @@ def _local(paths: Sequence[Path]) -> list[Path]:
     parents = {path.parent for path in local_paths}
     if len(local_paths) > 1 and len(parents) == 1 and all(path.is_file() for path in local_paths):
         folder = parents.pop()
-        if set(local_paths) == set(data_files(folder)) and len({path.suffix for path in local_paths}) == 1:
+        if set(local_paths) == set(data_files(folder)) and len({ending_of(path.name) for path in local_paths}) == 1:
             return [folder]
     return local_paths
 
@@ -209,9 +220,9 @@ def found_below(folder: Path, depth: int = 0) -> Iterator[Path]:
         inside = sorted(folder.iterdir())
     except OSError:
         return
-    files = [path for path in inside if path.suffix in LONE and path.is_file()]
+    files = [path for path in inside if ending_of(path.name) in LONE and path.is_file()]
     partitioned = any("=" in path.name and path.is_dir() for path in inside)
-    if partitioned or (depth and len(files) > 1 and len({path.suffix for path in files}) == 1):
+    if partitioned or (depth and len(files) > 1 and len({ending_of(path.name) for path in files}) == 1):
         yield folder
         return
     yield from files
@@ -252,6 +263,10 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     source = stream.source
     yield f"      format: {source.format}"
     yield f"      path: {_yaml(_relative(source.path, folder))}"
+    if source.files is not None:
+        yield f"      files: {_yaml(source.files)}"
+    if source.partitions:
+        yield f"      partitions: {_yaml([partition.name for partition in source.partitions])}"
     if source.delimiter != ",":
         yield f"      delimiter: {_yaml('tab' if source.delimiter == chr(9) else source.delimiter)}"
     if not source.header:
@@ -262,6 +277,8 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield f"      timestamp_format: {_yaml(source.timestamp_format)}"
     if source.time_unit is not None:
         yield f"      time_unit: {source.time_unit}"
+    if source.records is not None:
+        yield f"      records: {_yaml(source.records)}"
     yield f"    time: {_yaml(stream.time)}"
     other_times = [candidate.name for candidate in proposal.data.candidates if candidate.name != stream.time]
     if other_times:
@@ -272,6 +289,8 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     yield f"    {mark}schema:" + ("" if proposal.has_schema else "   # as the files have it")
     for name, type in stream.schema:
         yield f"    {mark}  {_yaml(name)}: {_yaml(str(type)) if type.name == 'decimal' else type}"
+    for name, nested in stream.nested if proposal.has_schema else ():
+        yield f"    {mark}  {_yaml(name)}: {_yaml(str(nested))}"
 
 
 def _yaml(value: str | list[str]) -> str:
@@ -324,16 +343,22 @@ def first_query(proposal: Proposal) -> str:
 def _query(proposal: Proposal, group: str | None, measure: str | None) -> str:
     size, slide = window_of(proposal.rate, proposal.span)
     stream = proposal.stream
-    outputs = [_quoted(group)] if group is not None else []
+    fields = dict(proposal.data.fields)
+
+    def written(name: str) -> str:
+        # a path has its own quotes
+        return name if name in fields else _quoted(name)
+
+    outputs = [written(group)] if group is not None else []
     outputs.append("count(*) AS events")
     if measure is not None:
-        outputs.append(f"avg({_quoted(measure)}) AS {_alias(measure)}")
-    by = f"\nGROUP BY {_quoted(group)}" if group is not None else ""
+        outputs.append(f"avg({written(measure)}) AS {_alias(measure)}")
+    by = f"\nGROUP BY {written(group)}" if group is not None else ""
     return (
         f"-- name: {stream.name}_{_short(size)}\n"
         f"SELECT {', '.join(outputs)}\n"
         f"FROM {stream.name}\n"
-        f"WINDOW RANGE '{duration_text(size)}' SLIDE '{duration_text(slide)}' ON {_quoted(stream.time)}{by};"
+        f"WINDOW RANGE '{duration_text(size)}' SLIDE '{duration_text(slide)}' ON {written(stream.time)}{by};"
     )
 
 
@@ -381,7 +406,7 @@ def _distinct(proposal: Proposal, name: str) -> int:
 def _group(proposal: Proposal) -> str | None:
     """A column of few values, that repeat."""
     rows = len(proposal.data.sample)
-    for name, type in proposal.stream.schema:
+    for name, type in (*proposal.stream.schema, *proposal.data.fields):
         distinct = _distinct(proposal, name)
         few = 1 < distinct <= min(MOST_GROUPS, max(2, rows // 2))
         if type in (STRING, BOOLEAN) and name != proposal.stream.time and few:
@@ -393,7 +418,7 @@ def _measure(proposal: Proposal) -> str | None:
     """A column of numbers, that are no numbers of things."""
     numbers = [
         (name, type)
-        for name, type in proposal.stream.schema
+        for name, type in (*proposal.stream.schema, *proposal.data.fields)
         if type.name in ("double", "decimal", "long") and name != proposal.stream.time and _distinct(proposal, name) > 1
     ]
     ids = re.compile(r"(?i)(^|_)(id|key|code|number|no|nr|index|year|zip|plz)s?(_|$)|__index")

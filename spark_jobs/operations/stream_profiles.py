@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.nested import Path, leaf_names, read_path
-from optimizer.workload.streams import load_streams
+from optimizer.workload.streams import has_columns, load_streams
 from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.store.settings import settings
@@ -120,7 +120,7 @@ class StreamProfile:
             "name": self.stream.name,
             "format": self.stream.source.format,
             "path": self.stream.source.path,
-            "reader": "direct" if self.stream.source.origin is None else "spark",
+            "reader": "spark" if reason(self.stream).startswith("Spark") else "direct",
             "why": reason(self.stream),
             "unseen": unseen(self.stream),
             "time": self.stream.time,
@@ -140,14 +140,15 @@ class StreamProfile:
 def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile], list[Diagnostic]]:
     """The streams that a file declares (``name``: only this one), and the problems of the file.
 
-    Raises HDL-111 if there is no file, HDL-201 for an unknown name. The problems of a stream's data are in its
-    profile.
+    Raises HDL-111 if there is no file, HDL-201 for a name of neither a stream nor a dimension. The
+    problems of a stream's data are in its profile.
     """
     streams, problems = load_streams(path, settings().source_roots, settings().copies)
-    if name is not None and name not in streams:
-        raise HeddleError.of(
-            HeddleError("HDL-201", f"there is no stream {name}", meant(name, streams)).diagnostic, *problems
-        )
+    dimensions = [dimension.name for stream in streams.values() for dimension in stream.dimensions]
+    if name is not None and name not in (*streams, *dimensions):
+        what = "stream or dimension" if dimensions else "stream"
+        hint = meant(name, {*streams, *dimensions})
+        raise HeddleError.of(HeddleError("HDL-201", f"there is no {what} {name}", hint).diagnostic, *problems)
     return [profile_of(stream) for each, stream in streams.items() if name in (None, each)], list(problems)
 
 
@@ -157,7 +158,7 @@ def profile_of(stream: Stream) -> StreamProfile:
     diagnostics: tuple[Diagnostic, ...] = ()
     try:
         stream = read_by(stream)
-        if not stream.schema:
+        if not has_columns(stream):
             stream, diagnostics = discovered(stream)
         inspection = inspect(stream, [name for name, _ in stream.schema])
         diagnostics += inspection.diagnostics
@@ -264,7 +265,7 @@ def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfi
     if not batches:
         return (), 0
     sample = pa.Table.from_batches(batches)
-    return tuple(_column(sample[name], name, type) for name, type in schema), len(sample)
+    return tuple(column_profile(sample[name], name, type) for name, type in schema), len(sample)
 
 
 def _fields(stream: Stream) -> Iterator[tuple[str, Type]]:
@@ -280,7 +281,8 @@ def _fields(stream: Stream) -> Iterator[tuple[str, Type]]:
                 yield name, type
 
 
-def _column(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:
+def column_profile(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:
+    """Profile of a column by its values (n,)."""
     nulls = values.null_count / max(1, len(values))
     least, greatest = (_shown(scalar.as_py()) for scalar in (pc.min(values), pc.max(values)))
     return ColumnProfile(name, type, nulls, int(pc.count_distinct(values).as_py()), least, greatest)

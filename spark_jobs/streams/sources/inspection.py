@@ -20,7 +20,8 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns
+from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns, times_at_end
+from spark_jobs.streams.sources.exact_folders import misplaced_files
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.splits import Split
@@ -82,7 +83,7 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     except HeddleError as error:
         return Inspection(stream.name, 0, None, None, False, (as_warned(error.diagnostic),))
     paths = {split.path: split for split in reversed(splits)}
-    diagnostics = list(files.warnings)
+    diagnostics = [*files.warnings, *misplaced_files(stream, splits)]
     if not paths:
         return Inspection(stream.name, 0, None, None, False, (*diagnostics, _empty(stream, "holds no data")))
     newest = max(paths, key=lambda path: (_changed(paths[path]), path))
@@ -142,6 +143,12 @@ def _look(
     if lacking:
         message = f"stream {stream.name}: {split.path} has no column {', '.join(lacking)}, as others have: null there"
         return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")], rows
+    if rows is not None and format_of(stream).is_schema_sampled:
+        empty = [name for name in used if name != stream.time and rows.column(name).null_count == len(rows)]
+        if empty:
+            message = f"stream {stream.name}: {', '.join(empty)} is null in the first {len(rows):,} records of "
+            hint = "is the key spelled as in the file, and the path to it right?"
+            return [Diagnostic("HDL-403", message + split.path, hint, severity="warning")], rows
     try:
         check_columns(stream, [split], [name for name, _ in stream.schema])
     except HeddleError as error:
@@ -152,12 +159,12 @@ def _look(
 
 def _ends(stream: Stream, files: Sequence[Split]) -> list[pa.Array]:
     """Times at the beginning and the end of files without statistics; unreadable files are skipped."""
-    times, format = [], format_of(stream)
+    times = []
     for file in dict.fromkeys([*files[: ENDS // 2], *files[-ENDS // 2 :]]):
         with suppress(HeddleError, OSError):
             rows = first_rows(stream, file, [])
             times += [] if rows is None else [rows.column(stream.time)]
-            times.append(format.last_times(stream, file))
+            times.append(times_at_end(stream, file))
     return times
 
 
@@ -205,8 +212,8 @@ def _ends_of(stream: Stream, file: Split) -> _Ends | None:
     format = format_of(stream)
     with suppress(HeddleError, OSError):
         rows = first_rows(stream, file, [])
-        tail = format.last_times(stream, file)
+        tail = times_at_end(stream, file)
         first, last = _span([tail] if rows is None else [rows.column(stream.time), tail])
         if first is not None and last is not None and len(tail):
-            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes))
+            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes(file)))
     return None
