@@ -130,8 +130,8 @@ def streams(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe the data of the streams: times, rate over time, columns with their values, and problems. Columns are
-    described by the first rows of some files. Needs no JVM.
+    """Describe the data of the streams: times, rate over time, columns with their values, and problems. The columns of
+    long streams are described by a sample. Needs no JVM.
     """
     from spark_jobs.operations.stream_profiles import profiles
 
@@ -149,18 +149,16 @@ def streams(
 
 
 def _show_profile(profile: StreamProfile) -> None:
-    from optimizer.workload.instants import duration_text, format_instant
+    from optimizer.workload.instants import duration_text
     from spark_jobs.streams.copies.readers import reason, unseen
 
     stream = profile.stream
     print_diagnostics(profile.diagnostics)
-    events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
-    about = "about " if profile.about else ""
-    origin = stream.source.origin
+    inspection, origin = profile.inspection, stream.source.origin
     kind = stream.source.format if origin is None else origin.format
-    lines = [f"{stream.name}: {kind}, {number_of(profile.files, 'file')}, {about}{events}"]
-    if profile.first is not None and profile.last is not None:
-        lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
+    lines = [f"{stream.name}: {kind}, {number_of(inspection.files, 'file')}, {inspection.events_text}"]
+    if inspection.first is not None:
+        lines.append(f"  {stream.time}: {inspection.span_text}")
         if profile.counts:
             lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
     lines.append(f"  read by {reason(stream)}")
@@ -170,11 +168,14 @@ def _show_profile(profile: StreamProfile) -> None:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
     if not profile.columns:
         return
-    table = Table(title=f"{stream.name}, by {number_of(profile.sample, 'row')}", title_justify="left")
+    rows = number_of(profile.sample, "row")
+    how = f"a sample of {rows}" if profile.is_sampled else f"all {rows}"
+    table = Table(title=f"{stream.name}, by {how}", title_justify="left")
+    at_least = "≥ " if profile.is_sampled else ""
     for heading in ("column", "type", "null", "distinct", "least", "greatest"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
     for column in profile.columns[:COLUMNS_SHOWN]:
-        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
+        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{at_least}{column.distinct:,}", column.least)
         table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
     terminal.console.print(table)
     if len(profile.columns) > COLUMNS_SHOWN:
@@ -247,6 +248,8 @@ def _about(shown: Preview, is_compared: bool) -> list[str]:
     lines = []
     if shown.incomplete:
         newest = format_instant(shown.newest)
+        if shown.sample is not None:
+            newest = f"about {newest} (a sample of {number_of(shown.sample, 'row')})"
         count = number_of(shown.incomplete, "answer")
         lines.append(f"newest event {newest}: windows that end later are not complete ({count})")
     if is_compared:
@@ -269,6 +272,7 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
         "answers": len(shown.answers),
         "incomplete": shown.incomplete,
         "newest_event": format_instant(shown.newest),
+        "newest_event_sample": shown.sample,
         "columns": shown.answers.schema.names,
         "rows": rows,
     }

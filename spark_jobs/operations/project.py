@@ -19,7 +19,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.installing import PROJECT
 from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
-from optimizer.workload.instants import DAY, duration_text, format_instant
+from optimizer.workload.instants import DAY, duration_text
 from optimizer.workload.streams import FILE_BYTES
 from optimizer.workload.streams_schema import streams_schema
 from optimizer.workload.urls import SCHEMES, scheme_of
@@ -93,7 +93,7 @@ class Project:
     def next_steps(self) -> tuple[str, ...]:
         """The commands that come next, over the newest day of the data."""
         change = [] if self.folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(self.folder))}"]
-        last = next((p.inspection.last for p in self.proposals if p.inspection.last is not None), None)
+        last = next((p.inspection.newest for p in self.proposals if p.inspection.newest is not None), None)
         day = 0 if last is None else last // DAY * DAY
         queries = re.findall(r"-- name: (\w+)", dict(self.files)[QUERIES])
         run = f"heddle run --from {day_label(day)} --to {day_label(day + DAY)}"
@@ -244,8 +244,7 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     number = inspection.files
     yield f"    # {number:,} file{'s' if number != 1 else ''}, {about}{proposal.rows:,} events"
     if inspection.first is not None and inspection.last is not None:
-        span = f"from {format_instant(inspection.first)} to {format_instant(inspection.last)}"
-        yield f"    # {span}, {rate_text(proposal.rate)}"
+        yield f"    # {inspection.span_text}, {rate_text(proposal.rate)}"
     for note in proposal.notes:
         yield f"    # {note}"
     yield "    source:"

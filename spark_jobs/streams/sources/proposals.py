@@ -95,8 +95,8 @@ class Data:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A stream, with what is worth knowing of its data. ``rows``: how many it has (``is_about``: by its
-    bytes); ``notes``: what a person should know."""
+    """A stream, with what is worth knowing of its data. ``rows``: how many events it has (``is_about``: by a sample);
+    ``notes``: what a person should know."""
 
     stream: Stream
     data: Data
@@ -109,8 +109,9 @@ class Proposal:
 
     @property
     def span(self) -> int:
-        """Microseconds from the first to the last event, at least a second."""
-        first, last = self.inspection.first or 0, self.inspection.last or 0
+        """Microseconds from the first to the last event, at least a second. Events far from all others do not count."""
+        near = self.inspection.near
+        first, last = near if near is not None else (self.inspection.first or 0, self.inspection.last or 0)
         return max(last - first, SECOND)
 
     @property
@@ -420,8 +421,7 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
         shown = ", ".join(repr(name) for name in data.unused[:6])
         notes.append(f"left out: {shown}" + (f" and {len(data.unused) - 6} more" if len(data.unused) > 6 else ""))
     inspection = inspect(stream, [column for column, _ in stream.schema])
-    rows, is_about = _rows(data, stream)
-    return Proposal(stream, data, time, inspection, rows, is_about, has_schema, tuple(notes))
+    return Proposal(stream, data, time, inspection, inspection.events or 0, inspection.about, has_schema, tuple(notes))
 
 
 def _declared(data: Data, name: str, type: Type, time: TimeCandidate) -> Type:
@@ -434,10 +434,3 @@ def _declared(data: Data, name: str, type: Type, time: TimeCandidate) -> Type:
     # there is one format for all timestamps of a stream
     fits = column.formats == () if not time.formats else time.formats[0] in column.formats
     return STRING if type == TIMESTAMP and not fits else type
-
-
-def _rows(data: Data, stream: Stream) -> tuple[int, bool]:
-    """Number of events, and whether it is approximate."""
-    if data.guess is not None:
-        return max(1, round(sum(file.size for file in data.files) / max(data.guess.row_bytes, 1))), True
-    return sum(split.rows or 0 for split in splits_of(stream)), False

@@ -63,7 +63,8 @@ class Split:
     - ``deleted``: rows of the split that the table has deleted, ascending: they are counted nowhere else;
     - ``replacements``: known replacements of the stream's files by others; ``declared``: the stream's declaration;
     - ``gaps``: long spans [first, last) between its first and last event without events
-      (:mod:`spark_jobs.streams.sources.clusters`).
+      (:mod:`spark_jobs.streams.sources.clusters`);
+    - ``has_exact_span``: whether ``begin`` and ``end`` - 1 are times of events, all of which have one.
     """
 
     path: str
@@ -83,6 +84,7 @@ class Split:
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
     declared: Declaration | None = field(default=None, compare=False, repr=False)
     gaps: tuple[tuple[int, int], ...] = ()
+    has_exact_span: bool = field(default=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing

@@ -408,8 +408,8 @@ def test_what_statistics_tell_is_not_read(folder: Path, monkeypatch: pytest.Monk
     as_pandas_parquet(folder)
     heddle("init")
     read = json.loads(heddle("streams", "--json").out)["streams"][0]
-    monkeypatch.setattr("spark_jobs.operations.stream_profiles.MOST_ROWS", 0)
-    monkeypatch.setattr("spark_jobs.operations.stream_profiles.read_split", None)
+    monkeypatch.setattr("spark_jobs.streams.sources.event_times.MOST_KEPT", 0)
+    monkeypatch.setattr("spark_jobs.streams.sources.event_times.read_split", None)
     spread = json.loads(heddle("streams", "--json").out)["streams"][0]
     assert {key: spread[key] for key in ("events", "first", "last")} == {
         key: read[key] for key in ("events", "first", "last")
