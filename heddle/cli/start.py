@@ -60,13 +60,18 @@ def init(
         list[str] | None,
         typer.Argument(
             help="CSV and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store. "
-            "None: what lies here and below.",
+            "None: what lies here and below. Files of one schema are one stream.",
             metavar="PATH",
             show_default=False,
         ),
     ] = None,
-    time_column: Annotated[
-        str | None, typer.Option("--time", help="The column of times. Default: the likeliest.", metavar="COLUMN")
+    time_columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--time",
+            help="The column of times, of several streams STREAM=COLUMN; may be given again. Default: the likeliest.",
+            metavar="COLUMN",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the stream. Default: that of the file.")] = None,
     folder: Annotated[Path, typer.Option("--folder", help="Write the project here.")] = Path(),
@@ -77,14 +82,14 @@ def init(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a project of data: looks at them and writes streams.yaml, a first query and heddle.toml. Overwrites nothing.
-    Needs no JVM, but where only Spark knows the columns."""
+    """Make a project of data: looks at them and writes streams.yaml, first queries and heddle.toml. Of several tables
+    those with times are streams, and those that they refer to are dimensions. Overwrites nothing. Needs no JVM, but
+    where only Spark knows the columns."""
     from spark_jobs.operations.project import plan_project
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()
     with telling_errors():
-        choosing = {"choose": _ask} if is_asking else {}
-        project = plan_project(paths or (), folder, time_column, name, airflow, **choosing)
+        project = plan_project(paths or (), folder, time_columns, name, airflow, _ask if is_asking else None)
         print_diagnostics(project.problems)
         written = [] if dry_run else project.write()
     _show_project(project, written, as_json)
@@ -95,9 +100,9 @@ def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate
     from spark_jobs.streams.sources.proposals import time_of
 
     terminal.errors.print(f"{data.path}: {data.format}", highlight=False, markup=False)
-    chosen = likeliest
-    if len(data.candidates) > 1:
-        for candidate in data.candidates:
+    chosen, likely = likeliest, data.likely_times or data.candidates
+    if len(likely) > 1:
+        for candidate in likely:
             terminal.errors.print(f"  {candidate}", highlight=False, markup=False)
         column = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
         chosen = time_of(data, column)
@@ -107,13 +112,21 @@ def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate
 def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> None:
     """Print the inspected data, the written files, and the next steps."""
     if as_json:
-        streams = [proposal.inspection.to_json() | {"time": proposal.stream.time} for proposal in project.proposals]
-        print_json({"streams": streams, "files": dict(project.files), "written": [str(path) for path in written]})
+        streams = [
+            proposal.inspection.to_json() | {"time": proposal.stream.time, "event_id": proposal.stream.event_id}
+            for proposal in project.proposals
+        ]
+        dimensions = [dimension.to_json() for dimension in project.dimensions]
+        report = {"streams": streams, "dimensions": dimensions, "files": dict(project.files)}
+        print_json(report | {"written": [str(path) for path in written]})
         return
     for proposal in project.proposals:
         print_diagnostics(proposal.inspection.diagnostics)
-        for line in (f"{proposal.inspection}; time: {proposal.time}", *(f"  {note}" for note in proposal.notes)):
+        notes = filter(None, (proposal.question, *proposal.notes))
+        for line in (f"{proposal.inspection}; time: {proposal.time}", *(f"  {note}" for note in notes)):
             terminal.console.print(Text(printable(line)), soft_wrap=True)
+    for dimension in project.dimensions:
+        terminal.console.print(Text(printable(str(dimension))), soft_wrap=True)
     for name, text in project.files:
         terminal.console.print(Text(f"{'wrote' if written else 'would write'} {project.folder / name}"), soft_wrap=True)
         if not written and not name.endswith(".json"):

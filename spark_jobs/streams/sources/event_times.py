@@ -100,7 +100,7 @@ class EventTimes:
 
 
 class _Sums:
-    """What is known of the splits that were looked at so far."""
+    """Sums over the splits that were looked at so far."""
 
     def __init__(self, stream: Stream, keeps: bool) -> None:
         self.stream, self.room = stream, MOST_KEPT if keeps else 0

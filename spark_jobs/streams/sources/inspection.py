@@ -72,7 +72,7 @@ class Inspection:
 
     @property
     def about(self) -> bool:
-        """Whether the times and the count are those of a sample."""
+        """True if the times and the count are those of a sample."""
         return self.sample is not None
 
     @property

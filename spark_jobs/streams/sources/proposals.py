@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +46,9 @@ NAMES = re.compile(r"(?i)(^|_|\b)(time|timestamp|ts|datetime|date|at|when|epoch|
 SECONDARY = re.compile(r"(?i)(creat|updat|modif|load|ingest|process|insert|delet|birth|expir)")
 """Names of times that hardly are those of the events."""
 
+LIKELY = 30
+"""Score from which a column is likely to have times, whatever else the data are."""
+
 _PLAUSIBLE = (631_152_000, 4_102_444_800)
 """1990 and 2100, in seconds since 1970: numbers that are likely to be times lie between them."""
 
@@ -79,7 +83,8 @@ class Data:
     """Data without a known time column: a file, a folder of files of one format, or a Delta table.
 
     ``path``: a place is in a store; ``columns``: name and type of the readable columns; ``sample``: a table of some of
-    the first rows; ``unused``: columns that queries cannot use; ``guess``: for files that declare no columns.
+    the first rows; ``unused``: columns that queries cannot use; ``guess``: for files that declare no columns;
+    ``file_pattern``: names of its files, if the folder has others.
     """
 
     path: Path | Place
@@ -91,12 +96,19 @@ class Data:
     unused: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     guess: Guess | None = None
+    file_pattern: str | None = None
+
+    @property
+    def likely_times(self) -> tuple[TimeCandidate, ...]:
+        """The columns that are likely to be times, the likeliest first: no numbers that merely may count since 1970."""
+        return tuple(candidate for candidate in self.candidates if candidate.score >= LIKELY)
 
 
 @dataclass(frozen=True)
 class Proposal:
     """A stream, with what is worth knowing of its data. ``rows``: how many events it has (``is_about``: by a sample);
-    ``notes``: what a person should know."""
+    ``notes``: what a person should know; ``foreign``: columns that refer to dimensions; ``columns``: all rows of some
+    columns, if they were read; ``question``: a guess that a person should look at."""
 
     stream: Stream
     data: Data
@@ -106,6 +118,9 @@ class Proposal:
     is_about: bool
     has_schema: bool
     notes: tuple[str, ...] = field(default_factory=tuple)
+    foreign: tuple[str, ...] = ()
+    columns: pa.Table | None = field(default=None, compare=False, repr=False)
+    question: str = ""
 
     @property
     def span(self) -> int:
@@ -128,7 +143,7 @@ def look(path: Path | Place) -> Data:
     from, and HDL-576 to HDL-578 for refusals of the store.
     """
     if isinstance(path, Place):
-        check_place(_undeclared(path, ""), path)
+        check_place(undeclared(path, ""), path)
         try:
             return _look_in_store(path)
         except OSError as error:
@@ -139,7 +154,7 @@ def look(path: Path | Place) -> Data:
         if format.log and (path / format.log).is_dir():
             return _look_at_columns(path, name, ())
     files = data_files(path) if path.is_dir() else (path,)
-    return _look_at_files(
+    return look_at_files(
         path,
         [
             SeenFile(file, file.relative_to(path).parts[:-1] if file != path else (), file.stat().st_size)
@@ -171,15 +186,18 @@ def _look_in_store(place: Place) -> Data:
             check_bucket(place)
             raise HeddleError("HDL-134", f"there is nothing at {place}", "check the URL: a folder, or a file")
         files = [SeenFile(place, (), alone.size)]
-    return _look_at_files(place, files)
+    return look_at_files(place, files)
 
 
-def _look_at_files(path: Path | Place, files: Sequence[SeenFile]) -> Data:
-    """Files of the format that most of them have."""
+def look_at_files(path: Path | Place, files: Sequence[SeenFile]) -> Data:
+    """Data in files, those of the format that most of them have.
+
+    Raises HDL-134 if there are no files, HDL-135 if they cannot be read.
+    """
     if not files:
         hint = f"name a folder with {' or '.join(sorted(READ))} files, a file, or a Delta table"
         raise HeddleError("HDL-134", f"there are no data in {path}", hint)
-    formats = [_format_of_file(file.path) for file in files]
+    formats = [format_of_file(file.path) for file in files]
     format = max(sorted(set(formats)), key=formats.count)
     chosen = tuple(file for file, its in zip(files, formats, strict=True) if its == format)
     guess = FORMATS[format].guess([file.path for file in _some([file for file in chosen if file.size] or chosen)])
@@ -204,8 +222,8 @@ def is_data_file(name: str) -> bool:
     return Path(name).suffix in READ
 
 
-def _format_of_file(file: Path | Place) -> str:
-    """The format of a file by its name, else by its beginning."""
+def format_of_file(file: Path | Place) -> str:
+    """The format of a file by its name, else by its beginning. Raises HDL-135 if it cannot be read."""
     suffix = Path(file.name).suffix.lower()
     for name, format in FORMATS.items():
         if suffix in (*format.endings, *format.lone_endings, *format.named_endings):
@@ -221,7 +239,8 @@ def _format_of_file(file: Path | Place) -> str:
     return next(name for name, format in reversed(FORMATS.items()) if format.is_of(beginning))
 
 
-def _url(path: Path | Place) -> str:
+def url_of(path: Path | Place) -> str:
+    """Return a path as a source names it."""
     return path.url if isinstance(path, Place) else str(path.resolve())
 
 
@@ -232,8 +251,9 @@ def stream_name(path: Path | Place) -> str:
     return cleaned if re.match(r"[a-z_]", cleaned) else f"stream_{cleaned}".rstrip("_")
 
 
-def _undeclared(path: Path | Place, format: str) -> Stream:
-    return Stream(stream_name(path), Source(format, _url(path)), (), "")
+def undeclared(path: Path | Place, format: str) -> Stream:
+    """A stream over data, of which neither columns nor time are known yet."""
+    return Stream(stream_name(path), Source(format, url_of(path)), (), "")
 
 
 def _some(files: Sequence[SeenFile]) -> list[SeenFile]:
@@ -262,7 +282,7 @@ def _look_at_texts(path: Path | Place, format: str, files: tuple[SeenFile, ...],
 
 def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...]) -> Data:
     """Files, or a table, that declare their columns."""
-    stream = _undeclared(path, format)
+    stream = undeclared(path, format)
     arrow = FORMATS[format].declared_columns(
         stream, [file.path for file in sorted(files, key=lambda file: not file.size)]
     )
@@ -391,12 +411,15 @@ def _listed(data: Data) -> str:
 def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposal:
     """The stream that data are, with this time. Raises what reading raises."""
     guess, notes = data.guess, []
-    path = _url(data.path)
+    path = url_of(data.path)
     if guess is None:
         source = Source(data.format, path, time_unit=time.unit)
     else:
         pattern = time.formats[0] if time.formats else None
         source = Source(data.format, path, time_unit=time.unit, timestamp_format=pattern, **guess.options)
+    if data.file_pattern is not None:
+        named: dict[str, Any] = {"files": data.file_pattern}
+        source = replace(source, **named)
     stream = Stream(name or stream_name(data.path), source, (), time.name)
     type_of_time = dict(data.columns)[time.name]
     has_schema = guess is not None or type_of_time not in (TIMESTAMP, LONG)

@@ -11,10 +11,11 @@ import pyarrow as pa
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources import csv_source
-from spark_jobs.streams.sources.csv_guess import guess_csv
+from spark_jobs.streams.sources.csv_guess import guess_csv, header_of
 from spark_jobs.streams.sources.formats.source_format import (
     DuckdbReading,
     Guess,
+    Outline,
     ReadByRun,
     SourceFormat,
     SparkReading,
@@ -67,6 +68,13 @@ class CsvFormat(SourceFormat):
         nulls = tuple(dict.fromkeys(text for column in guess.columns for text in column.null))
         options = {"delimiter": guess.delimiter, "header": guess.header, "null": nulls}
         return Guess(guess.columns, options, guess.row_bytes, guess.header)
+
+    def outline(self, stream: Stream, file: Path | Place) -> Outline:
+        delimiter, names = header_of(file)
+        if names is None:
+            outline = super().outline(stream, file)
+            return Outline(outline.names, (delimiter, *outline.written))
+        return Outline(frozenset(name.lower() for name in names), (delimiter,))
 
     def spark_reading(self, stream: Stream, splits: Sequence[Split]) -> SparkReading:
         source = stream.source
