@@ -36,6 +36,9 @@ MOST_WINDOWS = 500
 MOST_GROUPS = 50
 """Distinct values of a column in a sample by which a first query groups."""
 
+MOST_SAME = 0.9
+"""Share of equal values in a sample from which another measure is better."""
+
 MOST_READ = 8
 """Columns of a table that are read to the end for a group."""
 
@@ -188,7 +191,14 @@ def _measure(proposal: Proposal) -> str | None:
         and not (is_id(name) or is_position(name) or name.startswith("__index"))
         and not _counts_rows(proposal, name)
     ]
-    measures.sort(key=lambda pair: (_is_coordinate(pair[0]), pair[1].name in INTEGERS, pair[1] != DOUBLE))
+    measures.sort(
+        key=lambda pair: (
+            _is_coordinate(pair[0]),
+            _has_one_value(proposal, pair[0]),
+            pair[1].name in INTEGERS,
+            pair[1] != DOUBLE,
+        )
+    )
     return measures[0][0] if measures else None
 
 
@@ -196,10 +206,17 @@ def _is_coordinate(name: str) -> bool:
     return words_of(name)[-1] in COORDINATES
 
 
+def _has_one_value(proposal: Proposal, name: str) -> bool:
+    """Return whether nearly all values are the same, such as a cost that is mostly 0."""
+    known = pc.drop_null(_values(proposal, name))
+    counts = known.value_counts().field("counts")
+    return len(counts) > 0 and pc.max(counts).as_py() > MOST_SAME * len(known)
+
+
 def _counts_rows(proposal: Proposal, name: str) -> bool:
     """Return whether a column has the numbers of rows, as an index that was written with them."""
     sample: pa.Table = proposal.data.sample
     if name not in sample.schema.names or len(sample) < 3 or dict(proposal.stream.schema)[name].name not in INTEGERS:
         return False
-    values = pc.drop_null(sample[name]).cast(pa.int64()).to_numpy()
-    return len(values) == len(sample) and bool((values[:FIRST_RUN] - values[0] == range(len(values[:FIRST_RUN]))).all())
+    values = [int(value) for value in sample[name].slice(0, FIRST_RUN).drop_null().to_pylist()]
+    return sample[name].null_count == 0 and values == list(range(values[0], values[0] + len(values)))

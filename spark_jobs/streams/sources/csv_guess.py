@@ -109,7 +109,7 @@ def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
 
 
 def header_of(path: Path | Place) -> tuple[str, list[str] | None]:
-    """Guess the delimiter of a file, and the names in its header if it has one, from its first lines. Raises HDL-135."""
+    """Guess the delimiter of a file, and the names in its header if it has one. Raises HDL-135."""
     text = _head(path)
     if not text.strip():
         raise _not_csv(path, "is empty", "name another file, or wait until it has events")

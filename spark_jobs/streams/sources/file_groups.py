@@ -29,6 +29,7 @@ from spark_jobs.streams.sources.proposals import (
     stream_name,
     undeclared,
 )
+from spark_jobs.streams.sources.splits import check_place
 
 OPENED = 100
 """Files that are called alike and are all opened; of more the first, the middle and the last."""
@@ -124,6 +125,7 @@ def groups_at(path: Path | Place) -> list[FileGroup]:
     groups that :func:`look_at_group` refuses.
     """
     if isinstance(path, Place):
+        check_place(undeclared(path, ""), path)
         try:
             content = _found_in_store(path)
         except OSError as error:

@@ -166,14 +166,8 @@ def look(path: Path | Place) -> Data:
 def _look_in_store(place: Place) -> Data:
     listed = list(place.listed(recursive=True))
     for name, format in FORMATS.items():
-        log = f"{format.log}/"
-        tables = sorted({file.name.rpartition(log)[0] for file in listed if format.log and log in f"/{file.name}"})
-        if "" in tables:
+        if format.log and any(file.name.startswith(f"{format.log}/") for file in listed):
             return _look_at_columns(place, name, ())
-        if tables:
-            names = " ".join(str(place / folder.rstrip("/")) for folder in tables[:3])
-            message = f"{place} has {name.capitalize()} tables in folders"
-            raise HeddleError("HDL-134", message, f"name them: heddle init {names}")
     parts = [(file.name.split("/"), file.size) for file in listed]
     files = [
         SeenFile(place / "/".join(names), tuple(names[:-1]), size)
@@ -343,7 +337,8 @@ def _candidate_of_text(column: GuessedColumn) -> TimeCandidate | None:
                 return TimeCandidate(
                     column.name, f"times like {pattern}", _score(column.name, 50), None, (pattern,), False
                 )
-        return _counted(column.name, known.cast(pa.int64()))
+        # Arrow knows no plus sign
+        return _counted(column.name, pc.replace_substring_regex(known, r"^\+", "").cast(pa.int64()))
     return None
 
 

@@ -384,6 +384,19 @@ def test_a_group_of_sorted_rows_is_seen_by_reading_all(folder: Path) -> None:
     assert "SELECT origin, count(*) AS events" in Path("queries/first.sql").read_text()
 
 
+def test_neither_row_numbers_nor_constants_are_measured_if_there_is_more(folder: Path) -> None:
+    rows = {
+        "ts": [BEGIN + timedelta(minutes=at) for at in range(100)],
+        "row": [f"+{at}" for at in range(100)],
+        "fee": [0.0] * 95 + [1.5] * 5,
+        "week": [9 + at // 50 for at in range(100)],
+        "load": [at % 7 / 2 for at in range(100)],
+    }
+    write(pa.table(rows), folder / "meters.csv")
+    heddle("init", "--yes")
+    assert "SELECT count(*) AS events, avg(load) AS mean_load" in init_queries()
+
+
 def test_more_tables_than_are_proposed_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_STREAMS", 2)
     for number, name in enumerate(("ants", "bees", "cats")):
