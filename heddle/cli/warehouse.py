@@ -163,7 +163,8 @@ def show_status(state: WarehouseStatus) -> None:
         terminal.console.print(f"class archive of Spark's JVM: {archive}", highlight=False)
     if state.refreshes:
         _show_refreshes(state.refreshes)
-    print_diagnostics([*missing_warnings(state.missing), *state.problems, *warnings_of(state.older)])
+    older = [*warnings_of(state.older), *(version.warning for version in state.on_older)]
+    print_diagnostics([*missing_warnings(state.missing), *state.problems, *older])
     from spark_jobs.store.warehouse.quarantine import WITHOUT_TIME
     from spark_jobs.streams.sources.untimed import warnings
 

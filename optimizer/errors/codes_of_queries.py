@@ -14,7 +14,7 @@ CODES_OF_QUERIES = (
     Code("HDL-102", "A statement does not begin with SELECT.", "Begin every query with SELECT."),
     Code(
         "HDL-103",
-        "The query uses something that the language does not have, such as a join, subquery, hint or template.",
+        "The query uses something that the language does not have, such as a subquery, hint or template.",
         "Write one plain SELECT over one stream.",
     ),
     Code(

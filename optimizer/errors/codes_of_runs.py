@@ -167,6 +167,33 @@ CODES_OF_RUNS = (
         "Name another column under `event_id`.",
     ),
     Code(
+        "HDL-462",
+        "A dimension has two rows for one key, or two that are valid at one time.",
+        "Remove one of the rows that the message shows, or name more columns under `key`.",
+    ),
+    Code(
+        "HDL-463",
+        "The key of a dimension and its columns in use do not fit a task's memory.",
+        "Raise HEDDLE_TASK_MEMORY, or use fewer columns of the dimension.",
+    ),
+    Code(
+        "HDL-464",
+        "A join does not name the complete key of a dimension, or compares it with something else.",
+        "Write `JOIN <dimension> USING (<key>)`, or ON with one equality for each key column.",
+    ),
+    Code(
+        "HDL-465",
+        "More than one in a hundred events have no row in a dimension that a query joins.",
+        "Add the rows; JOIN leaves such events out, LEFT JOIN keeps them with nulls.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-466",
+        "Published answers stand on an older version of a dimension.",
+        "Declare `repair: 30 days` with the dimension, or run the interval again with `--recompute`.",
+        severity="warning",
+    ),
+    Code(
         "HDL-470",
         "A stream is declared otherwise than when some published intervals were answered.",
         "`heddle repair` answers them by the declaration of now.",

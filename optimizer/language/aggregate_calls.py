@@ -34,6 +34,7 @@ from optimizer.language.words import (
     did_you_mean,
     written_name,
 )
+from optimizer.workload.attributes import last_name
 from optimizer.workload.values import BOOLEAN, Call, Column, Expression, Literal, Output, Pattern, Type, columns_of
 from optimizer.workload.window_kinds import WindowKind
 
@@ -99,7 +100,9 @@ class AggregateReader:
                 argument, argument_type = counted_where(condition, argument, argument_type)
             else:
                 by, by_type = counted_where(condition, by, by_type)
-        name = alias or re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(columns)]))[:_LONGEST_NAME]
+        name = (
+            alias or re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(map(last_name, columns))]))[:_LONGEST_NAME]
+        )
         if aggregate.signature == "value+time":
             by, by_type = Column(scope.stream.time), scope.schema[scope.stream.time]
         try:
@@ -219,7 +222,7 @@ def _of_sequences(written: _Written, alias: str, columns: EventColumns) -> Aggre
     argument: Expression | None = None
     argument_type: Type | None = None
     is_name = type(node) is exp.Column and not node.args.get("table") and function == "count"
-    is_no_column = isinstance(node.this, exp.Identifier) and node.name not in columns.scope.schema
+    is_no_column = isinstance(node.this, exp.Identifier) and not columns.scope.has(node.name)
     if is_name and (is_no_column or node.name in events):
         columns.read_event(node.name, node)
     else:
@@ -234,7 +237,7 @@ def _of_sequences(written: _Written, alias: str, columns: EventColumns) -> Aggre
         type_ = SEQUENCES[function](argument_type)
     except TypeError as reason:
         raise Refused("HDL-203", str(reason), "", place_of(written.node)) from None
-    parts = [*([columns.event] if columns.event else []), *dict.fromkeys(columns_of(argument))]
+    parts = [*([columns.event] if columns.event else []), *dict.fromkeys(map(last_name, columns_of(argument)))]
     name = alias or re.sub(r"\W", "_", "_".join([function, *parts]))[:_LONGEST_NAME]
     return AggregateCall(Output(name, function, argument, argument_type, type_, event=columns.event))
 

@@ -187,14 +187,16 @@ class ExpressionReader:
 
 
 def read_filter(tree: exp.Select, scope: Scope) -> Expression | None:
-    """The condition of WHERE in normal form."""
+    """The condition of WHERE, and those of inner joins, in normal form."""
     clause = tree.args.get("where")
-    return None if clause is None else filter_of([clause.this], scope)
+    if clause is None and not scope.conditions:
+        return None
+    return filter_of([] if clause is None else [clause.this], scope)
 
 
 def filter_of(nodes: Sequence[exp.Expr], scope: Scope) -> Expression | None:
-    """The conditions of a WHERE, all of them, as one in normal form; None if it always holds."""
-    conditions = []
+    """The conditions of a WHERE and of inner joins, all of them, as one in normal form; None if it always holds."""
+    conditions: list[Expression] = list(scope.conditions)
     for node in nodes:
         condition, type_ = ExpressionReader(scope, scope.column).read(node)
         if type_ not in (BOOLEAN, NULL):

@@ -13,7 +13,6 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.nodes import refuse
 from optimizer.language.refusals import QUOTED, TIME_WINDOW, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
-from optimizer.language.words import resolve_name
 from optimizer.workload.instants import is_unit, parse_duration
 
 _FORMS = {
@@ -340,4 +339,4 @@ def _window_column(node: exp.Expr, scope: Scope) -> str | None:
         return f"window_{name}"
     if not table and name.startswith(_OURS):
         return name.removeprefix(_OURS)
-    return name if not table and name in _COLUMNS and resolve_name(node.name, scope.schema) is None else None
+    return name if not table and name in _COLUMNS and not scope.has(node.name) else None

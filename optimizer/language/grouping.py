@@ -14,6 +14,7 @@ from optimizer.language.nodes import function_name, is_name, refuse, without_par
 from optimizer.language.refusals import NULL, Findings, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import FORMS, resolve_name
+from optimizer.workload.attributes import last_name
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import tidied
 from optimizer.workload.values import BOOLEAN, DOUBLE, Column, Expression, Type, columns_of
@@ -42,7 +43,7 @@ class Grouping:
 
 def answer_name(column: str) -> str:
     """The name in the answers of a group column that is given none."""
-    name = re.sub(r"\W+", "_", column, flags=re.ASCII).strip("_")[:64]
+    name = re.sub(r"\W+", "_", last_name(column), flags=re.ASCII).strip("_")[:64]
     return name if name.isidentifier() else f"group_{name}"[:64]
 
 
@@ -110,7 +111,7 @@ def _meant(node: exp.Expr, tree: exp.Select, scope: Scope) -> exp.Expr:
         if not node.this.isdigit() or not 1 <= int(node.this[:9]) <= len(items):
             refuse("HDL-206", f"SELECT has no item {shown_text(node.this)}", f"1 to {len(items)}", node)
         return _without_alias(items[int(node.this) - 1])
-    if type(node) is exp.Column and not node.args.get("table") and resolve_name(node.name, scope.schema) is None:
+    if type(node) is exp.Column and not node.args.get("table") and not scope.has(node.name):
         aliases = {item.alias: item.this for item in items if type(item) is exp.Alias}
         name = resolve_name(node.name, aliases)
         if name is not None:

@@ -17,6 +17,7 @@ from optimizer.language.refusals import NULL, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.select_list import Selection, group_value, grouped_value
 from optimizer.language.words import BINARY, FLIPPED, did_you_mean, resolve_name
+from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import BOOLEAN, Call, Column, Condition, Literal, Order, Output, Top
 
 TOP = "the first groups of each window: ORDER BY sum(x) DESC LIMIT 10"
@@ -183,9 +184,10 @@ class _ThresholdReader:
         column = groups[name] if name else None
         if column is None and is_qualified:
             column = self.scope.column(node)[0]
-        column = column or resolve_name(node.name, self.scope.schema)
+        if column is None and self.scope.has(node.name):
+            column = self.scope.column(node)[0]
         if column is None:
-            hint = did_you_mean(node.name, [*outputs, *self.scope.schema], "outputs and columns")
+            hint = did_you_mean(node.name, [*outputs, *self.scope.names], "outputs and columns")
             refuse("HDL-202", f"there is no output or column {shown_text(node.name)}", hint, node)
         return self._of_column(column, node)
 
@@ -204,6 +206,7 @@ def _threshold(output: Output, comparison: str, constant: Typed, node: exp.Expr)
 
 
 def _refuse_column(column: str, node: exp.Expr) -> NoReturn:
+    column = shown_column(column)
     hint = f"filter events in WHERE, or aggregate it: max({column})"
     refuse("HDL-217", f"HAVING is for aggregates; {column} has many values in a window", hint, node)
 

@@ -16,6 +16,7 @@ from optimizer.language.foreign_windows import drop_window_columns
 from optimizer.language.grouping import read_grouping
 from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
+from optimizer.language.joins import with_joins
 from optimizer.language.nodes import place_of
 from optimizer.language.patterns import read_pattern
 from optimizer.language.quoting import quoted_names
@@ -25,6 +26,7 @@ from optimizer.language.select_list import read_selection
 from optimizer.language.syntax import parse_select, stream_of
 from optimizer.language.windows import read_window
 from optimizer.language.words import Limits
+from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import ACQ, Stream
 from optimizer.workload.window_kinds import SEQUENCE
 
@@ -53,7 +55,7 @@ def read_query(
     tokens = guarded_tokens(text, limits)
     clauses = cut_clauses(tokens)
     tree = parse_select(clauses.rest, text, limits, findings)
-    scope = Scope(text, stream_of(tree, streams, unreadable), limits)
+    scope = with_joins(tree, Scope(text, stream_of(tree, streams, unreadable), limits), unreadable)
     doubtful = list(quoted_names(tokens, scope, [item.alias for item in tree.expressions if item.alias]))
     if doubtful:
         is_kept = statement.is_registered()
@@ -103,7 +105,12 @@ def read_query(
         derived=tuple(grouping.derived.items()),
         top=thresholds.top,
     )
-    leaves = [column for column in query.columns() if column not in dict(scope.stream.schema)]
+    attributes = attributes_in(scope.stream, query.columns())
+    if attributes and query.kind.reads_every_column:
+        message = f"a query over {query.kind.words} joins no dimension"
+        findings.problems.append(Refused("HDL-464", message, "ask for a window of time", place_of(tree)))
+        return None
+    leaves = [name for name in query.columns() if name not in dict(scope.stream.schema) and name not in attributes]
     if leaves and not query.kind.reads_expressions:
         message = f"{leaves[0]} stands in a nested column, which only windows of time read"
         findings.problems.append(Refused("HDL-242", message, "write its fields to plain columns", place_of(tree)))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlglot import exp
 from sqlglot.tokens import Token
 
+from optimizer.language.joins import Joined
 from optimizer.language.nodes import refuse, refuse_unknown
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.words import Limits, did_you_mean, resolve_name
 from optimizer.workload.nested import Nested, Path, Step, behind, leaf_names
-from optimizer.workload.values import Stream, Type
+from optimizer.workload.values import Column, Stream, Type
 
 _A = {"struct": "a struct", "map": "a map", "array": "an array"}
 _HINTS = {
@@ -49,11 +50,14 @@ def written_path(node: exp.Expr, text: str) -> Path:
 
 @dataclass(frozen=True)
 class Scope:
-    """The context in which the clauses of a statement are read: its text, its stream, and its limits."""
+    """The context in which the clauses of a statement are read: its text, its stream, its limits, the dimensions that
+    it joins, and the name that it gives to the stream."""
 
     text: str
     stream: Stream
     limits: Limits
+    joins: tuple[Joined, ...] = field(default=(), kw_only=True)
+    stream_alias: str = field(default="", kw_only=True)
 
     @cached_property
     def schema(self) -> dict[str, Type]:
@@ -71,22 +75,67 @@ class Scope:
             raise Refused("HDL-202", message, did_you_mean(token.text, self.schema, "columns"), token.start)
         return column
 
+    @cached_property
+    def conditions(self) -> list[Column]:
+        """Conditions that the inner joins are: their dimensions have a row."""
+        return [Column(joined.attribute(None).name) for joined in self.joins if joined.is_inner]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns that a bare name may denote."""
+        attributes = (name for joined in self.joins for name in dict(joined.dimension.schema))
+        return list(dict.fromkeys([*self.schema, *attributes]))
+
+    def has(self, name: str) -> bool:
+        """Return whether a bare name denotes a column of the stream or an attribute."""
+        return resolve_name(name, self.schema) is not None or bool(self._attributes(name))
+
+    def _attributes(self, name: str) -> list[str]:
+        """The attributes that a bare name may denote: not keys, where they equal the column of the same name."""
+        names = []
+        for joined in self.joins:
+            column = resolve_name(name, dict(joined.dimension.schema))
+            if column is None or (column in joined.dimension.key and resolve_name(name, self.schema) is not None):
+                continue
+            names.append(joined.attribute(column).name)
+        return names
+
     def column(self, node: exp.Expr) -> tuple[str, Type]:
-        """The column or leaf that a node names, with its type; the stream's name may precede it."""
+        """The column, leaf or attribute that a node names, with its type; the stream's name may precede it."""
+        table = node.args.get("table") if type(node) is exp.Column and not node.args.get("db") else None
+        if table is not None and self.joins and isinstance(node.this, exp.Identifier):
+            alias = resolve_name(table.name, [joined.name for joined in self.joins])
+            if alias is not None:
+                return self._attribute(next(joined for joined in self.joins if joined.name == alias), node)
         path = self._path(node) if self.stream.nested or type(node) is not exp.Column else None
         if path is not None:
             return self._leaf(path, node)
         table = self.qualifier(node)
-        if table is not None and resolve_name(table.name, [self.stream.name]) is None:
+        if table is not None and resolve_name(table.name, [self._stream_name]) is None:
             message = f"{shown_text(table.name)} is not the stream of this query"
-            refuse("HDL-202", message, f"write {self.stream.name}.{node.this.name}", node)
+            if self.joins:
+                message = f"{shown_text(table.name)} is neither the stream of this query nor a dimension that it joins"
+            refuse("HDL-202", message, f"write {self._stream_name}.{node.this.name}", node)
+        if table is not None and self.joins:
+            return self._of_stream(node)
         return self.unqualified(node)
+
+    @property
+    def _stream_name(self) -> str:
+        return self.stream_alias or self.stream.name
+
+    def _attribute(self, joined: Joined, node: exp.Expr) -> tuple[str, Type]:
+        column = resolve_name(node.name, dict(joined.dimension.schema))
+        if column is None:
+            message = f"dimension {joined.dimension.name} has no column {shown_text(node.name)}"
+            refuse("HDL-202", message, did_you_mean(node.name, dict(joined.dimension.schema), "columns"), node)
+        return joined.attribute(column).name, dict(joined.dimension.schema)[column]
 
     def _path(self, node: exp.Expr) -> Path | None:
         """The path that a node writes, from a column of the stream on; None: a name, with a qualifier at most."""
         path = written_path(node, self.text)
         known = [*self.schema, *dict(self.stream.nested)]
-        is_stream = resolve_name(path.root, [self.stream.name]) is not None and path.steps and path.steps[0].is_field
+        is_stream = resolve_name(path.root, [self._stream_name]) is not None and path.steps and path.steps[0].is_field
         # as Spark: the stream's name comes before a column's
         if is_stream and resolve_name(str(path.steps[0].value), known) is not None:
             path = Path(str(path.steps[0].value), path.steps[1:])
@@ -136,11 +185,23 @@ class Scope:
         return node.args.get("table")
 
     def unqualified(self, node: exp.Expr) -> tuple[str, Type]:
-        """The column that a node names, regardless of its qualifier."""
+        """The column or attribute that a node names, regardless of its qualifier."""
+        attributes = self._attributes(node.this.name)
+        if not attributes:
+            return self._of_stream(node)
+        if len(attributes) > 1 or resolve_name(node.this.name, self.schema) is not None:
+            dimensions = (
+                joined.name for joined in self.joins if resolve_name(node.name, dict(joined.dimension.schema))
+            )
+            hint = f"write {' or '.join(f'{name}.{node.name}' for name in (self._stream_name, *dimensions))}"
+            refuse("HDL-202", f"several tables have a column {shown_text(node.this.name)}", hint, node)
+        return attributes[0], self.schema[attributes[0]]
+
+    def _of_stream(self, node: exp.Expr) -> tuple[str, Type]:
         column = resolve_name(node.this.name, self.schema)
         if column is None:
             message = f"stream {self.stream.name} has no column {shown_text(node.this.name)}"
-            hint = did_you_mean(node.this.name, [*self.schema, *dict(self.stream.nested)], "columns")
+            hint = did_you_mean(node.this.name, [*self.names, *dict(self.stream.nested)], "columns")
             if node.this.name.lower() in ("window_start", "window_end"):
                 hint = "every answer has it: leave it out"
             refuse("HDL-202", message, hint, node)

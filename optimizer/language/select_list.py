@@ -14,6 +14,7 @@ from optimizer.language.nodes import is_name, refuse, without_parentheses
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import RESERVED, resolve_name, written_name
+from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import Column, Output
 
 
@@ -133,7 +134,7 @@ class _SelectListReader:
         """The output before this item whose name a node is, or why that has no value."""
         if type(node) is not exp.Column or node.args.get("table"):
             return None
-        if resolve_name(node.name, self.scope.schema) is not None:
+        if self.scope.has(node.name):
             return None
         outputs = {output.name: output for output in self.outputs}
         name = resolve_name(node.name, outputs)
@@ -151,8 +152,9 @@ class _SelectListReader:
             return output
         column, _ = self.scope.column(node)
         if column not in self.grouping.columns:
-            message = f"{column} is neither grouped by nor aggregated"
-            refuse("HDL-207", message, f"add GROUP BY {column}, or write max({column})", node)
+            shown = shown_column(column)
+            message = f"{shown} is neither grouped by nor aggregated"
+            refuse("HDL-207", message, f"add GROUP BY {shown}, or write max({shown})", node)
         return group_value(self.aggregates, self.grouping, column, node)
 
     def take(self, name: str, item: exp.Expr, column: str | None) -> None:
@@ -172,8 +174,9 @@ class _SelectListReader:
     def _group_column(self, node: exp.Expr, computed: str | None) -> str:
         column = computed or self.scope.column(node)[0]
         if column not in self.grouping.columns:
-            message = f"{column} is neither grouped by nor aggregated"
-            refuse("HDL-207", message, f"add GROUP BY {column}, or write max({column})", node)
+            shown = shown_column(column)
+            message = f"{shown} is neither grouped by nor aggregated"
+            refuse("HDL-207", message, f"add GROUP BY {shown}, or write max({shown})", node)
         if column in self.names:
             refuse("HDL-208", f"{column} is selected twice", "", node)
         return column

@@ -9,7 +9,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
-from optimizer.language.nodes import place_of, refuse
+from optimizer.language.nodes import refuse
 from optimizer.language.refusals import QUOTED, Findings, Refused, shown_text
 from optimizer.language.words import (
     CLAUSES,
@@ -32,11 +32,9 @@ def parse_select(tokens: Sequence[Token], text: str, limits: Limits, findings: F
         raise Refused("HDL-103", "this is not a plain SELECT", "one SELECT over one stream", tokens[0].start)
     refused = []
     for name, value in tree.args.items():
-        if value and name not in ("expressions", "from_", "where", "group", "having", "order", "limit"):
+        if value and name not in ("expressions", "from_", "where", "group", "having", "order", "limit", "joins"):
             word, message, hint = CLAUSES.get(name, ("", f"{name} is not allowed", SOURCES))
             at = next((token.start for token in tokens if word and token.text.upper() == word), tokens[0].start)
-            if name == "joins":
-                at = place_of(value[0])
             refused.append(Refused("HDL-103", message, hint, at))
     if refused:
         *earlier, last = sorted(refused, key=lambda refusal: refusal.at)
@@ -104,7 +102,7 @@ def stream_of(tree: exp.Select, streams: Mapping[str, Stream], unreadable: Colle
     if type(table) is not exp.Table or not isinstance(table.this, exp.Identifier):
         refuse("HDL-103", "FROM takes the name of a stream", SOURCES, source)
     for name, value in table.args.items():
-        if value and name != "this":
+        if value and name != "this" and not (name == "alias" and tree.args.get("joins")):
             what = {"db": "paths and qualified names", "alias": "aliases of streams"}.get(name, name)
             refuse("HDL-103", f"{what}: not allowed in FROM", SOURCES, table)
     name = resolve_name(table.name, streams)

@@ -44,7 +44,6 @@ class Limits:
 SOURCES = "a query reads one stream: FROM <stream>"
 
 CLAUSES: dict[str, tuple[str, str, str]] = {
-    "joins": ("JOIN", "joins are not allowed", SOURCES),
     "laterals": ("LATERAL", "LATERAL is not allowed", SOURCES),
     "sort": ("SORT BY", "SORT BY is not allowed", "answers are a table: order them when you read it"),
     "cluster": ("CLUSTER BY", "CLUSTER BY is not allowed", "the plan decides how work is split"),

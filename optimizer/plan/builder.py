@@ -17,6 +17,7 @@ from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem,
 from optimizer.search.optimum import OPTIMUM_LIMIT
 from optimizer.search.search import ALGORITHMS, SECONDS, SearchResult, find, keep
 from optimizer.synopses.sharing import Profile, choose, groups_per_fragment
+from optimizer.workload.attributes import with_joined_dimensions
 from optimizer.workload.values import ACQ, Stream, Workload
 
 
@@ -72,7 +73,8 @@ def build_plan(
     chosen = cost_model(model) if isinstance(model, str) else model
     within = Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9)
     read = {query.stream for query in workload.queries}
-    workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
+    streams = (stream for stream in workload.streams if stream.name in read)
+    workload = with_joined_dimensions(Workload(workload.queries, tuple(streams)))
     known = [*(previous.synopses_by_name if previous else ()), *map(tuple, sharing)]
     together = _together(chosen, workload, profiles or {}, known)
     chosen = _informed(chosen, workload, profiles or {}, together)

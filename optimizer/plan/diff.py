@@ -230,12 +230,20 @@ def _redeclared(old: SharingPlan | None, new: SharingPlan) -> tuple[str, ...]:
         "lateness": lambda stream: (stream.lateness, stream.allowed_lateness),
         "step": lambda stream: stream.step,
         "event_id": lambda stream: stream.event_id,
+        "dimensions": lambda stream: stream.dimensions,
     }
     before = {stream.name: stream for stream in old.workload.streams} if old else {}
     used = {tree.stream for tree in (old.trees if old else ())}
     redeclared = []
     for stream in new.workload.streams:
         was = before.get(stream.name)
+        if was is not None:
+            # a dimension more or less is of queries that came or went
+            names = {each.name for each in was.dimensions} & {each.name for each in stream.dimensions}
+            was, stream = (
+                replace(one, dimensions=tuple(each for each in one.dimensions if each.name in names))
+                for one in (was, stream)
+            )
         if was is not None and was != stream and stream.name in used:
             what = [name for name, part in parts.items() if part(was) != part(stream)]
             redeclared.append(f"{stream.name} ({', '.join(what)})")

@@ -7,7 +7,7 @@ by names: ``a.b``, ``m['key']``, ``a[0]``. Names that are no identifiers are in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,11 +133,17 @@ def behind(type_: Type | Nested, step: Step) -> Type | Nested | None:
 
 
 class LeafTypes(dict[str, "Type"]):
-    """The types of a stream's plain columns, which alone are iterated over, and of every leaf of its nested ones."""
+    """The types of a stream's plain columns, which alone are iterated over, of every leaf of its nested ones, and of
+    what ``others`` gives the type of."""
 
-    def __init__(self, plain: Mapping[str, Type], nested: Mapping[str, Nested]) -> None:
+    def __init__(
+        self,
+        plain: Mapping[str, Type],
+        nested: Mapping[str, Nested],
+        others: Callable[[str], Type | None] = lambda name: None,
+    ) -> None:
         super().__init__(plain)
-        self.nested = dict(nested)
+        self.nested, self._others = dict(nested), others
 
     def __missing__(self, name: str) -> Type:
         type_ = self.get(name)
@@ -153,7 +159,9 @@ class LeafTypes(dict[str, "Type"]):
         type_: Type | Nested | None = self.nested.get(path.root) if path is not None else None
         for step in path.steps if path is not None else ():
             type_ = behind(type_, step) if type_ is not None else None
-        return default if type_ is None or isinstance(type_, Nested) else type_
+        if type_ is None or isinstance(type_, Nested):
+            type_ = self._others(name)
+        return default if type_ is None else type_
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and self.get(name) is not None)

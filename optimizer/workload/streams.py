@@ -7,7 +7,7 @@ expands nothing and an unknown key is an error instead of a silent default.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +32,7 @@ from optimizer.workload.values import (
     SHORT,
     STRING,
     TIMESTAMP,
+    Dimension,
     Origin,
     Source,
     Stream,
@@ -88,6 +89,9 @@ STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
 )
 """The keys of a stream, and which it has to have."""
 
+DIMENSION_KEYS = {"source": True, "key": True} | dict.fromkeys(("schema", "valid_from", "valid_to", "repair"), False)
+"""The keys of a dimension, and which it has to have."""
+
 SOURCE_KEYS = dict.fromkeys(
     ("format", *dict.fromkeys(key for declared in DECLARED.values() for key in declared.keys)), False
 )
@@ -104,6 +108,15 @@ TABLE = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+){0,3}", re.ASCII)
 
 ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 """An option's value that the environment has."""
+
+MOST_DIMENSIONS = 100
+"""Dimensions of a file of streams."""
+
+MOST_KEYS = 8
+"""Columns of a dimension's key."""
+
+KEY_TYPES = ("long", "string", "date", "timestamp", "boolean", "decimal")
+"""Types of the key of a dimension."""
 
 MOST_NULLS = 100
 """Most texts that stand for null."""
@@ -219,6 +232,33 @@ def with_schema(
     return with_copy(replace(stream, schema=pairs, nested=nested))
 
 
+def with_columns(dimension: Dimension, columns: Iterable[tuple[str, Type]]) -> Dimension:
+    """The dimension with these columns.
+
+    Raises HDL-456 if two differ by case alone, HDL-455 if one of the key or of the validities is missing or of a type
+    that neither can have.
+    """
+    schema = tuple(columns)
+    types, seen = dict(schema), dict[str, str]()
+    for name, _ in schema:
+        if seen.setdefault(name.lower(), name) != name:
+            message = f"dimension {dimension.name}: columns {seen[name.lower()]} and {name} differ by case at most"
+            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
+    for name in dimension.special:
+        if name not in types:
+            message = f"dimension {dimension.name}: there is no column {name}"
+            raise HeddleError("HDL-455", message, _close(name, types))
+    for name in dimension.key:
+        if types[name].name not in KEY_TYPES:
+            message = f"dimension {dimension.name}: its key {name} is a {types[name]}"
+            raise HeddleError("HDL-455", message, f"a key is one of {', '.join(KEY_TYPES)}")
+    for name in dimension.special[len(dimension.key) :]:
+        if types[name] not in (TIMESTAMP, DATE):
+            message = f"dimension {dimension.name}: {name} is a {types[name]}"
+            raise HeddleError("HDL-455", message, "validities are timestamps or dates")
+    return replace(dimension, schema=schema)
+
+
 def with_copy(stream: Stream) -> Stream:
     """The stream, whose schema is known, with the place of the copy of its origin, if it has one: another for whatever
     else is to be copied."""
@@ -314,9 +354,9 @@ class _Reader:
         self.diagnostics: list[Diagnostic] = []
         self.nodes = 0
 
-    def report(self, bad: _Bad, stream: str = "") -> None:
+    def report(self, bad: _Bad, name: str = "", what: str = "stream") -> None:
         mark = bad.node.start_mark
-        message = f"stream {stream}: {bad.message}" if stream else bad.message
+        message = f"{what} {name}: {bad.message}" if name else bad.message
         diagnostic = Diagnostic(bad.code, message, bad.hint, self.file, mark.line + 1, mark.column + 1)
         self.diagnostics.append(diagnostic)
 
@@ -327,25 +367,94 @@ class _Reader:
             self.diagnostics.append(Diagnostic("HDL-453", message, "it begins with `streams:`", self.file))
             return streams
         try:
-            keys = self._keys(root, {"streams": True})
+            keys = self._keys(root, {"streams": True, "dimensions": False})
             entries = list(self._items(keys["streams"]))
+            declared_dimensions = list(self._items(keys["dimensions"])) if "dimensions" in keys else []
         except _Bad as bad:
             self.report(bad)
             return streams
         for name_node, node in entries:
-            name = str(name_node.value)
-            if len(self.diagnostics) >= _MOST_FINDINGS:
-                break
+            self._declare(streams, name_node, node, "stream", self._stream)
+        dimensions: dict[str, Dimension] = {}
+        for name_node, node in declared_dimensions[:MOST_DIMENSIONS]:
+            self._declare(dimensions, name_node, node, "dimension", self._dimension, streams)
+        for name_node, _ in declared_dimensions[MOST_DIMENSIONS : MOST_DIMENSIONS + 1]:
+            self.report(_Bad("HDL-459", f"more than {MOST_DIMENSIONS} dimensions", "declare fewer", name_node))
+        declared = tuple(dimensions.values())
+        return {name: replace(stream, dimensions=declared) for name, stream in streams.items()}
+
+    def _declare(
+        self,
+        declared: dict[str, Any],
+        name_node: yaml.ScalarNode,
+        node: yaml.Node,
+        what: str,
+        read: Callable[[str, yaml.Node], Any],
+        others: Collection[str] = (),
+    ) -> None:
+        """Add what a node declares to those of its kind, by its name; ``others``: names of the other kind."""
+        name = str(name_node.value)
+        if len(self.diagnostics) >= _MOST_FINDINGS:
+            return
+        try:
+            if not STREAM_NAME.fullmatch(name):
+                hint = "letters, digits and underscores, not starting with a digit"
+                raise _Bad("HDL-457", f"{name!r} cannot name a {what}", hint, name_node)
+            if name in declared:
+                raise _Bad("HDL-456", "declared twice", "the first is kept", name_node)
+            if name.lower() in (other.lower() for other in others):
+                raise _Bad("HDL-456", "a stream has the same name", "name one of them otherwise", name_node)
+            declared[name] = read(name, node)
+        except _Bad as bad:
+            self.report(bad, name, what)
+
+    def _dimension(self, name: str, node: yaml.Node) -> Dimension:
+        keys = self._keys(node, DIMENSION_KEYS)
+        source = self._source(keys["source"])
+        if source.origin is not None:
+            hint = f"one of {', '.join(name for name, declared in DECLARED.items() if declared.is_direct)}"
+            raise _Bad("HDL-457", "Heddle reads dimensions itself, without Spark", hint, keys["source"])
+        key = self._texts(keys["key"])
+        if not 1 <= len(key) <= MOST_KEYS or len({column.lower() for column in key}) < len(key):
+            raise _Bad(
+                "HDL-457", f"a key has 1 to {MOST_KEYS} different columns", "e.g. key: [product_id]", keys["key"]
+            )
+        validity = {part: self._text(keys[part]) for part in ("valid_from", "valid_to") if part in keys}
+        if "valid_to" in validity and "valid_from" not in validity:
+            hint = "name the column with the first instant of a row, too"
+            raise _Bad("HDL-453", "valid_to without valid_from", hint, keys["valid_to"])
+        repair = 0
+        if "repair" in keys:
+            repair = self._duration("repair", keys["repair"], 0, 3660 * DAY)
+        dimension = Dimension(name, source, key, (), validity.get("valid_from"), validity.get("valid_to"), repair)
+        if "schema" not in keys:
+            return dimension
+        schema: dict[str, Type] = {}
+        for column, type_node in self._items(keys["schema"]):
+            if column.value in schema:
+                raise _Bad("HDL-456", f"column {column.value} is declared twice", "", column)
             try:
-                if not STREAM_NAME.fullmatch(name):
-                    hint = "letters, digits and underscores, not starting with a digit"
-                    raise _Bad("HDL-457", f"{name!r} cannot name a stream", hint, name_node)
-                if name in streams:
-                    raise _Bad("HDL-456", "declared twice", "the first is kept", name_node)
-                streams[name] = self._stream(name, node)
-            except _Bad as bad:
-                self.report(bad, name)
-        return streams
+                schema[str(column.value)] = parse_type(self._text(type_node))
+            except HeddleError as error:
+                message = f"column {column.value}: {error.diagnostic.message}"
+                raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
+        try:
+            return with_columns(dimension, schema.items())
+        except HeddleError as error:
+            message = error.diagnostic.message.removeprefix(f"dimension {name}: ")
+            raise _Bad(error.diagnostic.code, message, error.diagnostic.hint, keys["schema"]) from None
+
+    def _duration(self, key: str, node: yaml.Node, least: int, most: int) -> int:
+        """A span of time, in microseconds."""
+        try:
+            duration = parse_duration(self._text(node))
+        except HeddleError as error:
+            raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, node) from None
+        if duration < least:
+            raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", node)
+        if duration > most:
+            raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", node)
+        return duration
 
     def _stream(self, name: str, node: yaml.Node) -> Stream:
         keys = self._keys(node, STREAM_KEYS)
@@ -354,16 +463,8 @@ class _Reader:
         spans: dict[str, Any] = {"lateness": 0, "step": 60 * SECOND}
         limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
         for key, least, most in limits:
-            if key not in keys:
-                continue
-            try:
-                spans[key] = parse_duration(self._text(keys[key]))
-            except HeddleError as error:
-                raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys[key]) from None
-            if spans[key] < least:
-                raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", keys[key])
-            if spans[key] > most:
-                raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", keys[key])
+            if key in keys:
+                spans[key] = self._duration(key, keys[key], least, most)
         if DAY % spans["step"]:
             hint = "e.g. '1 minute', '5 minutes' or '1 hour'"
             raise _Bad("HDL-457", "a day is no multiple of the step", hint, keys["step"])

@@ -11,6 +11,9 @@ from typing import Any
 from optimizer.workload.formats import DECLARED, UNNAMED
 from optimizer.workload.streams import (
     DECIMAL,
+    DIMENSION_KEYS,
+    MOST_DIMENSIONS,
+    MOST_KEYS,
     MOST_NULLS,
     MOST_OPTIONS,
     READERS,
@@ -47,6 +50,10 @@ _MEANINGS = {
     "table": "A table of Spark's catalogue, or of the database.",
     "options": "Options of Spark's reader; ${NAME} is taken from the environment.",
     "watermark": "A column whose values grow as rows come in, by which later ones are known.",
+    "key": "The columns of the key: there is at most one row for a key, or for a key at a time.",
+    "valid_from": "The column with the first instant at which a row is valid. Default: rows are valid at all times.",
+    "valid_to": "The column with the first instant at which a row is no longer valid; null: it stays valid.",
+    "repair": "How far back a change revises published answers, e.g. 30 days. Default: published answers stay.",
     "since": "Earlier events are not read: a day, or a moment in UTC.",
 }
 """Descriptions of the keys that editors show."""
@@ -54,7 +61,7 @@ _MEANINGS = {
 
 def streams_schema() -> dict[str, Any]:
     """The schema, as JSON values."""
-    values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **SOURCE_KEYS}, _ANY)
+    values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **DIMENSION_KEYS, **SOURCE_KEYS}, _ANY)
     values["format"] = {"enum": list(DECLARED)}
     values["header"] = {"enum": [True, False, "true", "false"]}
     values["time_unit"] = {"enum": list(TIME_UNITS)}
@@ -74,18 +81,25 @@ def streams_schema() -> dict[str, Any]:
     values["options"] = {"type": "object", "additionalProperties": _ANY, "maxProperties": MOST_OPTIONS}
     values["source"] = _object(SOURCE_KEYS, values) | {"allOf": [_of_format(name) for name in DECLARED]}
     values["source"]["anyOf"] = [{"required": ["format"]}, {"required": ["table"]}]
-    stream = _object(STREAM_KEYS, values)
-    streams = {
-        "type": "object",
-        "patternProperties": {f"^{STREAM_NAME.pattern}$": stream},
-        "additionalProperties": False,
-    }
+    streams = _named(_object(STREAM_KEYS, values))
+    values["schema"] = {**values["schema"], "additionalProperties": {"anyOf": [{"enum": list(TYPES)}, *patterns[:2]]}}
+    values["key"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "minItems": 1, "maxItems": MOST_KEYS}]}
+    dimensions = _named(_object(DIMENSION_KEYS, values)) | {"maxProperties": MOST_DIMENSIONS}
     return {
         "$schema": URL,
         "title": "Heddle: streams.yaml",
         "type": "object",
-        "properties": {"streams": streams},
+        "properties": {"streams": streams, "dimensions": dimensions},
         "required": ["streams"],
+        "additionalProperties": False,
+    }
+
+
+def _named(value: dict[str, Any]) -> dict[str, Any]:
+    """Values by names that streams, and dimensions, may have."""
+    return {
+        "type": "object",
+        "patternProperties": {f"^{STREAM_NAME.pattern}$": value},
         "additionalProperties": False,
     }
 

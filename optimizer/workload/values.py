@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any
 
+from optimizer.workload.attributes import read_attribute
 from optimizer.workload.nested import LeafTypes, Nested
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 
@@ -489,13 +490,63 @@ class Source:
 
 
 @dataclass(frozen=True)
+class DimensionVersion:
+    """Content of a dimension as a run uses it.
+
+    ``place``: the file with its rows; ``rows``: the hash of the keys and validities, ``columns``: of each other column
+    with them, by its name.
+    """
+
+    place: str
+    rows: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def id(self) -> str:
+        """The name of the content."""
+        return self.place.rpartition("/")[2].removesuffix(".parquet")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A declared dimension: a table of attributes by a key, which queries join their streams with.
+
+    - ``key``: its key columns. There is at most one row for a key or, with validities, for a key at a time.
+    - ``schema``: (column, type) pairs, with those of the key and the validities.
+    - ``valid_from``, ``valid_to``: columns with the first instant of a row and the first one behind it (null: none);
+      None: a row is for all times.
+    - ``repair``: how far back (microseconds) a change revises published answers; 0: they stay.
+    - ``version``: the content that a run uses; None: it is not read yet.
+    """
+
+    name: str
+    source: Source
+    key: tuple[str, ...]
+    schema: tuple[tuple[str, Type], ...]
+    valid_from: str | None = _later(None)
+    valid_to: str | None = _later(None)
+    repair: int = _later(0)
+    version: DimensionVersion | None = _later(None)
+
+    def type_of(self, column: str | None) -> Type | None:
+        """The type of a column; None if there is no such column. ``column`` None: whether there is a row."""
+        return BOOLEAN if column is None else dict(self.schema).get(column)
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """Its key columns and those of its validities."""
+        return (*self.key, *filter(None, (self.valid_from, self.valid_to)))
+
+
+@dataclass(frozen=True)
 class Stream:
     """A declared stream. ``schema``: (column, type) pairs; ``time`` the event-time column;
     ``lateness`` in microseconds: how far behind the clock the watermark is; ``step`` in microseconds: the instants at
     which queries with a refresh bound may be answered are its multiples. ``allowed_lateness`` in microseconds: events
     of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
     which an event is known that comes a second time. ``nested``: columns of structs, maps and arrays, whose leaves
-    (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema."""
+    (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema. ``dimensions``: those that
+    its queries may join, whose attributes (:mod:`optimizer.workload.attributes`) are read as columns as well."""
 
     name: str
     source: Source
@@ -506,11 +557,25 @@ class Stream:
     allowed_lateness: int | None = _later(None)
     event_id: str | None = _later(None)
     nested: tuple[tuple[str, Nested], ...] = _later(())
+    dimensions: tuple[Dimension, ...] = _later(())
 
     @property
     def types(self) -> dict[str, Type]:
-        """The types of the plain columns, by name, and of every leaf of the nested ones, which it does not list."""
-        return LeafTypes(dict(self.schema), dict(self.nested)) if self.nested else dict(self.schema)
+        """The types of the plain columns, by name, and of the leaves of the nested ones and the attributes, which it
+        does not list."""
+        if not self.nested and not self.dimensions:
+            return dict(self.schema)
+        return LeafTypes(dict(self.schema), dict(self.nested), self._attribute_type)
+
+    def _attribute_type(self, name: str) -> Type | None:
+        """The type of an attribute; None if the name denotes none."""
+        attribute = read_attribute(name) if self.dimensions else None
+        dimensions = (dimension for dimension in self.dimensions if attribute and dimension.name == attribute.dimension)
+        return next((dimension.type_of(attribute.column) for dimension in dimensions if attribute), None)
+
+    def dimension(self, name: str) -> Dimension:
+        """The dimension of a name, which has to be there."""
+        return next(dimension for dimension in self.dimensions if dimension.name == name)
 
     def type_of(self, column: str) -> Type | None:
         """The declared type of a column; None if it is not declared."""
@@ -552,7 +617,7 @@ _CLASSES = {
     cls.__name__: cls
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
-        *(AnswerTable, ACQ, Origin, Source, Stream, Nested, Workload),
+        *(AnswerTable, ACQ, Origin, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
     )
 }
 

@@ -142,7 +142,7 @@ def _recompute_interval(
         for name, at in prepared.ends.items()
         if name not in row.record.failed
     }
-    changed = _changed(prepared, row)
+    changed = _changed(warehouse, prepared, row)
     # what was reported for the run, or deleted since, was not answered
     without = {
         diagnostic["query"]
@@ -186,11 +186,11 @@ def _compare(
             (result.outdated if is_outdated else result.wrong).append(difference)
 
 
-def _changed(prepared: PreparedRun, row: LogRow) -> Mapping[str, NDArray[np.int64] | None]:
+def _changed(warehouse: Warehouse, prepared: PreparedRun, row: LogRow) -> Mapping[str, NDArray[np.int64] | None]:
     """The instants of each query whose windows may be others than when they were published; None: all of them."""
     if prepared.content == row.content:
         return {}
-    changed = dict(changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, row).instants)
+    changed = dict(changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, row).instants)
     if prepared.basis != row.record.basis:
         # more than files has changed: how a stream is declared, or what Heddle makes of a definition
         changed |= dict.fromkeys(query.name for query in prepared.plan.workload.queries)

@@ -16,6 +16,7 @@ from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
 from spark_jobs.pipeline.planning.query_files import MissingQuery, missing_queries
 from spark_jobs.pipeline.run.declarations import OlderDeclaration, on_earlier_declarations
+from spark_jobs.pipeline.run.dimensions import OlderVersion, on_older_versions
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, publish_log, registry
 from spark_jobs.store.warehouse.checks_log import CheckCounts
@@ -66,6 +67,7 @@ class WarehouseStatus:
     - ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs;
     - ``missing``: registered queries that the files they came from no longer have;
     - ``older``: the published intervals that rely on an earlier declaration of a stream;
+    - ``on_older``: the published intervals that stand on an older version of a dimension;
     - ``without_time``: events that no run can answer, by stream and file;
     - ``warnings``: events far from all others of their stream (HDL-475);
     - ``problems``: problems of the tables.
@@ -80,6 +82,7 @@ class WarehouseStatus:
     runs: tuple[LogRow, ...]
     missing: tuple[MissingQuery, ...] = ()
     older: tuple[OlderDeclaration, ...] = ()
+    on_older: tuple[OlderVersion, ...] = ()
     without_time: tuple[LeftOut, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
@@ -101,6 +104,7 @@ class WarehouseStatus:
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
             **({"missing_queries": [asdict(query) for query in self.missing]} if self.missing else {}),
             **({"declared_otherwise": [interval.to_json() for interval in self.older]} if self.older else {}),
+            **({"older_dimensions": [older.to_json() for older in self.on_older]} if self.on_older else {}),
             **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
         }
         problems = [problem.to_json() for problem in self.problems]
@@ -131,6 +135,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(runs[:last]),
         tuple(missing_queries(registry.live(warehouse), queries=plan.workload.queries)),
         tuple(on_earlier_declarations(warehouse)),
+        tuple(on_older_versions(warehouse, plan)),
         tuple(standing_without_time(warehouse)),
         tuple(_far(warehouse, plan)),
         (publish_log.lost_commits(lost).diagnostic,) if (lost := publish_log.lost_publications(warehouse)) else (),

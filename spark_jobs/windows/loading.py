@@ -22,6 +22,7 @@ from spark_jobs.store.warehouse.data_files import bucket_of, reading
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import parse_instant
+from spark_jobs.streams.sources.dimension_versions import with_current_versions
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.lookups.kernels import Group, Span, unknown_group
@@ -112,7 +113,8 @@ class Reader:
                 for synopsis in (newest_form, *former):
                     pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint, [])
                     # what was stored under another declaration is of other events
-                    naming = named_as_declared(self.warehouse, declared[tree.stream], synopsis)
+                    stream = with_current_versions(self.warehouse, declared[tree.stream])
+                    naming = named_as_declared(self.warehouse, stream, synopsis)
                     if pieces := [piece for piece in pieces if naming.is_of(piece[2])]:
                         forms.append((synopsis, _joined([piece[:2] for piece in pieces])))
                 if forms:

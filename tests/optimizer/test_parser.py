@@ -942,7 +942,7 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
 def test_everything_outside_the_language_is_refused(text: str) -> None:
     result = parse(text + ";\nSELECT count(*) FROM trades " + WINDOW, STREAMS, "w.sql")
     assert [query.name for query in result.queries] == ["w_2"]
-    expected = ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-206", "HDL-214", "HDL-215", "HDL-217")
+    expected = ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-201", "HDL-206", "HDL-214", "HDL-215", "HDL-217")
     assert all(diagnostic.code in expected for diagnostic in result.diagnostics)
     assert all(diagnostic.line == 1 and diagnostic.column >= 1 for diagnostic in result.diagnostics)
 

@@ -26,6 +26,7 @@ from spark_jobs.store.warehouse.data_files import opened, reading
 from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import read_split, times_of
+from spark_jobs.streams.sources.dimensions import pinned_stream
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.expressions import evaluate
 from spark_jobs.streams.sources.files import files_of
@@ -168,6 +169,7 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     grouped = {name for query in queries for name in source_columns(query.group_by, query.derived)}
     plain = {*grouped, *columns} - computed.keys()
     read = sorted({*plain, *(name for filter in filters for name in columns_of(filter))})
+    stream = pinned_stream(stream, read)
     batches = read_split(stream, split, read) if split is not None else iter(())
     batch = next(batches, None)
     if batch is None:

@@ -179,10 +179,11 @@ def _listing(stream: Stream) -> str:
         files = files_of(stream)
         if files.warnings:
             return ""
+        dimensions = [_listing(Stream(each.name, each.source, each.schema, "")) for each in stream.dimensions]
         marks = files.marks.to_pylist() if isinstance(files.marks, pa.Array) else list(files.marks)
     except HeddleError:
         return ""
-    return digest([files.table, files.commit, list(files.names), marks])
+    return digest([files.table, files.commit, list(files.names), marks, *dimensions])
 
 
 def _settings() -> list[tuple[str, str]]:

@@ -6,13 +6,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
+from optimizer.workload.attributes import with_joined_dimensions
 from optimizer.workload.values import ACQ, Column, Stream, Workload
 from spark_jobs.pipeline.planning.query_files import check_prunable, missing_queries, missing_warnings
 from spark_jobs.pipeline.planning.requested import Event, Inputs
@@ -178,7 +179,7 @@ def registering(
         raise HeddleError("HDL-524", f"nothing knows the stream {lost[0].stream} of {lost[0].name}", hint)
     paused = tuple(queries_by_name[name] for name in resting if name in queries_by_name)
     files = {name: inputs.files[name] for name in accepted if name in inputs.files}
-    workload = Workload(tuple(queries), workload_streams)
+    workload = with_joined_dimensions(Workload(tuple(queries), workload_streams))
     reasons = {name: why for name, why in stays.items() if name in live}
     return RegistrationRequest(workload, paused, accepted, removed, files, reasons, registered, tuple(diagnostics))
 
@@ -258,13 +259,20 @@ def _streams(
         if now is None:
             known |= {query.stream: newest[query.stream]} if query.stream in newest else {}
             continue
-        known[query.stream] = now
+        known[query.stream] = now = _with_dimensions(now, newest.get(query.stream))
         then, plan = planned.get(name, (None, None))
         # of a definition that no plan had it is not known of what stream it was
         was = plan.workload.stream(query.stream) if plan is not None and then == query else None
         wrong[name] = misfit(query, was, now)
     check_fit(wrong)
-    return known | dict(declared)
+    return dict(declared) | known
+
+
+def _with_dimensions(stream: Stream, planned: Stream | None) -> Stream:
+    """The stream, also with those dimensions of the newest plan that are not declared, or cannot be read now."""
+    declared = {dimension.name for dimension in stream.dimensions}
+    others = (dimension for dimension in (planned.dimensions if planned else ()) if dimension.name not in declared)
+    return replace(stream, dimensions=(*stream.dimensions, *others))
 
 
 def check_fit(wrong: Mapping[str, str]) -> None:

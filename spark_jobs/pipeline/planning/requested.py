@@ -121,7 +121,9 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Ware
     streams, known, diagnostics = known_streams(streams_file)
     streams_wrong = any(diagnostic.severity == "error" for diagnostic in diagnostics)
     matches = (
-        re.match(r"stream (\w+): ", diagnostic.message) for diagnostic in diagnostics if diagnostic.severity == "error"
+        re.match(r"(?:stream|dimension) (\w+)\b", diagnostic.message)
+        for diagnostic in diagnostics
+        if diagnostic.severity == "error"
     )
     unreadable = {*streams, *(match[1] for match in matches if match)} - set(known)
     origin: dict[str, str] = {}

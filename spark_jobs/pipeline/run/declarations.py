@@ -20,11 +20,13 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
+from spark_jobs.pipeline.run.dimensions import versions_of
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.plans import current_version, former_streams, load_plan
 from spark_jobs.store.warehouse.publish_log import LogRow
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.declared import Declaration
+from spark_jobs.streams.sources.dimensions import stream_with_versions
 
 SHOWN = 3
 """Intervals that a message names."""
@@ -42,10 +44,18 @@ def columns_used(plan: SharingPlan, name: str) -> Columns:
 
 
 def declaration_noted(plan: SharingPlan, name: str) -> str:
-    """Note of a publication: the columns that a plan uses of a stream, and the digest of their declaration."""
-    columns = columns_used(plan, name)
-    digest = Declaration(plan.workload.stream(name)).of(columns).digest
-    return json.dumps({"digest": digest, "columns": columns})
+    """Note of a publication: the columns that a plan uses of a stream, the digest of their declaration, and the
+    versions of the dimensions among them.
+    """
+    columns, stream = columns_used(plan, name), plan.workload.stream(name)
+    noted: dict[str, Any] = {"digest": _declared(stream).of(columns).digest, "columns": columns}
+    versions = versions_of(stream, columns or ())
+    return json.dumps(noted | ({"dimensions": versions} if versions else {}))
+
+
+def _declared(stream: Stream) -> Declaration:
+    """The declaration of a stream, whatever the content of its dimensions."""
+    return Declaration(stream_with_versions(stream, {}))
 
 
 @dataclass
@@ -89,7 +99,7 @@ class Declarations:
             return None
         if (name, noted) not in self._known:
             declaration = json.loads(noted)
-            now = Declaration(self.streams[name]).of(declaration["columns"])
+            now = _declared(self.streams[name]).of(declaration["columns"])
             self._known[name, noted] = now.digest == declaration["digest"]
         return self._known[name, noted]
 

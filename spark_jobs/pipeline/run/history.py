@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
+from spark_jobs.pipeline.run import dimensions
 from spark_jobs.pipeline.run.declarations import Declarations, columns_used
 from spark_jobs.pipeline.run.estimate import Prices, RunEstimate
 from spark_jobs.pipeline.run.narrowing import changed_by_declaration, changed_since
@@ -24,7 +25,7 @@ from spark_jobs.pipeline.run.preparation import listed, plan_without
 from spark_jobs.pipeline.run.values import RunRequest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import publish_log
-from spark_jobs.store.warehouse.plans import load_plan
+from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.publish_log import LogRow, Publications
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.late_events import LateDataImpact
@@ -90,7 +91,8 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     that it read: what is known of all others is what was known then.
     """
     known, declared = publish_log.publications_read(warehouse, since), Declarations.now(warehouse)
-    chosen = [number for number in _in_doubt(warehouse, known, declared, clock).tolist() if known.stands(number)]
+    doubt = np.union1d(_in_doubt(warehouse, known, declared, clock), _on_earlier_versions(warehouse, known, clock))
+    chosen = [number for number in doubt.tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
     rows = publish_log.logged_publications(warehouse, moments) if chosen else []
     publication_keys = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
@@ -152,6 +154,23 @@ def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations,
             newer = arrivals.newest_in(begins[positions], ends[positions]) > listed_at[positions]
         doubt[known.owner[positions[newer]]] = True
     return np.flatnonzero(doubt)
+
+
+def _on_earlier_versions(warehouse: Warehouse, known: Publications, clock: int) -> NDArray[np.int64]:
+    """The numbers of the publications that stand on an earlier version of a dimension whose changes revise them."""
+    version = current_version(warehouse)
+    plan = None if version is None else load_plan(warehouse, version)
+    if plan is None or not any(stream.dimensions for stream in plan.workload.streams):
+        return np.zeros(0, dtype=np.int64)
+    plan, _, _ = dimensions.pinned(warehouse, plan, is_noted=False)
+    streams = {stream.name: stream for stream in plan.workload.streams}
+    ends, names, noted = known.results[1], known.reads["stream"].to_pylist(), known.reads["of"].to_pylist()
+    numbers = [
+        owner
+        for owner, name, of in zip(known.owner.tolist(), names, noted, strict=True)
+        if name in streams and dimensions.repaired_dimensions(streams[name], of, int(ends[owner]), clock)
+    ]
+    return np.unique(np.array(numbers, dtype=np.int64))
 
 
 def _arrivals(

@@ -21,7 +21,7 @@ from spark_jobs.engine.choice import Engine, engine_of
 from spark_jobs.engine.freed_memory import give_back
 from spark_jobs.engine.workers import Workers
 from spark_jobs.pipeline.costs.measurements import FEATURES
-from spark_jobs.pipeline.run import narrowing, preparation
+from spark_jobs.pipeline.run import dimensions, narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
 from spark_jobs.pipeline.run.silences import check_interval_has_begun, standing_silences
 from spark_jobs.pipeline.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
@@ -103,6 +103,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         prepared = _prepared(run, plan)
     if _stands(run, prepared):
         return run.record
+    dimensions.carry_partials_over(run, prepared)
     run.record.features |= {"processes": _first("processes")}
     run.record.features |= {"suites": _first("suites") if run.request.checks == "all" else 0}
     # whoever finds nothing to do compiles no kernels
@@ -176,7 +177,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     record.basis, record.failed, record.repeated = prepared.basis, list(prepared.failed), prepared.repeated
     ends = {name: min(request.end, request.clock - plan.workload.stream(name).lateness) for name in listing.sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < request.end}
-    record.listed, record.read = listing.newest, preparation.spans_read(prepared, plan)
+    record.listed, record.read = listing.newest, preparation.spans_read(prepared, listing.pinned(plan))
     record.refused = {name: files.late for name, files in listing.arrivals.items() if files.late}
     if listing.unfit and not prepared.plan.workload.queries:
         publish_log.refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
@@ -193,6 +194,8 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     if previous is None or request.asks_more_than(previous):
         return False
     if not stands_as_declared(run.warehouse, previous, prepared.plan, prepared.sources):
+        return False
+    if dimensions.revises(run.warehouse, prepared, previous):
         return False
     record.diagnostics += standing_silences(prepared) + _others(run)
     record.diagnostics += [

@@ -8,6 +8,7 @@ from dataclasses import replace
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Fragments, history_start, instants
 from optimizer.workload.values import ACQ
+from spark_jobs.pipeline.run import dimensions
 from spark_jobs.pipeline.run.declarations import stands_as_declared
 from spark_jobs.pipeline.run.preparation import plan_without, prepare
 from spark_jobs.pipeline.run.values import Instants, PreparedRun, RunRequest, SourceListing
@@ -43,12 +44,17 @@ def changed_since(
         late=publication.record.late,
     )
     prepared = prepare(warehouse, plan, request, listing)
-    if prepared.content == publication.content and not is_part:
+    revising = dimensions.revising(prepared, publication)
+    if prepared.content == publication.content and not is_part and not revising:
         return None
-    return changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, publication).radius
+    radius = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication).radius
+    if prepared.content == publication.content and not is_part and not radius.queries:
+        return None
+    return replace(radius, dimensions=tuple(sorted({name for names in revising.values() for name in names})))
 
 
 def changed_windows(
+    warehouse: Warehouse,
     prepared: PreparedRun,
     work: Sequence[SynopsisWork],
     sources: Mapping[str, list[Split]],
@@ -65,7 +71,8 @@ def changed_windows(
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
     past, begin = publication.record, prepared.request.begin
     arrivals = prepared.listing.arrivals
-    return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut)
+    formers = dimensions.former_streams(warehouse, prepared, publication)
+    return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut, formers)
 
 
 def changed_by_declaration(

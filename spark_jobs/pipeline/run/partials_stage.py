@@ -14,7 +14,7 @@ from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
-from spark_jobs.pipeline.run import narrowing, preparation, rows_stage, stage_tasks
+from spark_jobs.pipeline.run import dimensions, narrowing, preparation, rows_stage, stage_tasks
 from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, PartedSplits, events_of_slab, lift_task
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
@@ -23,6 +23,7 @@ from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, 
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.unmatched import Unmatched, stored, warnings_of_unmatched
 from spark_jobs.streams.sources.untimed import note_without_time
 from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
@@ -79,12 +80,13 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
     begin, instants = prepared.request.begin, None
     if allocated.newest is not None:
         since = allocated.base or allocated.newest
-        changed = narrowing.changed_windows(prepared, work, sources, ends, since)
+        changed = narrowing.changed_windows(run.warehouse, prepared, work, sources, ends, since)
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
         record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
         if record.narrow:
             instants = changed.instants
+            dimensions.note_earlier_versions(record, prepared, since)
             narrowed = narrowing.narrowed_plan(plan, instants)
     content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
     if instants is not None:
@@ -188,6 +190,9 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
         record.features["tree_tuples"] += total * len({synopsis.edges for synopsis in filled})
         record.features["family_tuples"] += total * len(filled)
     record.rows_without_time += outcome.counts[UNTIMED]
+    unmatched = [outcome for outcome in outcomes if isinstance(outcome, Unmatched)]
+    record.unmatched |= {stream.name: stored(unmatched)} if unmatched else {}
+    record.diagnostics += [warning.to_json() for warning in warnings_of_unmatched(stream.name, unmatched)]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
     return stage_tasks.Lifted(files, broken, inside if is_read else None)
 

@@ -9,13 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
+
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.store.warehouse.data_files import BUCKET_ROWS, DataFile, SynopsisFailure, WithoutTime
-from spark_jobs.streams.sources.decoding import read_each, times_of
+from spark_jobs.streams.sources.decoding import inside, read_each, times_of
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.unmatched import Unmatched, joins_of, unmatched_in
 from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.partials import fill_request
 from spark_jobs.windows.partials.fill_request import columns_of_synopsis
@@ -79,8 +82,8 @@ def lift_task(
 
     def task(
         numbers: Iterable[int], count: Count = uncounted
-    ) -> Iterator[DataFile | SynopsisFailure | EventCounts | WithoutTime]:
-        counts, without_time = EventCounts.of(spans), Counter[str]()
+    ) -> Iterator[DataFile | SynopsisFailure | EventCounts | WithoutTime | Unmatched]:
+        counts, without_time, unmatched = EventCounts.of(spans), Counter[str](), dict[str, Unmatched]()
         by_class: dict[tuple[int, Any], Slab] = {}
         for at, slab in enumerate(slabs):
             for request in slab:
@@ -95,6 +98,8 @@ def lift_task(
             columns = sorted(
                 {name for at in chosen for request in slabs[at] for name in columns_of_synopsis(request.synopsis)}
             )
+            joins = joins_of(stream, columns)
+            columns += joins.keys() - set(columns)
             for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
                 times, _, missing = times_of(events, stream)
                 if missing:
@@ -102,6 +107,12 @@ def lift_task(
                     without_time[split.path] += missing
                 if is_counted:
                     counts.add(times)
+                if joins:
+                    is_inside = pa.array(inside(times, [spans[at] for at in chosen]))
+                    lifted = events.filter(is_inside)
+                    for join, attribute in joins.items():
+                        counted = unmatched_in(lifted, join, attribute)
+                        unmatched[join] = unmatched[join].joined(counted) if join in unmatched else counted
                 if newer is not None:
                     count(NEWER, int(((times >= newer[0]) & (times < newer[1])).sum()))
                 for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
@@ -114,11 +125,12 @@ def lift_task(
                 yield from writing.taken()
                 yield from lifting.failed.values()
             # each saw all events: those that only one covers are counted where more are
-            inside = max(lifting.inside for lifting in of_slab)
-            count(events_of_slab(at), inside)
-            count(EVENTS, inside)
+            events_inside = max(lifting.inside for lifting in of_slab)
+            count(events_of_slab(at), events_inside)
+            count(EVENTS, events_inside)
         if is_counted:
             yield counts
+        yield from unmatched.values()
         yield from (WithoutTime(path, events) for path, events in without_time.items())
 
     return task

@@ -13,10 +13,12 @@ from optimizer.plan import instants_due, pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
+from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream, digest
 from spark_jobs.engine.workers import Available, unavailable
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
+from spark_jobs.pipeline.run import dimensions
 from spark_jobs.pipeline.run.declarations import declaration_noted
 from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListing
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -53,11 +55,15 @@ def listed(
     (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written.
     """
     listing = SourceListing({}, {}, [], [], [], within)
+    plan, listing.unfit[:], problems = dimensions.pinned(warehouse, plan, note is not None)
+    listing.streams.update({stream.name: stream for stream in plan.workload.streams})
+    listing.problems.extend(problem.to_json() for problem in problems)
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         try:
             stream = plan.workload.stream(name)
             follow(stream)
-            used = {query.name: query.deciding_columns(stream) for query in plan.workload.queries_of(name)}
+            queries = plan.workload.queries_of(name)
+            used = {query.name: columns_read(stream, query.deciding_columns(stream)) for query in queries}
             columns = sorted({column for of_query in used.values() for column in of_query})
             lacking: list[str] = []
             admission = None
@@ -112,6 +118,7 @@ def _lacking(stream: Stream, files: Listed, columns: list[str]) -> list[str]:
 def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listing: SourceListing) -> PreparedRun:
     """Prepare a run over an interval. Writes nothing. A stream that cannot be read is omitted and reported."""
     begin, end = request.begin, request.end
+    plan = listing.pinned(plan)
     before = refreshed_at(warehouse, begin)
     ticks = (instants_due.late if request.late else instants_due.ticks)(plan.schedules, begin, end, before)
     # of a part of a plan the schedules are those of the whole

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
+from optimizer.workload.values import Stream
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.session import CpuSeconds
 from spark_jobs.engine.workers import Workers
@@ -140,7 +141,8 @@ class SourceListing:
 
     It has their splits and the ledger of their files, the names of those that cannot be listed, the names of the
     ``unfit`` queries that use a column which their stream does not have, and the problems of both. ``within``: the
-    instants of the only windows that it serves; None: it serves all.
+    instants of the only windows that it serves; None: it serves all. ``streams``: the streams, with the versions of
+    their dimensions.
     """
 
     sources: dict[str, list[Split]]
@@ -149,6 +151,16 @@ class SourceListing:
     unfit: list[str]
     problems: list[dict[str, Any]]
     within: tuple[int, int] | None = None
+    streams: dict[str, Stream] = field(default_factory=dict)
+
+    def pinned(self, plan: SharingPlan) -> SharingPlan:
+        """The plan with its streams as they were listed."""
+        streams = tuple(self.streams.get(stream.name, stream) for stream in plan.workload.streams)
+        return (
+            plan
+            if streams == plan.workload.streams
+            else replace(plan, workload=replace(plan.workload, streams=streams))
+        )
 
     @property
     def newest(self) -> dict[str, int]:

@@ -70,7 +70,8 @@ class RunRecord:
     work.
 
     ``without_time``: by stream and file (relative to the stream's path; "": of other files) the events that were
-    skipped because they have no usable time.
+    skipped because they have no usable time. ``unmatched``: by stream and dimension the newly read events that were
+    joined with it, those without a row, those with a null in the key, and some keys without a row.
 
     ``checked``: the level at which the answers were checked before they were published
     (:data:`spark_jobs.store.settings.CHECKS`).
@@ -91,6 +92,7 @@ class RunRecord:
     rows_scanned: int = 0
     rows_without_time: int = 0
     without_time: dict[str, dict[str, int]] = field(default_factory=dict)
+    unmatched: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     partials_written: int = 0
     synopses: int = 0
     synopses_reused: int = 0

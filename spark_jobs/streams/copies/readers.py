@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.streams import load_streams, with_copy
-from optimizer.workload.values import Origin, Stream
+from optimizer.workload.values import Dimension, Origin, Stream
 from spark_jobs.store.settings import settings
 from spark_jobs.streams.sources.decoding import discover_schema, discovered_types
+from spark_jobs.streams.sources.dimensions import with_schema_of_files
 from spark_jobs.streams.sources.formats import FORMATS, format_of
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], li
     """
     declared, findings = load_streams(path, settings().source_roots, settings().copies)
     diagnostics, known = list(findings), dict[str, Stream]()
+    dimensions, problems = known_dimensions(next(iter(declared.values())).dimensions if declared else ())
+    diagnostics += problems
     for name, stream in declared.items():
         try:
-            stream = read_by(stream)
+            stream = replace(read_by(stream), dimensions=dimensions)
             if not stream.schema:
                 stream, warnings = discovered(stream)
                 diagnostics += warnings
@@ -43,6 +46,20 @@ def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], li
         except HeddleError as error:
             diagnostics.append(error.diagnostic)
     return tuple(declared), known, diagnostics
+
+
+def known_dimensions(declared: Sequence[Dimension]) -> tuple[tuple[Dimension, ...], list[Diagnostic]]:
+    """The declared dimensions with all columns, and what is wrong with the others."""
+    known: list[Dimension] = []
+    diagnostics: list[Diagnostic] = []
+    for dimension in declared:
+        try:
+            complete, warnings = with_schema_of_files(dimension)
+            known.append(complete)
+            diagnostics += warnings
+        except HeddleError as error:
+            diagnostics.append(error.diagnostic)
+    return tuple(known), diagnostics
 
 
 def read_by(stream: Stream) -> Stream:

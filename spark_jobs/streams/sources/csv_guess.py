@@ -104,7 +104,7 @@ def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
         hint = "remove lines that are comments" if begins else "see its first lines"
         raise _not_csv(paths[0], "has no records, or none of as many fields as the first line has", hint)
     size = sum(len(text) for text in texts) / sum(max(1, text.rstrip().count("\n") + 1 - header) for text in texts)
-    columns = [_column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
+    columns = [guessed_column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
     return CsvGuess(delimiter, header, tuple(columns), size)
 
 
@@ -186,8 +186,8 @@ def _is_value(text: str) -> bool:
     return bool(re.match(r"\d", text.strip())) and bool(_formats(pa.array([text.strip()])) or _is_iso(pa.array([text])))
 
 
-def _column(name: str, values: Sequence[str]) -> GuessedColumn:
-    """Guess a column from some of its fields."""
+def guessed_column(name: str, values: Sequence[str]) -> GuessedColumn:
+    """Guess a column of texts from some of its fields, or all."""
     trimmed = [value.strip() for value in values]
     missing = [text for text in NULLS if text in set(trimmed)]
     known = pa.array([text for text in trimmed if text and text not in missing], pa.string())

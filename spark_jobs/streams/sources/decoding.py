@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.attributes import attributes_in, columns_read
 from optimizer.workload.expression import DECIMAL_DIGITS, unified
 from optimizer.workload.instants import DAY
 from optimizer.workload.nested import MOST_LEAVES, Nested
@@ -37,6 +38,7 @@ from optimizer.workload.values import (
 from spark_jobs.store.read_ahead import read_ahead
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_source import instants_of_numbers, instants_of_texts
+from spark_jobs.streams.sources.dimension_rows import with_attributes
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.leaves import nested_of_arrow
@@ -60,6 +62,17 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
 
 def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`."""
+    pairs, nested, diagnostics = common_columns(stream, schemas)
+    return with_schema(stream, pairs, nested), diagnostics
+
+
+def common_columns(
+    stream: Stream, schemas: Mapping[str, pa.Schema]
+) -> tuple[list[tuple[str, Type]], list[tuple[str, Nested]], tuple[Diagnostic, ...]]:
+    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, and what is left out.
+
+    Raises HDL-431 if no type holds all of its times.
+    """
     names: dict[str, str] = {}
     types_and_paths: dict[str, tuple[Type | Nested | None, str]] = {}
     diagnostics: dict[str, Diagnostic] = {}
@@ -95,7 +108,7 @@ def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[
             )
         elif isinstance(type, Nested):
             nested, leaves = [*nested, (name, type)], leaves + type.leaves
-    return with_schema(stream, pairs, nested), tuple(diagnostics.values())
+    return pairs, nested, tuple(diagnostics.values())
 
 
 def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str]) -> Type | Nested | None:
@@ -158,20 +171,28 @@ def type_of_arrow(arrow: pa.DataType) -> Type | None:
 def read_split(
     stream: Stream, split: Split, columns: list[str], encoded: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Decoded batches of a split: ``columns`` and the time column, by name.
+    """Decoded batches of a split: ``columns`` and the time column, by name. Attributes of dimensions among them are
+    looked up by their keys.
 
     Those of ``encoded`` that are strings in a Parquet file are left dictionary-encoded, which spares decoding them.
     Raises HDL-402 (unreadable file), HDL-404 (a value or type that does not fit).
     """
-    needed = list(dict.fromkeys([stream.time, *columns]))
+    attributes = attributes_in(stream, columns)
+    needed = _read_from(stream, columns)
     with failures_of(stream, split.path):
         texts = {name for name in encoded if stream.type_of(name) == STRING}
         seen, repeated = 0, repeated_rows(split)
         for batch in format_of(stream).read(stream, split, needed, texts):
             columns_read = [_decoded(stream, split, name, batch.column(name), name in texts, seen) for name in needed]
             decoded = pa.RecordBatch.from_arrays(columns_read, names=needed)
-            yield _taken_in(decoded, stream, split, repeated, seen)
+            events = _taken_in(decoded, stream, split, repeated, seen)
+            yield with_attributes(stream, events, attributes, texts) if attributes else events
             seen += len(decoded)
+
+
+def _read_from(stream: Stream, columns: Iterable[str]) -> list[str]:
+    """The columns of files that are read for some columns of the stream, with that of the time if it has one."""
+    return list(dict.fromkeys([*filter(None, [stream.time]), *columns_read(stream, columns)]))
 
 
 def read_splits(stream: Stream, splits: Iterable[Split], columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -199,13 +220,15 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
 
     Reads only the beginning of the file. Raises what :func:`read_split` raises about these events.
     """
-    needed = list(dict.fromkeys([stream.time, *columns]))
+    needed = _read_from(stream, columns)
     with failures_of(stream, split.path):
         batch = format_of(stream).head(stream, split, needed)
         if batch is None:
             return None
         decoded = [_decoded(stream, split, name, batch.column(name)) for name in needed]
-        return pa.RecordBatch.from_arrays(decoded, names=needed)
+        return with_attributes(
+            stream, pa.RecordBatch.from_arrays(decoded, names=needed), attributes_in(stream, columns)
+        )
 
 
 def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -266,7 +289,7 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     read as the declared one. Only reads headers and footers: values are checked when they are read.
     """
     needed = [stream.time, *([stream.event_id] if stream.event_id else [])]
-    looked_up = list(dict.fromkeys([*needed, *columns]))
+    looked_up = list(dict.fromkeys([*needed, *columns_read(stream, columns)]))
     lacking, present_anywhere = set[str](), set[str]()
     alike, format = set[Any](), format_of(stream)
     for path, split in {split.path: split for split in splits}.items():

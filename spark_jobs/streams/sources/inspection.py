@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
+from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.streams.sources.clusters import Cluster
@@ -138,6 +139,7 @@ def inspected(
     """Like :func:`inspect`, also with the times of the events (``keeps``: one by one) and the splits."""
     nothing = Inspection(stream.name, 0, None, None, None, None, ())
     unknown = EventTimes(None, None, None, None)
+    columns = columns_read(stream, columns)
     try:
         files = files_of(stream)
         splits = files.opened(range(len(files.paths)))

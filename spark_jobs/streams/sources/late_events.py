@@ -13,12 +13,19 @@ from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Fragments, instants, instants_over, starts_of
+from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import ACQ, Stream, Window
 from spark_jobs.streams.sources.decoding import read_split, times_of
+from spark_jobs.streams.sources.dimension_versions import changed_times
 from spark_jobs.streams.sources.expressions import evaluate
 from spark_jobs.streams.sources.ledger import Arrival, Ledger
 from spark_jobs.streams.sources.replacements import FAR, disjoint, met
 from spark_jobs.streams.sources.splits import Split
+
+NO_FORMERS: Mapping[str, Sequence[Stream] | None] = {}
+"""Streams whose dimensions have not changed."""
+
+NO_TIMES: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 _COUNTED = ("files", "rows", "fragments", "queries", "windows", "by_feed")
 
@@ -33,7 +40,8 @@ class LateDataImpact:
     - ``fragments``: the fragments that they fall into;
     - ``queries``: the queries with the number of their ``windows`` that contain such an event which passes the query's
       filter, or may contain any event, are due now and were not due then;
-    - ``declared``: the streams whose declaration has changed since; all windows of their queries count.
+    - ``declared``: the streams whose declaration has changed since; all windows of their queries count;
+    - ``dimensions``: the dimensions that have changed since, whose changed rows are those of such an event.
 
     Files that went cannot be read: their possible events count by time only, and so do rows shown by a feed. Windows of
     rows are not counted (their queries are).
@@ -46,13 +54,18 @@ class LateDataImpact:
     windows: int
     by_feed: int = 0
     declared: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
 
     def joined(self, other: LateDataImpact | None) -> LateDataImpact:
         """Both, which are of other queries."""
         if other is None:
             return self
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
-        return LateDataImpact(**counts, declared=(*self.declared, *other.declared))
+        return LateDataImpact(
+            **counts,
+            declared=(*self.declared, *other.declared),
+            dimensions=tuple(dict.fromkeys((*self.dimensions, *other.dimensions))),
+        )
 
 
 class ChangedWindows(NamedTuple):
@@ -73,12 +86,14 @@ def change(
     since: Mapping[str, int],
     due: Mapping[str, int],
     fragments: Mapping[str, Sequence[Fragments]],
+    formers: Mapping[str, Sequence[Stream] | None] = NO_FORMERS,
 ) -> ChangedWindows:
     """Find the windows ending after ``begin`` that are affected by files that came or went since an earlier ledger.
 
     By stream: ``arrivals`` its ledger, ``since`` the newest entry at that time, ``ends`` up to where its windows are
-    answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses. The result
-    is certain: other windows contain the same events, because their files are the same. Where an event may make another
+    answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses,
+    ``formers`` the stream with earlier versions of its dimensions (None: any window may change). The result is certain:
+    other windows contain the same events, because their files are the same. Where an event may make another
     one a repetition (``event_id``) any window may change, and with windows of rows.
     """
     files = rows = cut = windows = by_feed = 0
@@ -115,7 +130,12 @@ def change(
         for edges in fragments.get(name, ()):
             cut += len(np.unique(edges.starts(at)))
         schema = stream.types
+        joined = _changed_attributes(stream, formers.get(name, ()), splits, queries, (first, end))
         for query in queries:
+            if joined is None and attributes_in(stream, query.columns()):
+                touched[query.name] = None
+                names.append(query.name)
+                continue
             if not query.kind.has_instants:
                 touched[query.name] = None
                 names += [query.name] * (len(times) > 0 or bool(removed) or bool(changed))
@@ -124,6 +144,8 @@ def change(
             if query.filter is not None and len(times):
                 passed = evaluate(query.filter, events, schema)
                 query_times = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
+            if others := [at for column in query.columns() if len(at := (joined or {}).get(column, NO_TIMES))]:
+                query_times = np.unique(np.concatenate([query_times, *others]))
             hit = _windows(query, query_times, removed, changed, begin, end, due.get(name, end), possible)
             windows += len(hit)
             names += [query.name] * bool(len(hit))
@@ -132,6 +154,26 @@ def change(
             elif len(hit):
                 touched[query.name] = hit
     return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows, by_feed), touched)
+
+
+def _changed_attributes(
+    stream: Stream,
+    formers: Sequence[Stream] | None,
+    splits: Sequence[Split],
+    queries: Sequence[ACQ],
+    span: tuple[int, int],
+) -> dict[str, NDArray[np.int64]] | None:
+    """The times of events whose attributes differ from those in one of the ``formers``, by attribute; None: not
+    known.
+    """
+    if formers is None:
+        return None
+    columns = {column for query in queries for column in query.columns()}
+    times: dict[str, NDArray[np.int64]] = {}
+    for former in formers:
+        for name, at in changed_times(former, stream, splits, columns, [span]).items():
+            times[name] = np.concatenate([times[name], at]) if name in times else at
+    return times
 
 
 def _is_explained(arrival: Arrival, explained: Collection[tuple[str, int]], since: int) -> bool:

@@ -4,7 +4,7 @@ completed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -229,24 +229,23 @@ def _completed(
     row of several days is in the partition of the first, and no partial row is ever inside it: storing some
     replaces it, too.
     """
-    names = {span.synopsis: content_name(span.synopsis, splits) for span in spans}
-    rows = [
-        {
-            "day": day_label(first),
-            "stream": stream.name,
-            "fingerprint": span.synopsis.fingerprint,
-            "fragment_start": first,
-            "fragment_end": last,
-            "key": None,
-            "shard": None,
-            "bucket": -1,
-            "longs": [],
-            "doubles": [],
-            "texts": [names[span.synopsis].of(_first_read(span.synopsis, first), last)],
-        }
-        for span in spans
-        for first, last in day_pieces(span.begin, span.end, occupied)
-    ]
+    pieces = (
+        (span.synopsis, first, last) for span in spans for first, last in day_pieces(span.begin, span.end, occupied)
+    )
+    return completed_pieces(stream, splits, pieces)
+
+
+def completed_pieces(stream: Stream, splits: list[Split], pieces: Iterable[tuple[Synopsis, int, int]]) -> pa.Table:
+    """Rows that mark pieces [begin, end) of synopses as complete, for the source and its declaration as of now."""
+    names: dict[Synopsis, ContentName] = {}
+    rows = []
+    for synopsis, first, last in pieces:
+        if synopsis not in names:
+            names[synopsis] = content_name(synopsis, splits)
+        name = names[synopsis].of(_first_read(synopsis, first), last)
+        mark: dict[str, Any] = {"day": day_label(first), "stream": stream.name, "fingerprint": synopsis.fingerprint}
+        mark |= {"fragment_start": first, "fragment_end": last, "key": None, "shard": None, "bucket": -1}
+        rows.append(mark | {"longs": [], "doubles": [], "texts": [name]})
     return pa.Table.from_pylist(rows, schema=PARTIALS)
 
 
@@ -278,6 +277,15 @@ def _stored_for(
     """
     name = content_name(synopsis, splits, tokens)
     return lambda stored, begin, end: name.is_of(stored, _first_read(synopsis, begin), end)
+
+
+def named_for(synopsis: Synopsis, splits: list[Split], stream: Stream) -> Callable[[int, int, str], bool]:
+    """Return the test whether a complete piece (:func:`coverage`) was computed from the source as it is now, with the
+    declaration of a ``stream``: of the same one, with other versions of its dimensions.
+    """
+    declared = [replace(split, declared=Declaration(stream)) for split in splits[:1]]
+    is_stored = _stored_for(synopsis, [*declared, *splits[1:]])
+    return lambda begin, end, name: is_stored(name, begin, end)
 
 
 def is_current(synopsis: Synopsis, splits: list[Split], piece: tuple[int, int, str]) -> bool:

@@ -1,0 +1,188 @@
+"""Read the joins of a statement: dimensions, each by equality with its entire key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from optimizer.language.nodes import refuse
+from optimizer.language.refusals import shown_text
+from optimizer.language.words import LEFT_OUT, did_you_mean, resolve_name
+from optimizer.workload.attributes import DEEPEST_CHAIN, Attribute
+from optimizer.workload.values import Dimension, Type
+
+if TYPE_CHECKING:
+    from optimizer.language.scope import Scope
+
+CODE = "HDL-464"
+"""Code of a join that is none with a dimension by its key."""
+
+MOST_JOINS = 8
+"""Joins of a query."""
+
+_FORM = "write JOIN <dimension> USING (<key>), or ON <stream>.<column> = <dimension>.<key>; LEFT JOIN keeps all events"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A dimension that a statement joins.
+
+    Parameters
+    ----------
+    name
+        Its name in the statement.
+    dimension
+        The dimension.
+    keys
+        Columns of the stream, or attributes, that equal its key, in the key's order.
+    is_inner
+        Whether events without a row are left out.
+    """
+
+    name: str
+    dimension: Dimension
+    keys: tuple[str, ...]
+    is_inner: bool
+
+    def attribute(self, column: str | None) -> Attribute:
+        """One of its columns as the events have it. None: whether there is a row."""
+        return Attribute(self.dimension.name, self.keys, column)
+
+
+def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str]) -> Scope:
+    """The scope with the dimensions that a statement joins; ``unreadable``: names of those that cannot be read. Raises
+    Refused (HDL-464).
+    """
+    source = tree.args["from_"].this
+    scope = replace(scope, stream_alias=source.alias)
+    joins: Sequence[exp.Join] = tree.args.get("joins") or ()
+    if len(joins) > MOST_JOINS:
+        refuse(CODE, f"{len(joins)} joins; the limit is {MOST_JOINS}", "split the query", joins[MOST_JOINS])
+    for node in joins:
+        scope = replace(scope, joins=(*scope.joins, _joined(node, scope, unreadable)))
+    return scope
+
+
+def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str]) -> Joined:
+    known = {dimension.name: dimension for dimension in scope.stream.dimensions}
+    table, kind = node.this, " ".join(filter(None, (node.args.get(part) for part in ("method", "side", "kind"))))
+    if kind.upper() not in ("", "INNER", "LEFT", "LEFT OUTER"):
+        what = "a comma in FROM" if kind == "CROSS" and not _says(scope, node, "CROSS") else f"{kind.upper()} JOIN"
+        refuse("HDL-103", f"{what} is not supported", _FORM, node)
+    if type(table) is not exp.Table or not isinstance(table.this, exp.Identifier):
+        refuse("HDL-103", "JOIN takes the name of a dimension", _FORM, node)
+    if any(value and part not in ("this", "alias") for part, value in table.args.items()) or table.alias_column_names:
+        refuse("HDL-103", "JOIN takes the plain name of a dimension", _FORM, node)
+    dimension_name = resolve_name(table.name, known)
+    if dimension_name is None and resolve_name(table.name, unreadable) is not None:
+        message = f"dimension {table.name} cannot be read"
+        refuse(LEFT_OUT, message, "what is wrong with it stands above", table)
+    if dimension_name is None:
+        hint = did_you_mean(table.name, known, "dimensions") or "declare it below `dimensions:` in streams.yaml"
+        refuse("HDL-201", f"there is no dimension {shown_text(table.name)}", hint, table)
+    dimension, name = known[dimension_name], table.alias or dimension_name
+    taken = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins)]
+    if name.lower() in (other.lower() for other in taken):
+        refuse(CODE, f"two tables are named {shown_text(name)}", f"write JOIN {dimension_name} AS another_name", node)
+    if not dimension.schema:
+        refuse("HDL-213", f"the columns of dimension {dimension_name} are not known", "give it a `schema`", node)
+    if bool(node.args.get("using")) == bool(node.args.get("on")):
+        refuse(CODE, f"JOIN {shown_text(name)} says no key", _FORM, node)
+    pairs = _using(node, dimension, scope) if node.args.get("using") else _on(node, name, dimension, scope)
+    lacking = [key for key in dimension.key if key not in pairs]
+    if lacking:
+        hint = f"the key of {dimension_name} is ({', '.join(dimension.key)}): name all of it"
+        refuse(CODE, f"JOIN {shown_text(name)} lacks the key {', '.join(lacking)}", hint, node)
+    joined = Joined(name, dimension, tuple(pairs[key] for key in dimension.key), (node.side or "").upper() != "LEFT")
+    plain = [*dict(scope.stream.schema), *dict(scope.stream.nested)]
+    if any(f"{dimension_name}(" in column for column in plain):
+        refuse(
+            CODE, f"a column of {scope.stream.name} is named as attributes of {dimension_name} are", "rename it", node
+        )
+    if joined.attribute(None).name.count("(") > DEEPEST_CHAIN:
+        refuse(CODE, f"more than {DEEPEST_CHAIN} dimensions in a chain", "join them before", node)
+    return joined
+
+
+def _says(scope: Scope, node: exp.Join, word: str) -> bool:
+    start = node.this.this.meta.get("start", 0) if isinstance(node.this, exp.Table) else 0
+    return word in scope.text[:start].upper().rsplit(",", 1)[-1]
+
+
+def _using(node: exp.Join, dimension: Dimension, scope: Scope) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for identifier in node.args["using"]:
+        key = _key(identifier.name, dimension, identifier)
+        column, type_ = scope.column(exp.Column(this=identifier.copy()))
+        _check_types(type_, dimension, key, column, node)
+        pairs[key] = column
+    return pairs
+
+
+def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for equality in _conjuncts(node.args["on"]):
+        if type(equality) is not exp.EQ:
+            hint = f"only equalities of keys, with AND between them: conditions on attributes belong in WHERE; {_FORM}"
+            refuse(CODE, "ON takes equalities", hint, equality)
+        sides = [_without_parentheses(equality.this), _without_parentheses(equality.expression)]
+        of_dimension = [_is_of(side, name, dimension, scope) for side in sides]
+        if of_dimension == [True, True] or not any(of_dimension):
+            refuse(CODE, f"ON compares a column of {scope.stream.name} with a key of {name}", _FORM, equality)
+        inner, outer = sides if of_dimension[0] else sides[::-1]
+        key = _key(inner.name, dimension, inner)
+        if type(outer) not in (exp.Column, exp.Dot, exp.Bracket):
+            hint = "compare a plain column: let a view or the stream's files have the value as a column"
+            refuse(CODE, "ON takes columns, no expressions", hint, outer)
+        column, type_ = scope.column(outer)
+        _check_types(type_, dimension, key, column, equality)
+        if pairs.setdefault(key, column) != column:
+            refuse(CODE, f"the key {shown_text(key)} is compared with two columns", "a key equals one column", equality)
+    return pairs
+
+
+def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    parts, pending = [], [node]
+    while pending:
+        part = _without_parentheses(pending.pop())
+        if type(part) is exp.And:
+            pending += [part.expression, part.this]
+        else:
+            parts.append(part)
+    return parts
+
+
+def _without_parentheses(node: exp.Expr) -> exp.Expr:
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
+def _is_of(node: exp.Expr, name: str, dimension: Dimension, scope: Scope) -> bool:
+    """Return whether a side of an equality is a column of the dimension that is joined."""
+    if type(node) is not exp.Column or not isinstance(node.this, exp.Identifier):
+        return False
+    table = node.args.get("table")
+    if table is not None:
+        return bool(table.name.lower() == name.lower())
+    # a bare name is the dimension's where nothing before it has the name
+    return resolve_name(node.name, dict(dimension.schema)) is not None and not scope.has(node.name)
+
+
+def _key(name: str, dimension: Dimension, node: exp.Expr) -> str:
+    key = resolve_name(name, dimension.key)
+    if key is None:
+        hint = f"its key is ({', '.join(dimension.key)}); conditions on other columns belong in WHERE"
+        refuse(CODE, f"{shown_text(name)} is no key of dimension {dimension.name}", hint, node)
+    return key
+
+
+def _check_types(type_: Type, dimension: Dimension, key: str, column: str, node: exp.Expr) -> None:
+    key_type = dimension.type_of(key)
+    assert key_type is not None
+    if (type_.name, type_.scale) != (key_type.name, key_type.scale):
+        message = f"{column} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
+        refuse(CODE, message, "declare both with one type in `schema`", node)

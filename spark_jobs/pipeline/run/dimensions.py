@@ -1,0 +1,237 @@
+"""Versions of dimensions: those that a run uses, and those that published answers stand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from optimizer.errors.codes import is_fatal
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.attributes import attributes_in
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import Dimension, DimensionVersion, Stream
+from spark_jobs.pipeline.run.values import PreparedRun, Run
+from spark_jobs.store.warehouse import publish_log
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.dimension_versions import (
+    current_version_of,
+    note_current,
+    version_named,
+    versions_folder,
+    with_version,
+)
+from spark_jobs.streams.sources.dimensions import passing, store_version, stream_with_versions
+from spark_jobs.windows.partials.carrying import carry_over
+
+
+def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
+    """The columns of each dimension that a plan's queries use, by its name."""
+    used: dict[str, set[str]] = {}
+    for stream in plan.workload.streams:
+        columns = {column for query in plan.workload.queries_of(stream.name) for column in query.columns()}
+        for attribute in attributes_in(stream, columns).values():
+            used.setdefault(attribute.dimension, set()).update(filter(None, [attribute.column]))
+    return used
+
+
+def pinned(warehouse: Warehouse, plan: SharingPlan, is_noted: bool) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
+    """Read the dimensions that a plan uses, once: the plan with their versions, the names of the queries that join one
+    which cannot be used, and why.
+
+    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it.
+    """
+    versions: dict[str, DimensionVersion] = {}
+    problems: dict[str, Diagnostic] = {}
+    declared = {dimension.name: dimension for stream in plan.workload.streams for dimension in stream.dimensions}
+    for name, columns in used_columns(plan).items():
+        try:
+            versions[name] = _newest(warehouse, declared[name], columns, is_noted)
+        except HeddleError as error:
+            if is_fatal(error.diagnostic.code):
+                raise
+            problems[name] = error.diagnostic
+    unfit = []
+    for stream in plan.workload.streams:
+        for query in plan.workload.queries_of(stream.name):
+            joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
+            unfit += [query.name] * bool(joined & problems.keys())
+    return with_versions(plan, versions), unfit, list(problems.values())
+
+
+def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -> SharingPlan:
+    """The plan with versions of the dimensions of its streams, by their names."""
+    if not versions:
+        return plan
+    streams = tuple(stream_with_versions(stream, versions) for stream in plan.workload.streams)
+    return replace(plan, workload=replace(plan.workload, streams=streams))
+
+
+def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
+    if not is_noted:
+        return store_version(dimension, columns, passing(dimension.name))
+    version = store_version(dimension, columns, versions_folder(warehouse, dimension.name))
+    note_current(warehouse, dimension.name, version)
+    return version
+
+
+# ------------------------------------------------------------------------------------------- published answers
+NOT_READ = 0, 0, ""
+"""The note of a stream that a publication did not read."""
+
+
+def versions_noted(noted: str) -> dict[str, list[str]]:
+    """The ids of the versions of dimensions that a publication's note of a stream has, by the dimension's name."""
+    known: dict[str, list[str]] = json.loads(noted).get("dimensions", {}) if noted.startswith("{") else {}
+    return known
+
+
+def versions_of(stream: Stream, columns: Iterable[str]) -> dict[str, list[str]]:
+    """The ids of the versions that some columns of a stream are read from, as a note has them."""
+    used = {attribute.dimension for attribute in attributes_in(stream, columns).values()}
+    versions = ((dimension.name, dimension.version) for dimension in stream.dimensions if dimension.name in used)
+    return {name: [version.id] for name, version in versions if version is not None}
+
+
+def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> list[str]:
+    """The dimensions of a stream that have changed since a publication that ends at ``end`` noted it, and whose changes
+    revise it. ``clock``: now (both in microseconds).
+    """
+    known, changed = versions_noted(noted), list[str]()
+    for dimension in stream.dimensions:
+        ids = known.get(dimension.name, [])
+        is_other = dimension.version is not None and any(id != dimension.version.id for id in ids)
+        if is_other and dimension.repair and end > clock - dimension.repair:
+            changed.append(dimension.name)
+    return changed
+
+
+def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]:
+    """The dimensions of each stream of a run whose changes since a publication of its interval revise that."""
+    revising: dict[str, list[str]] = {}
+    for name in prepared.sources:
+        stream, (_, _, noted) = prepared.plan.workload.stream(name), publication.record.read.get(name, NOT_READ)
+        if names := repaired_dimensions(stream, noted, publication.end, prepared.request.clock):
+            revising[name] = names
+    return revising
+
+
+def former_streams(
+    warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
+) -> dict[str, Sequence[Stream] | None]:
+    """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
+    if a version is gone.
+    """
+    formers: dict[str, Sequence[Stream] | None] = {}
+    for name, dimensions in revising(prepared, publication).items():
+        stream, ids = prepared.plan.workload.stream(name), versions_noted(publication.record.read[name][2])
+        versions = [(each, version_named(warehouse, each, id)) for each in dimensions for id in ids[each]]
+        known = [with_version(stream, each, version) for each, version in versions if version is not None]
+        formers[name] = known if len(known) == len(versions) else None
+    return formers
+
+
+def revises(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:
+    """Return whether a changed dimension revises an answer of a publication of the run's interval."""
+    if not revising(prepared, publication):
+        return False
+    from spark_jobs.pipeline.run.narrowing import changed_windows
+
+    changed = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication)
+    return bool(changed.radius.queries)
+
+
+def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:
+    """Note in a run's record the versions that the answers stand on which it leaves as an earlier publication has
+    them.
+    """
+    revised = revising(prepared, publication)
+    for name, (first, last, noted) in record.read.items():
+        earlier = publication.record.read.get(name, NOT_READ)[2]
+        record.read[name] = first, last, with_earlier_versions(noted, earlier, revised.get(name, ()))
+
+
+def with_earlier_versions(noted: str, earlier: str, repaired: Collection[str]) -> str:
+    """The note of a stream of a publication that keeps some answers of an earlier one: they stand on its versions.
+
+    ``repaired``: the dimensions whose changes are looked for; the answers that stay are those of the newest version.
+    """
+    if not versions_noted(noted):
+        return noted
+    now, before = json.loads(noted), versions_noted(earlier)
+    for name, ids in now["dimensions"].items():
+        others = [] if name in repaired else before.get(name, [])
+        now["dimensions"][name] = list(dict.fromkeys((*ids, *others)))
+    return json.dumps(now)
+
+
+def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
+    """Carry the partial aggregates that a run needs over to the versions of dimensions that it uses."""
+    for name, splits in prepared.sources.items():
+        stream = prepared.plan.workload.stream(name)
+        if not stream.dimensions or run.request.recompute:
+            continue
+        parts = [part for part in prepared.work if part.synopsis.stream == name]
+        try:
+            carried = carry_over(run.warehouse, stream, parts, splits)
+        except HeddleError as error:
+            if is_fatal(error.diagnostic.code):
+                raise
+            # a stream that cannot be read fails when it is lifted
+            continue
+        if carried.kept or carried.changed:
+            run.report(f"a dimension of {name} changed: {carried.kept} partial aggregates stay, {carried.changed} go")
+
+
+@dataclass(frozen=True)
+class OlderVersion:
+    """Published intervals, the first of which begins at ``begin`` and the last ends at ``end`` (microseconds), whose
+    answers stand on an older version of a dimension than the newest run used.
+    """
+
+    dimension: str
+    intervals: int
+    begin: int
+    end: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as ``heddle status --json`` prints them."""
+        times = {"begin": format_instant(self.begin), "end": format_instant(self.end)}
+        return {"dimension": self.dimension, "intervals": self.intervals} | times
+
+    @property
+    def warning(self) -> Diagnostic:
+        """The warning of ``heddle status``."""
+        stand = "stands" if self.intervals == 1 else "stand"
+        message = (
+            f"{number_of(self.intervals, 'published interval')} from {format_instant(self.begin)} to "
+            f"{format_instant(self.end)} {stand} on an older version of dimension {self.dimension}"
+        )
+        hint = "`repair: 30 days` below the dimension revises them as it changes; `heddle run --recompute` one by one"
+        return Diagnostic("HDL-466", message, hint, severity="warning")
+
+
+def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVersion]:
+    """The published intervals that stand on an older version of a plan's dimensions. Reads no source."""
+    names = {dimension.name for stream in plan.workload.streams for dimension in stream.dimensions}
+    current = {name: version.id for name in names if (version := current_version_of(warehouse, name)) is not None}
+    if not current:
+        return []
+    known = publish_log.publications_read(warehouse, None)
+    owners: dict[str, set[int]] = {}
+    for owner, noted in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
+        for name, ids in versions_noted(noted).items():
+            if any(id != current.get(name, id) for id in ids):
+                owners.setdefault(name, set()).add(owner)
+    older = []
+    for name, numbers in sorted(owners.items()):
+        begins, ends, _ = known.results
+        standing = [number for number in numbers if known.all_standing[number]]
+        if standing:
+            spans = int(begins[standing].min()), int(ends[standing].max())
+            older.append(OlderVersion(name, len(standing), *spans))
+    return older
