@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow.compute as pc
 
 from optimizer.language.parser import parse
 from optimizer.workload.instants import DAY, duration_text
-from optimizer.workload.values import BOOLEAN, DOUBLE, SECOND, STRING
+from optimizer.workload.values import BOOLEAN, DOUBLE, SECOND, STRING, Stream
+from spark_jobs.operations.table_roles import ProposedDimension
 from spark_jobs.streams.sources.proposals import Proposal
 from spark_jobs.streams.sources.table_keys import is_id, is_position, words_of
 
@@ -63,11 +65,14 @@ def rate_text(rate: Fraction) -> str:
     return f"about {float(rate * 86_400):.3g} a day"
 
 
-def queries_text(proposals: Sequence[Proposal]) -> str:
-    """A first query of each stream: how many events, and the mean of a column, by a column of few values."""
+def queries_text(proposals: Sequence[Proposal], dimensions: Sequence[ProposedDimension] = ()) -> str:
+    """First queries of each stream: how many events, and the mean of a measure, by a column of few values and by an
+    attribute of a dimension."""
     lines = ["-- Queries over the streams of streams.yaml. `heddle preview` answers them on the newest data.", ""]
     for proposal in proposals:
         lines += [first_query(proposal), ""]
+        joined = joined_query(proposal, dimensions)
+        lines += [joined, ""] if joined else []
     return "\n".join(lines)
 
 
@@ -77,13 +82,39 @@ def first_query(proposal: Proposal) -> str:
     choices = ((group, measure), (group, None), (None, measure), (None, None))
     for group, measure in dict.fromkeys(choices):
         text = _query(proposal, group, measure)
-        parsed = parse(text, {proposal.stream.name: proposal.stream})
-        if parsed.queries and not any(problem.severity == "error" for problem in parsed.diagnostics):
+        if _is_accepted(text, proposal.stream):
             return text
     return f"-- no query was found for {proposal.stream.name}: write one\n"
 
 
-def _query(proposal: Proposal, group: str | None, measure: str | None) -> str:
+def joined_query(proposal: Proposal, dimensions: Sequence[ProposedDimension]) -> str | None:
+    """A query by an attribute of a dimension that the stream refers to; None if there is none that the language
+    accepts."""
+    stream, measure = proposal.stream, _measure(proposal)
+    stream = replace(stream, dimensions=tuple(dimension.declared for dimension in dimensions))
+    pairs = [
+        (each, dimension) for dimension in dimensions for each in dimension.references if each.table == stream.name
+    ]
+    # where all events have a row, and of the largest dimension
+    pairs.sort(key=lambda pair: (not pair[0].is_complete, -pair[1].rows))
+    for reference, dimension in pairs:
+        (key,) = dimension.key
+        on = f"{stream.name}.{_quoted(reference.column)} = {dimension.name}.{_quoted(key)}"
+        join = " JOIN" if reference.is_complete else " LEFT JOIN"
+        join += f" {dimension.name} " + (f"USING ({_quoted(key)})" if reference.column == key else f"ON {on}")
+        for group in dimension.groups:
+            text = _query(proposal, group, measure, join, f"_by_{_word(group)}")
+            if group not in dict(stream.schema) and _is_accepted(text, stream):
+                return text
+    return None
+
+
+def _is_accepted(text: str, stream: Stream) -> bool:
+    parsed = parse(text, {stream.name: stream})
+    return bool(parsed.queries) and not any(problem.severity == "error" for problem in parsed.diagnostics)
+
+
+def _query(proposal: Proposal, group: str | None, measure: str | None, join: str = "", suffix: str = "") -> str:
     size, slide = window_of(proposal.rate, proposal.span)
     stream = proposal.stream
     outputs = [_quoted(group)] if group is not None else []
@@ -92,9 +123,9 @@ def _query(proposal: Proposal, group: str | None, measure: str | None) -> str:
         outputs.append(f"avg({_quoted(measure)}) AS {_alias(measure)}")
     by = f"\nGROUP BY {_quoted(group)}" if group is not None else ""
     return (
-        f"-- name: {stream.name}_{_short(size)}\n"
+        f"-- name: {stream.name}{suffix}_{_short(size)}\n"
         f"SELECT {', '.join(outputs)}\n"
-        f"FROM {stream.name}\n"
+        f"FROM {stream.name}{join}\n"
         f"WINDOW RANGE '{duration_text(size)}' SLIDE '{duration_text(slide)}' ON {_quoted(stream.time)}{by};"
     )
 
@@ -130,8 +161,12 @@ _WORDS = frozenset(
 )
 
 
+def _word(name: str) -> str:
+    return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()[:40]
+
+
 def _alias(measure: str) -> str:
-    cleaned = re.sub(r"\W+", "_", measure, flags=re.ASCII).strip("_").lower()[:40]
+    cleaned = _word(measure)
     return f"mean_{cleaned}" if cleaned else "mean"
 
 

@@ -151,7 +151,10 @@ def plan_project(
     problems += _too_many(roles.streams[MOST_STREAMS:])
     if not proposals:
         raise HeddleError.of(_no_stream(looked), *problems)
-    files = [(STREAMS, streams_text(proposals, folder, roles.dimensions)), (QUERIES, queries_text(proposals))]
+    files = [
+        (STREAMS, streams_text(proposals, folder, roles.dimensions)),
+        (QUERIES, queries_text(proposals, roles.dimensions)),
+    ]
     files += [(NAME, _SETTINGS)]
     files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
     if airflow:

@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.errors.diagnostics import count as number_of
-from optimizer.workload.streams_schema import streams_schema
-from optimizer.workload.values import STRING, TIMESTAMP, Source, Type
+from optimizer.workload.values import BOOLEAN, STRING, TIMESTAMP, Dimension, Source, Type
 from spark_jobs.operations.yaml_lines import column_line, source_lines
 from spark_jobs.streams.sources.proposals import Data
 from spark_jobs.streams.sources.table_keys import (
+    TRIED,
     KeyReference,
     UndeclaredTable,
     references_to,
@@ -39,15 +42,19 @@ OF_ROWS = re.compile(
 )
 """Names of times that belong to a thing rather than to an event."""
 
-ARE_READ = "dimensions" in streams_schema()["properties"]
-"""Whether streams.yaml may declare dimensions; otherwise they are proposed in comments."""
+GROUPS = (2, 50)
+"""Least and largest number of different values of an attribute that a first query groups by."""
+
+MOST_NULLS = 0.5
+"""Share of nulls from which a first query groups by no attribute."""
 
 
 @dataclass(frozen=True)
 class ProposedDimension:
     """A table that events refer to, with its ``key`` and its number of ``rows``.
 
-    ``references``: the columns of streams that refer to it; ``times``: its own columns with times.
+    ``references``: the columns of streams that refer to it; ``times``: its own columns with times; ``groups``: those
+    of a few words, by which a query may group.
     """
 
     name: str
@@ -56,9 +63,15 @@ class ProposedDimension:
     rows: int
     references: tuple[KeyReference, ...]
     times: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        text = f"dimension {self.name}: {number_of(self.rows, 'row')}, key {', '.join(self.key)}"
+        return f"dimension {self.name}: {self.about}"
+
+    @property
+    def about(self) -> str:
+        """Its size, its key and who refers to it, for people."""
+        text = f"{number_of(self.rows, 'row')}, key {', '.join(self.key)}"
         if self.references:
             text += "; for " + ", ".join(f"{each.table}.{each.column}" for each in self.references[:4])
         if self.times:
@@ -85,6 +98,11 @@ class ProposedDimension:
     def source(self) -> Source:
         """Place and form of its rows."""
         return UndeclaredTable(self.name, self.data).stream.source
+
+    @property
+    def declared(self) -> Dimension:
+        """The dimension as queries see it."""
+        return Dimension(self.name, self.source, self.key, self.schema or self.data.columns)
 
 
 @dataclass(frozen=True)
@@ -117,7 +135,7 @@ def roles_of(looked: Mapping[str, Data], with_times: Collection[str] = ()) -> Ta
         key = unique_key(table) if table.rows <= LARGEST else ()
         if key:
             references = references_to(table, key[0], others) if len(key) == 1 else []
-            dimensions.append(ProposedDimension(name, table.data, key, table.rows, tuple(references)))
+            dimensions.append(_dimension(table, key, references))
         else:
             unused.append(table)
     names = {dimension.name for dimension in dimensions}
@@ -128,6 +146,20 @@ def roles_of(looked: Mapping[str, Data], with_times: Collection[str] = ()) -> Ta
         for name in streams
     }
     return TableRoles(streams, tuple(dimensions), tuple(_left_out(unused)), foreign)
+
+
+def _dimension(table: UndeclaredTable, key: tuple[str, ...], references: Sequence[KeyReference]) -> ProposedDimension:
+    """A table as a dimension. Raises what reading raises."""
+    words = [name for name, type in table.types.items() if type in (STRING, BOOLEAN) and name not in key]
+    groups = [name for name in words[:TRIED] if table.can_read(1) and _is_group(table.columns([name])[name])]
+    return ProposedDimension(table.name, table.data, key, table.rows, tuple(references), groups=tuple(groups))
+
+
+def _is_group(values: pa.ChunkedArray) -> bool:
+    different = pc.count_distinct(values).as_py()
+    return GROUPS[0] <= different <= min(
+        GROUPS[1], max(GROUPS[0], len(values) // 2)
+    ) and values.null_count <= MOST_NULLS * len(values)
 
 
 def _with_references(dimension: ProposedDimension, streams: Sequence[str]) -> ProposedDimension:
@@ -148,7 +180,7 @@ def _dimension_with_times(table: UndeclaredTable, others: Sequence[UndeclaredTab
     times = tuple(candidate.name for candidate in table.data.likely_times)
     if events < FEWER * table.rows and not all(OF_ROWS.search(time) for time in times):
         return None
-    return ProposedDimension(table.name, table.data, key, table.rows, tuple(references), times)
+    return replace(_dimension(table, key, references), times=times)
 
 
 def _left_out(tables: Sequence[UndeclaredTable]) -> Iterator[Diagnostic]:
@@ -167,22 +199,16 @@ def _left_out(tables: Sequence[UndeclaredTable]) -> Iterator[Diagnostic]:
 
 
 # -------------------------------------------------------------------------------------------- streams.yaml
-def dimensions_lines(dimensions: Sequence[ProposedDimension], folder: Path, are_read: bool = ARE_READ) -> Iterator[str]:
-    """The lines of streams.yaml that declare dimensions below ``folder``; as comments unless they ``are_read``."""
+def dimensions_lines(dimensions: Sequence[ProposedDimension], folder: Path) -> Iterator[str]:
+    """The lines of streams.yaml that declare dimensions, with paths relative to ``folder``."""
     if not dimensions:
         return
     yield ""
-    if not are_read:
-        yield "# Tables that events refer to, for joins. This version of Heddle does not read them yet."
-    for line in _declarations(dimensions, folder):
-        yield line if are_read else f"# {line}"
-
-
-def _declarations(dimensions: Sequence[ProposedDimension], folder: Path) -> Iterator[str]:
+    yield "# Tables that queries join by their key."
     yield "dimensions:"
     for dimension in dimensions:
         yield f"  {dimension.name}:"
-        yield f"    # {dimension}"
+        yield f"    # {dimension.about}"
         yield from source_lines(dimension.source, folder)
         yield f"    key: [{', '.join(map(column_line, dimension.key))}]"
         if dimension.schema:

@@ -210,10 +210,11 @@ def _own_names(table: str) -> set[str]:
 
 @dataclass(frozen=True)
 class KeyReference:
-    """A column of a table that has values of another table's key."""
+    """A column of a table that has values of another table's key; ``is_complete``: a sample has no others."""
 
     table: str
     column: str
+    is_complete: bool = True
 
 
 def references_to(table: UndeclaredTable, key: str, others: Iterable[UndeclaredTable]) -> list[KeyReference]:
@@ -234,7 +235,7 @@ def references_to(table: UndeclaredTable, key: str, others: Iterable[UndeclaredT
                 values = pc.unique(table.texts(key))
             share = pc.mean(pc.is_in(known, values).cast(pa.int64())).as_py()
             if share >= (REFERRING if column in called else 1.0):
-                references.append(KeyReference(other.name, column))
+                references.append(KeyReference(other.name, column, share == 1.0))
     return references
 
 
