@@ -96,7 +96,7 @@ def init(
 
 
 def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate, str]:
-    """Have somebody choose the time column, where there are several, and the name of a stream."""
+    """Have somebody choose the time column, where there are several, and the name of a stream unless it is empty."""
     from spark_jobs.streams.sources.proposals import time_of
 
     terminal.errors.print(f"{data.path}: {data.format}", highlight=False, markup=False)
@@ -106,7 +106,7 @@ def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate
             terminal.errors.print(f"  {candidate}", highlight=False, markup=False)
         column = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
         chosen = time_of(data, column)
-    return chosen, str(typer.prompt("Name of the stream", default=name, err=True))
+    return chosen, str(typer.prompt("Name of the stream", default=name, err=True)) if name else name
 
 
 def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> None:

@@ -49,7 +49,7 @@ DEEPEST = 3
 """Folders in folders that are looked into where nobody names data."""
 
 Choose = Callable[[Data, TimeCandidate, str], tuple[TimeCandidate, str]]
-"""Asks a person for the time column and the name of a stream, given the likeliest."""
+"""Asks a person for the time column and the name of a stream, given the likeliest. An empty name is not asked for."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,11 @@ def _times(options: Sequence[str], looked: Mapping[str, Data]) -> dict[str, str]
 def _proposed(data: Data, name: str, time: str | None, roles: TableRoles, choose: Choose | None) -> Proposal:
     """A stream over data, with its time and the id of its events. Raises what reading raises."""
     chosen, foreign, notes = time_of(data, time), roles.foreign.get(name, ()), list[str]()
-    if choose is not None and time is None:
-        chosen, name = choose(data, chosen, name)
     others = [candidate for candidate in data.likely_times if candidate.name != chosen.name]
+    is_alone = len(roles.streams) == 1
+    if choose is not None and time is None and (is_alone or others):
+        chosen, new_name = choose(data, chosen, name if is_alone else "")
+        name = new_name or name
     question = ""
     if others and choose is None and time is None:
         question = f"{len(others) + 1} columns have times; {chosen.name} is taken. "
@@ -235,13 +237,16 @@ def _proposed(data: Data, name: str, time: str | None, roles: TableRoles, choose
 def _with_event_id(proposal: Proposal, event_id: EventId) -> tuple[Proposal, str]:
     """A stream whose repeated events count once, if they are the same in all columns; and a note about them."""
     repeats = f"{number_of(event_id.repeats, 'row')} of {event_id.rows:,}"
-    if not event_id.is_same:
+    if event_id.is_same is None:
+        note = (
+            f"{repeats} repeat the {event_id.column} of another row: with `event_id: {event_id.column}` it counts once"
+        )
+    elif not event_id.is_same:
         note = f"{repeats} repeat the {event_id.column} of another row, with other values: no `event_id` is proposed"
-        return proposal, note
-    stream = replace(proposal.stream, event_id=event_id.column)
-    return replace(
-        proposal, stream=stream
-    ), f"{repeats} repeat another one: `event_id: {event_id.column}` counts it once"
+    else:
+        note = f"{repeats} repeat another one: `event_id: {event_id.column}` counts it once"
+        proposal = replace(proposal, stream=replace(proposal.stream, event_id=event_id.column))
+    return proposal, note
 
 
 def _too_many(names: Sequence[str]) -> list[Diagnostic]:

@@ -14,7 +14,8 @@ from itertools import combinations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.workload.values import BYTE, INT, LONG, SHORT, STRING, Source, Stream
+from optimizer.workload.formats import DECLARED
+from optimizer.workload.values import BYTE, INT, LONG, SHORT, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.event_times import MOST_BYTES, MOST_ROWS
 from spark_jobs.streams.sources.files import splits_of
@@ -103,9 +104,14 @@ class UndeclaredTable:
         if data.file_pattern is not None:
             options["files"] = data.file_pattern
         source = Source(data.format, url_of(data.path), **options)
-        # every value of a text file is one of strings
-        schema = data.columns if guess is None else tuple((column, STRING) for column, _ in data.columns)
-        self.stream = Stream(name, source, tuple(schema), next(iter(self.types)))
+        # whatever a CSV file has later than its sample is a text
+        is_text = guess is not None and DECLARED[data.format].is_flat
+        written = {column.name for column in guess.columns if column.formats} if guess is not None else set()
+        schema = tuple(
+            (name, STRING if is_text or (type == TIMESTAMP and name in written) else type)
+            for name, type in data.columns
+        )
+        self.stream = Stream(name, source, schema, next(iter(self.types)))
         self.splits = splits_of(self.stream)
         self.size = sum(split.bytes_about() for split in self.splits)
 
@@ -258,13 +264,13 @@ class EventId:
     """A column that may identify events.
 
     ``rows`` have a value, ``repeats`` of them one of an earlier row. ``is_same``: whether rows with the same value are
-    the same in all columns.
+    the same in all columns; None: they are too many to be compared.
     """
 
     column: str
     rows: int
     repeats: int
-    is_same: bool
+    is_same: bool | None
 
 
 def event_id_of(table: UndeclaredTable, foreign: Iterable[str] = ()) -> EventId | None:
@@ -281,8 +287,9 @@ def event_id_of(table: UndeclaredTable, foreign: Iterable[str] = ()) -> EventId 
             continue
         if different == len(values):
             return EventId(name, len(values), 0, True)
-        flat = list(table.types) if table.can_read(len(table.types)) else []
-        rows = table.columns(flat) if flat else None
-        is_same = rows is not None and len(rows.group_by(flat, use_threads=False).aggregate([])) == different
+        is_same = None
+        if table.can_read(len(table.types)):
+            rows = table.columns(list(table.types))
+            is_same = len(rows.group_by(rows.column_names, use_threads=False).aggregate([])) == different
         return EventId(name, len(values), len(values) - different, is_same)
     return None
