@@ -73,24 +73,27 @@ def sensor_readings(folder: Path) -> None:
 
 
 def shop_orders(folder: Path) -> None:
-    """Visits of 60 customers in twelve hours: views, carts, orders, and what an order is worth."""
-    chance = random.Random(3)
+    """Visits of 60 customers in twelve hours: views, carts, orders, and what an order is worth; and the products."""
+    chance, choice = random.Random(3), random.Random(4)
     rows = []
     for customer in range(1, 61):
         for _ in range(chance.randrange(1, 4)):
             second = chance.randrange(11 * 3600)
             country = "FR" if customer % 3 == 0 else "DE"
+            product = f"p{choice.randrange(1, 13):02}"
             for kind, likely in (("view", 1.0), ("cart", 0.6), ("order", 0.5)):
                 if chance.random() > likely:
                     break
                 euros = chance.randrange(10, 200) if kind == "order" else 0
-                rows.append((second, f"c{customer:02}", country, kind, euros))
+                rows.append((second, f"c{customer:02}", country, kind, euros, product))
                 second += chance.randrange(30, 1200)
     lines = [
         ((DAY + timedelta(hours=8, seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ"), *others)
         for second, *others in sorted(rows)
     ]
-    write_csv(folder / "events.csv", ["at", "customer", "country", "kind", "euros"], lines)
+    write_csv(folder / "events.csv", ["at", "customer", "country", "kind", "euros", "product"], lines)
+    products = [(f"p{number:02}", ("garden", "kitchen", "toys")[number % 3]) for number in range(1, 12)]
+    write_csv(folder / "products.csv", ["product", "department"], products)
 
 
 def main(root: Path) -> None:

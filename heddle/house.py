@@ -178,9 +178,10 @@ class House:
         return scan(self._warehouse, query)
 
     def sql(self, statement: str) -> Answers:
-        """The answer of one SELECT in DuckDB's SQL, in which every query is a view by its own name.
+        """The answer of one SELECT in DuckDB's SQL, in which every query and every dimension is a view by its own name.
 
-        It reads answers and nothing else. Raises HDL-620 to HDL-622 for what is wrong in it, at its position.
+        It reads answers and dimensions and nothing else. Raises HDL-620 to HDL-622 for what is wrong in it, at its
+        position.
         """
         from spark_jobs.results.connect import ask
 
@@ -188,6 +189,7 @@ class House:
 
     def connect(self, queries: Sequence[str] | None = None) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection in which every query, or each of ``queries``, is a view, all of one version: that of now.
+        Every dimension that queries join is one, too, as a run used it last.
 
         Raises HDL-507 for a name that no query has.
         """

@@ -78,6 +78,7 @@ PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE, FLIGHT_SQL)
 PLAYED = (
     "README.md",
     "docs/first-steps.md",
+    "docs/dimensions.md",
     *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")),
 )
 

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,8 +161,8 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return _figure(value)
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat(" ")).replace("+00:00", "")
+    if isinstance(value, datetime):
+        return value.isoformat(" ").replace("+00:00", "")
     return str(plain_value(value) if isinstance(value, bytes) else value)
 
 

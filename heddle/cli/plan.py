@@ -108,7 +108,7 @@ def show_validation(validation: Validation) -> None:
     """Everything that is wrong, what each stream holds, and how many queries are usable."""
     inputs = validation.inputs
     print_diagnostics(inputs.diagnostics)
-    for inspection in validation.streams:
+    for inspection in (*validation.streams, *validation.dimensions):
         terminal.console.print(str(inspection), markup=False, highlight=False, soft_wrap=True)
     terminal.console.print(
         f"{number_of(len(inputs.workload.queries), 'query')} usable, {number_of(len(inputs.errors), 'error')}"

@@ -12,7 +12,7 @@ from heddle.cli import terminal
 from heddle.cli.answers import chosen_format, deliver_answers
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, Format, WarehouseOption
-from heddle.cli.output import json_text, telling_errors, write_text, writing_to
+from heddle.cli.output import json_text, print_diagnostics, telling_errors, write_text, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
 
@@ -32,14 +32,14 @@ def sql(
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Query the published answers in SQL: every query is a table with its name, all of one moment. The statement can
-    read nothing else, and write nothing. Needs no JVM.
+    """Query the published answers in SQL: every query is a table with its name, all of one moment, and every dimension
+    is one. The statement can read nothing else, and write nothing. Needs no JVM.
     """
     from spark_jobs.results.connect import ask
 
     format = chosen_format(format, output, as_json)
     with telling_errors():
-        table = ask(existing_warehouse(warehouse), statement)
+        table = ask(existing_warehouse(warehouse), statement, lambda warning: print_diagnostics([warning]))
     deliver_answers(table, "SQL", format, output, limit, "row")
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from heddle.cli import changes, terminal
 from heddle.cli.answers import plain_value, show_answers
+from heddle.cli.databases import database_project
 from heddle.cli.inputs import opened_warehouse
 from heddle.cli.options import AsJson, DryRun, Files, Streams
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
@@ -23,10 +24,11 @@ from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
+    from spark_jobs.operations.dimension_profiles import DimensionProfile
     from spark_jobs.operations.preview import Preview
     from spark_jobs.operations.project import Project
     from spark_jobs.operations.query_tests import Outcome
-    from spark_jobs.operations.stream_profiles import StreamProfile
+    from spark_jobs.operations.stream_profiles import ColumnProfile, StreamProfile
     from spark_jobs.pipeline.run.values import Report
     from spark_jobs.streams.sources.proposals import Data, TimeCandidate
 
@@ -53,14 +55,15 @@ def showing_progress() -> Iterator[Report]:
 # ---------------------------------------------------------------------------------------------- init
 @app.command(
     epilog="Examples: heddle init   |   heddle init visits.csv   "
-    "|   heddle init 'data/*.parquet' --time ts --name requests --yes   |   heddle init s3://bucket/visits/"
+    "|   heddle init 'data/*.parquet' --time ts --name requests --yes   |   heddle init s3://bucket/visits/   "
+    "|   heddle init postgresql://me@db/shop --table public.orders"
 )
 def init(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store. "
-            "None: what lies here and below. Files of one schema are one stream.",
+            help="CSV, JSON and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store; "
+            "or the URL or file of a database. None: what lies here and below. Files of one schema are one stream.",
             metavar="PATH",
             show_default=False,
         ),
@@ -74,6 +77,9 @@ def init(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the stream. Default: that of the file.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Of a database: the table, as schema.table. None: they are listed.")
+    ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="Write the project here.")] = Path(),
     airflow: Annotated[
         bool, typer.Option("--airflow", help="Also a folder of DAGs, and the environment that Airflow needs.")
@@ -89,7 +95,10 @@ def init(
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()
     with telling_errors():
-        project = plan_project(paths or (), folder, time_columns, name, airflow, _ask if is_asking else None)
+        arguments = (folder, time_columns, name, airflow, _ask if is_asking else None)
+        project: Project | None = database_project(paths or (), table, is_asking, as_json, *arguments)
+        if project is None:
+            project = plan_project(paths or (), *arguments)
         print_diagnostics(project.problems)
         written = [] if dry_run else project.write()
     _show_project(project, written, as_json)
@@ -122,11 +131,8 @@ def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> N
         return
     for proposal in project.proposals:
         print_diagnostics(proposal.inspection.diagnostics)
-        notes = filter(None, (proposal.question, *proposal.notes))
-        for line in (f"{proposal.inspection}; time: {proposal.time}", *(f"  {note}" for note in notes)):
-            terminal.console.print(Text(printable(line)), soft_wrap=True)
-    for dimension in project.dimensions:
-        terminal.console.print(Text(printable(str(dimension))), soft_wrap=True)
+    for line in project.about:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
     for name, text in project.files:
         terminal.console.print(Text(f"{'wrote' if written else 'would write'} {project.folder / name}"), soft_wrap=True)
         if not written and not name.endswith(".json"):
@@ -139,26 +145,61 @@ def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> N
 def streams(
     streams: Streams,
     name: Annotated[
-        str | None, typer.Argument(help="A stream; none: all.", metavar="[NAME]", show_default=False)
+        str | None, typer.Argument(help="A stream or dimension; none: all.", metavar="[NAME]", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe the data of the streams: times, rate over time, columns with their values, and problems. The columns of
-    long streams are described by a sample. Needs no JVM.
+    """Describe the data of the streams and dimensions: times, rate over time, columns with their values, keys, and
+    problems. The columns of long streams are described by a sample. Needs no JVM.
     """
+    from spark_jobs.operations.dimension_profiles import dimension_profiles
     from spark_jobs.operations.stream_profiles import profiles
 
     with telling_errors(), showing_progress() as report:
         report("reading")
         stream_profiles, problems = profiles(streams, name)
+        dimensions = dimension_profiles(streams, name)
     print_diagnostics(problems)
     if as_json:
-        print_json({"streams": [profile.to_json() for profile in stream_profiles]})
+        listed: dict[str, Sequence[StreamProfile | DimensionProfile]] = {"streams": stream_profiles}
+        listed |= {"dimensions": dimensions} if dimensions else {}
+        print_json({what: [profile.to_json() for profile in of] for what, of in listed.items()})
     else:
-        for profile in stream_profiles:
-            _show_profile(profile)
-    wrong = [*problems, *(problem for profile in stream_profiles for problem in profile.diagnostics)]
+        _show_profiles(stream_profiles, dimensions)
+    profiled: Sequence[StreamProfile | DimensionProfile] = [*stream_profiles, *dimensions]
+    wrong = [*problems, *(problem for profile in profiled for problem in profile.diagnostics)]
     raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
+
+
+def _show_profiles(streams: Sequence[StreamProfile], dimensions: Sequence[DimensionProfile]) -> None:
+    for profile in streams:
+        _show_profile(profile)
+    for dimension in dimensions:
+        _show_dimension(dimension)
+
+
+def _show_dimension(profile: DimensionProfile) -> None:
+    from optimizer.workload.instants import duration_text, format_instant
+
+    dimension = profile.dimension
+    print_diagnostics(profile.diagnostics)
+    rows = "rows not read" if profile.rows is None else number_of(profile.rows, "row")
+    lines = [
+        f"dimension {dimension.name}: {dimension.source.format}, {number_of(profile.files, 'file')}, {rows}",
+        f"  key: {', '.join(dimension.key)}",
+    ]
+    if dimension.valid_from is not None:
+        until = f" until {dimension.valid_to}" if dimension.valid_to is not None else ", until the next row of its key"
+        bounds = [format_instant(moment) for moment in (profile.first, profile.last) if moment is not None]
+        lines.append(f"  a row is valid from {dimension.valid_from}{until}: {' to '.join(bounds)}")
+    repair = f"the last {duration_text(dimension.repair)}" if dimension.repair else "nothing: published answers stay"
+    lines.append(f"  a change revises {repair}")
+    if profile.joined_by is not None:
+        lines.append(f"  joined by {', '.join(profile.joined_by) or 'no query of the project'}")
+    lines.append(f"  read from {dimension.source.path}")
+    for line in lines:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
+    _show_columns(dimension.name, profile.rows or 0, profile.columns)
 
 
 def _show_profile(profile: StreamProfile) -> None:
@@ -179,20 +220,24 @@ def _show_profile(profile: StreamProfile) -> None:
         lines.append(f"  not seen {unseen(stream)}")
     for line in lines:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
-    if not profile.columns:
+    _show_columns(stream.name, profile.sample, profile.columns, profile.is_sampled)
+
+
+def _show_columns(name: str, rows: int, columns: Sequence[ColumnProfile], is_sampled: bool = False) -> None:
+    if not columns:
         return
-    rows = number_of(profile.sample, "row")
-    how = f"a sample of {rows}" if profile.is_sampled else f"all {rows}"
-    table = Table(title=f"{stream.name}, by {how}", title_justify="left")
-    at_least = "≥ " if profile.is_sampled else ""
+    count = number_of(rows, "row")
+    how = f"a sample of {count}" if is_sampled else f"all {count}"
+    table = Table(title=f"{name}, by {how}", title_justify="left")
+    at_least = "≥ " if is_sampled else ""
     for heading in ("column", "type", "null", "distinct", "least", "greatest"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
-    for column in profile.columns[:COLUMNS_SHOWN]:
+    for column in columns[:COLUMNS_SHOWN]:
         cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{at_least}{column.distinct:,}", column.least)
         table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
     terminal.console.print(table)
-    if len(profile.columns) > COLUMNS_SHOWN:
-        terminal.console.print(f"… {len(profile.columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
+    if len(columns) > COLUMNS_SHOWN:
+        terminal.console.print(f"… {len(columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
 
 
 COLUMNS_SHOWN = 60

@@ -1,17 +1,21 @@
-"""Metadata for Flight SQL clients: the server, and its tables. Every query is a view of one schema."""
+"""Metadata for Flight SQL clients: the server, and its tables. Every query, and every dimension
+that queries join, is a view of one schema."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from heddle.flight.messages import INFO_VALUE, SCHEMAS
-from spark_jobs.results.relations import relations
+from spark_jobs.results.dimension_tables import DimensionTable, stored_dimensions
+from spark_jobs.results.relations import Relations, relations
 from spark_jobs.results.views import view_names
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.expressions import arrow_type
 
 CATALOG, SCHEMA, VIEW = "memory", "main", "VIEW"
 """DuckDB's names for where the views are, so that a client may write them in front of a view's name."""
@@ -78,10 +82,24 @@ def _is_ours(command: Any) -> bool:
 def _tables(warehouse: Warehouse, command: Any) -> list[tuple[Any, ...]]:
     known = relations(warehouse)
     pattern = command.table_name_filter_pattern if command.HasField("table_name_filter_pattern") else "%"
-    views = sorted((name, query) for query, name in view_names(known, "duckdb").items() if _matches(pattern, name))
-    schemas = (known[query].schema.serialize().to_pybytes() for _, query in views) if command.include_schema else None
-    rows = [(CATALOG, SCHEMA, name, VIEW) for name, _ in views]
-    return rows if schemas is None else [(*row, schema) for row, schema in zip(rows, schemas, strict=True)]
+    names = {query: name for query, name in view_names(known, "duckdb").items() if _matches(pattern, name)}
+    schemas = {name: partial(_schema_of, known, query) for query, name in names.items()}
+    used_names = {name.lower() for name in view_names(known, "duckdb").values()}
+    for name, dimension in stored_dimensions(warehouse).items():
+        if _matches(pattern, name) and name.lower() not in used_names:
+            schemas[name] = partial(_arrow_schema, dimension)
+    rows = [(CATALOG, SCHEMA, name, VIEW) for name in sorted(schemas)]
+    if not command.include_schema:
+        return rows
+    return [(*row, schemas[row[2]]().serialize().to_pybytes()) for row in rows]
+
+
+def _schema_of(known: Relations, query: str) -> pa.Schema:
+    return known[query].schema
+
+
+def _arrow_schema(dimension: DimensionTable) -> pa.Schema:
+    return pa.schema([(name, arrow_type(type)) for name, type in dimension.columns])
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -20,7 +20,8 @@ from optimizer.errors.diagnostics import count
 from optimizer.plan.accounts import Account, accounts, dearest
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.plan.rhythms import rhythms, summary
-from optimizer.workload.notation import written
+from optimizer.workload.attributes import shown_column
+from optimizer.workload.notation import shown_expression
 from optimizer.workload.values import Window
 
 OPEN_TREES = 4
@@ -360,8 +361,8 @@ def _queries(books: Sequence[Account], unit: CostUnit) -> Table[QueryRow]:
             name=account.query.name,
             owner=account.query.owner,
             window=_window(account.query.window),
-            filter="" if account.query.filter is None else written(account.query.filter),
-            groups=", ".join(name for name, _ in account.query.group_by),
+            filter="" if account.query.filter is None else shown_expression(account.query.filter),
+            groups=", ".join(shown_column(name) for name, _ in account.query.group_by),
             alone=unit.text(account.alone),
             here=unit.text(account.here),
             saved=saved(account.alone, account.here),
@@ -377,5 +378,5 @@ def _window(window: Window) -> WindowText:
     if window.ago:
         about += f", ending {duration(window.ago)} ago"
     if window.per:
-        about += f", per {cut(', '.join(window.per), 40)}"
+        about += f", per {cut(', '.join(map(shown_column, window.per)), 40)}"
     return WindowText(text, about)

@@ -17,6 +17,7 @@ from heddle.pages.operations import ROWS_SHOWN
 from heddle.pages.plan import Tile
 from heddle.pages.render import render
 from heddle.pages.spans import Link, field_of, span_links
+from optimizer.workload.attributes import described_joins
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import SECOND
 from spark_jobs.operations.series import FailedAnswer, Group, Happened, QueryCost, QueryRun, QueryView
@@ -105,6 +106,7 @@ def _facts(view: QueryView) -> list[tuple[str, str]]:
         ("stream", query.stream),
         ("owner", query.owner or "none"),
         ("window", ", ".join(window_text(window))),
+        ("joins", "; ".join(join.removeprefix("joins ") for join in described_joins(query.columns()))),
         ("registered", format_instant(view.since // SECOND * SECOND)),
         ("file", view.file),
         ("fingerprint", query.definition),

@@ -12,14 +12,14 @@ from itertools import chain
 
 from heddle.pages.charts import Chart, Column, chart
 from heddle.pages.folding import Table, fold
-from heddle.pages.formats import ago, count, figure, instant, interval, number
+from heddle.pages.formats import ago, count, duration, figure, instant, interval, number
 from heddle.pages.lines import LineChart, line_chart
 from heddle.pages.operations import CHARTED, ROWS_SHOWN
 from heddle.pages.plan import Tile
 from heddle.pages.render import render
 from heddle.pages.spans import Link, span_links
 from optimizer.workload.expression import EPOCH
-from spark_jobs.operations.series import Line, SpanName, StreamDay, Streams, StreamView
+from spark_jobs.operations.series import DimensionView, Line, SpanName, StreamDay, Streams, StreamView
 
 SPANS: Sequence[SpanName] = ("week", "month", "all")
 
@@ -40,19 +40,33 @@ class StreamCard:
 
 
 @dataclass(frozen=True)
+class DimensionRow:
+    """A dimension in words."""
+
+    name: str
+    key: str
+    columns: str
+    queries: str
+    rows: str
+    version: str
+    repair: str
+
+
+@dataclass(frozen=True)
 class StreamsPage:
     """All that the page of streams shows."""
 
     streams: Streams
     spans: Sequence[Link]
     cards: Sequence[StreamCard]
+    dimensions: Table[DimensionRow]
 
 
 def page(streams: Streams) -> str:
     """The streams as a page."""
     links = span_links(streams.span, lambda name: f"streams?span={name}", SPANS)
     cards = [_card(place, stream, streams) for place, stream in enumerate(streams.streams)]
-    return render("streams.html.j2", page=StreamsPage(streams, links, cards))
+    return render("streams.html.j2", page=StreamsPage(streams, links, cards, _dimensions(streams.dimensions)))
 
 
 def _card(place: int, stream: StreamView, streams: Streams) -> StreamCard:
@@ -78,6 +92,23 @@ def _card(place: int, stream: StreamView, streams: Streams) -> StreamCard:
         late=chart(late, "rows", "day") if is_late else None,
         days=Table("log streamdays", columns, fold(days, ROWS_SHOWN, len(days), "day")),
     )
+
+
+def _dimensions(dimensions: Sequence[DimensionView]) -> Table[DimensionRow]:
+    rows = [
+        DimensionRow(
+            name=dimension.name,
+            key=", ".join(dimension.key),
+            columns=", ".join(dimension.columns),
+            queries=number(dimension.queries),
+            rows="not read yet" if dimension.rows is None else number(dimension.rows),
+            version=dimension.version or "–",
+            repair=duration(dimension.repair) if dimension.repair else "no answers",
+        )
+        for dimension in dimensions
+    ]
+    columns = [("dimension", 18), ("key", 16), ("columns in use", 24), ("queries", 8), ("rows", 10), ("version", 14)]
+    return Table("log", [*columns, ("a change revises", 10)], fold(rows, ROWS_SHOWN, len(rows), "dimension"))
 
 
 def _rates(stream: StreamView) -> Line:

@@ -18,8 +18,9 @@ from optimizer.errors.code import AREAS as AREAS
 from optimizer.errors.code import Code as Code
 from optimizer.errors.codes_of_queries import CODES_OF_QUERIES
 from optimizer.errors.codes_of_runs import CODES_OF_RUNS
+from optimizer.errors.codes_of_sources import CODES_OF_SOURCES
 
-DECLARED = (*CODES_OF_QUERIES, *CODES_OF_RUNS)
+DECLARED = (*CODES_OF_QUERIES, *CODES_OF_SOURCES, *CODES_OF_RUNS)
 
 CODES: Mapping[str, Code] = MappingProxyType({code.code: code for code in DECLARED})
 """Every code, by its number."""

@@ -34,7 +34,7 @@ from optimizer.language.words import (
     did_you_mean,
     written_name,
 )
-from optimizer.workload.attributes import last_name
+from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.values import BOOLEAN, Call, Column, Expression, Literal, Output, Pattern, Type, columns_of
 from optimizer.workload.window_kinds import WindowKind
 
@@ -146,7 +146,7 @@ class SequenceReader(AggregateReader):
     pattern: Pattern
 
     def check_group(self, column: str, node: exp.Expr) -> None:
-        message = f"{column} is a group column, and over event sequences it cannot be reckoned with"
+        message = f"{shown_column(column)} is a group column, and over event sequences it cannot be reckoned with"
         refuse("HDL-222", message, "a condition on it belongs in WHERE", node)
 
     def _call(self, written: _Written, alias: str, where: exp.Expr | None, node: exp.Expr) -> AggregateCall:

@@ -9,6 +9,7 @@ from sqlglot.tokens import Token, TokenType
 
 from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused, shown_text
 from optimizer.language.words import OPERANDS, SOURCES
+from optimizer.workload.nested import Path, Step
 from optimizer.workload.window_kinds import ROWS, TIME, WindowKind
 
 ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
@@ -166,7 +167,7 @@ def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int
         words.word("IN")
         zone = words.token(TokenType.STRING, "a quoted time zone")
     words.word("ON")
-    on = words.name("ON names the time column")
+    on = words.path("ON names the time column")
     return WindowWords(first_word, range, bound is not None, slide, ago, per, zone, on), words.cursor
 
 
@@ -243,6 +244,19 @@ class ClauseReader:
             raise Refused("HDL-107", f"{message}, not the text {shown_text(token.text)}", hint, token.start)
         is_name = kind == TokenType.IDENTIFIER or word.isidentifier()
         return self._take(kind is not None and is_name, message)
+
+    def path(self, message: str) -> Token:
+        """A column, or a field of a nested one, as one token."""
+        first = last = self.name(message)
+        steps: list[Step] = []
+        while self.follows("."):
+            self.word(".")
+            last = self.name(message)
+            steps.append(Step(True, last.text))
+        if not steps:
+            return first
+        text = Path(first.text, tuple(steps)).name(())
+        return Token(first.token_type, text, first.line, first.col, first.start, last.end)
 
     def names(self, message: str) -> list[Token]:
         """Columns between commas."""

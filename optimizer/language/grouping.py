@@ -14,7 +14,7 @@ from optimizer.language.nodes import function_name, is_name, refuse, without_par
 from optimizer.language.refusals import NULL, Findings, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import FORMS, resolve_name
-from optimizer.workload.attributes import last_name
+from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import tidied
 from optimizer.workload.values import BOOLEAN, DOUBLE, Column, Expression, Type, columns_of
@@ -43,7 +43,7 @@ class Grouping:
 
 def answer_name(column: str) -> str:
     """The name in the answers of a group column that is given none."""
-    name = re.sub(r"\W+", "_", last_name(column), flags=re.ASCII).strip("_")[:64]
+    name = re.sub(r"\W+", "_", shown_column(last_name(column)), flags=re.ASCII).strip("_")[:64]
     return name if name.isidentifier() else f"group_{name}"[:64]
 
 
@@ -62,7 +62,7 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
         for node in group.expressions:
             column, type_, expression = _group_column(node, tree, scope)
             if column in columns:
-                refuse("HDL-206", f"{column} is grouped by twice", "", node)
+                refuse("HDL-206", f"{shown_column(column)} is grouped by twice", "", node)
             columns[column] = type_
             if expression is not None:
                 derived[column] = expression
@@ -100,7 +100,7 @@ def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, 
     if type_ == DOUBLE:
         what = "column" if expression is None else "value"
         hint = "equal doubles are chance: group by an integer, decimal or string column, or CAST it to a decimal"
-        refuse("HDL-206", f"grouping by the double {what} {column}", hint, node)
+        refuse("HDL-206", f"grouping by the double {what} {shown_column(column)}", hint, node)
     return column, type_, expression
 
 

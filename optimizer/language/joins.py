@@ -11,7 +11,7 @@ from sqlglot import exp
 from optimizer.language.nodes import refuse
 from optimizer.language.refusals import shown_text
 from optimizer.language.words import LEFT_OUT, did_you_mean, resolve_name
-from optimizer.workload.attributes import DEEPEST_CHAIN, Attribute
+from optimizer.workload.attributes import DEEPEST_CHAIN, Attribute, shown_column
 from optimizer.workload.values import Dimension, Type
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Joined:
         return Attribute(self.dimension.name, self.keys, column)
 
 
-def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str]) -> Scope:
-    """The scope with the dimensions that a statement joins; ``unreadable``: names of those that cannot be read. Raises
-    Refused (HDL-464).
+def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str], streams: Collection[str] = ()) -> Scope:
+    """The scope with the dimensions that a statement joins; ``unreadable``: names of those that cannot be read,
+    ``streams``: of the streams. Raises Refused (HDL-464).
     """
     source = tree.args["from_"].this
     scope = replace(scope, stream_alias=source.alias)
@@ -62,11 +62,11 @@ def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str]) -> S
     if len(joins) > MOST_JOINS:
         refuse(CODE, f"{len(joins)} joins; the limit is {MOST_JOINS}", "split the query", joins[MOST_JOINS])
     for node in joins:
-        scope = replace(scope, joins=(*scope.joins, _joined(node, scope, unreadable)))
+        scope = replace(scope, joins=(*scope.joins, _joined(node, scope, unreadable, streams)))
     return scope
 
 
-def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str]) -> Joined:
+def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: Collection[str]) -> Joined:
     known = {dimension.name: dimension for dimension in scope.stream.dimensions}
     table, kind = node.this, " ".join(filter(None, (node.args.get(part) for part in ("method", "side", "kind"))))
     if kind.upper() not in ("", "INNER", "LEFT", "LEFT OUTER"):
@@ -80,12 +80,15 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str]) -> Joined
     if dimension_name is None and resolve_name(table.name, unreadable) is not None:
         message = f"dimension {table.name} cannot be read"
         refuse(LEFT_OUT, message, "what is wrong with it stands above", table)
+    if dimension_name is None and resolve_name(table.name, streams) is not None:
+        hint = "write a query over each and join their answers: heddle sql; or declare the table below `dimensions:`"
+        refuse("HDL-103", f"a join of two streams: {shown_text(table.name)} is one", hint, table)
     if dimension_name is None:
         hint = did_you_mean(table.name, known, "dimensions") or "declare it below `dimensions:` in streams.yaml"
         refuse("HDL-201", f"there is no dimension {shown_text(table.name)}", hint, table)
     dimension, name = known[dimension_name], table.alias or dimension_name
-    taken = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins)]
-    if name.lower() in (other.lower() for other in taken):
+    tables = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins)]
+    if name.lower() in (table_name.lower() for table_name in tables):
         refuse(CODE, f"two tables are named {shown_text(name)}", f"write JOIN {dimension_name} AS another_name", node)
     if not dimension.schema:
         refuse("HDL-213", f"the columns of dimension {dimension_name} are not known", "give it a `schema`", node)
@@ -129,6 +132,8 @@ def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[s
             hint = f"only equalities of keys, with AND between them: conditions on attributes belong in WHERE; {_FORM}"
             refuse(CODE, "ON takes equalities", hint, equality)
         sides = [_without_parentheses(equality.this), _without_parentheses(equality.expression)]
+        for side in sides:
+            _check_table(side, name, scope)
         of_dimension = [_is_of(side, name, dimension, scope) for side in sides]
         if of_dimension == [True, True] or not any(of_dimension):
             refuse(CODE, f"ON compares a column of {scope.stream.name} with a key of {name}", _FORM, equality)
@@ -142,6 +147,16 @@ def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[s
         if pairs.setdefault(key, column) != column:
             refuse(CODE, f"the key {shown_text(key)} is compared with two columns", "a key equals one column", equality)
     return pairs
+
+
+def _check_table(node: exp.Expr, name: str, scope: Scope) -> None:
+    """Refuse a column of a table that the query does not have."""
+    table = node.args.get("table") if type(node) is exp.Column and not node.args.get("db") else None
+    known = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins), name]
+    is_nested = table is not None and resolve_name(table.name, dict(scope.stream.nested)) is not None
+    if table is not None and not is_nested and resolve_name(table.name, known) is None:
+        message = f"{shown_text(table.name)} is neither the stream of this query nor a dimension that it joins"
+        refuse("HDL-202", message, did_you_mean(table.name, known, "tables"), table)
 
 
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -175,7 +190,9 @@ def _is_of(node: exp.Expr, name: str, dimension: Dimension, scope: Scope) -> boo
 def _key(name: str, dimension: Dimension, node: exp.Expr) -> str:
     key = resolve_name(name, dimension.key)
     if key is None:
+        close = did_you_mean(name, dimension.key, "its key")
         hint = f"its key is ({', '.join(dimension.key)}); conditions on other columns belong in WHERE"
+        hint = close if close.startswith("did you mean") else hint
         refuse(CODE, f"{shown_text(name)} is no key of dimension {dimension.name}", hint, node)
     return key
 
@@ -184,5 +201,5 @@ def _check_types(type_: Type, dimension: Dimension, key: str, column: str, node:
     key_type = dimension.type_of(key)
     assert key_type is not None
     if (type_.name, type_.scale) != (key_type.name, key_type.scale):
-        message = f"{column} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
+        message = f"{shown_column(column)} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
         refuse(CODE, message, "declare both with one type in `schema`", node)

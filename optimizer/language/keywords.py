@@ -86,6 +86,9 @@ _CLAUSES = {
 _TWO = {"WINDOW": ("RANGE", "ROWS", "CUMULATE", "TUMBLE", "HOP"), "PATTERN": ("SEQ",), "WITH": ("(", "ERROR")}
 """Words that begin a clause before some others."""
 
+_SIDES = {TokenType.INNER, TokenType.LEFT, TokenType.OUTER}
+"""Words before JOIN."""
+
 _OF_WINDOWS = {"RANGE", "ROWS", "CUMULATE", "TUMBLE", "HOP", "SLIDE", "STEP", "AT", "MOST", "ENDING", "AGO", "IN"}
 
 _UNITS = re.compile(r"(MICROSECOND|MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK|MONTH|QUARTER|YEAR)S?")
@@ -123,8 +126,14 @@ def mark_keywords(words: Sequence[Word]) -> None:
         before, after = around[at], around[at + 2]
         depth -= word.kind in (TokenType.R_PAREN, TokenType.R_BRACKET)
         is_name = before is not None and before.kind in (TokenType.DOT, TokenType.ALIAS, TokenType.ON)
-        if depth == 0 and not is_name and (breaks := _clause(word, after)) is not None:
+        joins = _joins(words, at) if depth == 0 and not is_name else False
+        is_joining = before is not None and before.is_keyword and before.kind in (*_SIDES, TokenType.JOIN)
+        if joins and not is_joining:
+            word.begins_clause, word.breaks, word.is_keyword, clause = True, "", True, "JOIN"
+        elif depth == 0 and not is_name and (breaks := _clause(word, after)) is not None:
             word.begins_clause, word.breaks, word.is_keyword, clause = True, breaks, True, word.word
+        elif joins:
+            word.is_keyword = True
         elif not is_name:
             word.is_keyword = _is_keyword(word, before, after, clause if depth == 0 else "", cases, words, at)
         cases += word.is_keyword * ((word.kind == TokenType.CASE) - (word.kind == TokenType.END))
@@ -135,6 +144,14 @@ def mark_keywords(words: Sequence[Word]) -> None:
             between -= not word.connects
         word.has_space = _has_space(word, before, around[at - 1] if at else None)
         depth += word.kind in (TokenType.L_PAREN, TokenType.L_BRACKET)
+
+
+def _joins(words: Sequence[Word], at: int) -> bool:
+    """Return whether a word is one of a join: JOIN, or INNER, LEFT or OUTER before it."""
+    end = at
+    while end < len(words) and words[end].kind in _SIDES:
+        end += 1
+    return end < len(words) and words[end].kind == TokenType.JOIN
 
 
 def _clause(word: Word, after: Word | None) -> str | None:
@@ -173,6 +190,8 @@ def _is_keyword(
         return (
             text in _OF_WINDOWS and before is not None and before.kind not in (TokenType.PARTITION_BY, TokenType.COMMA)
         )
+    if clause == "JOIN":
+        return text == "USING" and follows == "("
     if clause == "PATTERN":
         return text == "SEQ" and follows == "("
     if clause == "ORDER BY":

@@ -55,7 +55,7 @@ def read_query(
     tokens = guarded_tokens(text, limits)
     clauses = cut_clauses(tokens)
     tree = parse_select(clauses.rest, text, limits, findings)
-    scope = with_joins(tree, Scope(text, stream_of(tree, streams, unreadable), limits), unreadable)
+    scope = with_joins(tree, Scope(text, stream_of(tree, streams, unreadable), limits), unreadable, streams)
     doubtful = list(quoted_names(tokens, scope, [item.alias for item in tree.expressions if item.alias]))
     if doubtful:
         is_kept = statement.is_registered()

@@ -178,5 +178,5 @@ class _SelectListReader:
             message = f"{shown} is neither grouped by nor aggregated"
             refuse("HDL-207", message, f"add GROUP BY {shown}, or write max({shown})", node)
         if column in self.names:
-            refuse("HDL-208", f"{column} is selected twice", "", node)
+            refuse("HDL-208", f"{shown_column(column)} is selected twice", "", node)
         return column

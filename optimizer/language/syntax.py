@@ -21,6 +21,7 @@ from optimizer.language.words import (
     did_you_mean,
     resolve_name,
 )
+from optimizer.workload.streams import has_columns
 from optimizer.workload.values import Stream
 
 
@@ -112,7 +113,7 @@ def stream_of(tree: exp.Select, streams: Mapping[str, Stream], unreadable: Colle
         hint = did_you_mean(table.name, streams, "streams") or "declare it in streams.yaml"
         refuse("HDL-201", f"there is no stream {shown_text(table.name)}", hint, table)
     stream = streams[name]
-    if not stream.schema:
+    if not has_columns(stream):
         message = f"the columns of stream {stream.name} are not known"
         refuse("HDL-213", message, "give it a `schema` in streams.yaml", table)
     return stream

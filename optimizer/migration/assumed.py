@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
+from optimizer.migration.joins import ImportedJoin
 from optimizer.migration.words import function_of
 from optimizer.migration.writing import WrittenQuery
-from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Type
+from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Type
 
 UNKNOWN = frozenset({"HDL-203", "HDL-206", "HDL-211", "HDL-213", "HDL-221"})
 """Findings that depend on the types of columns: they mean nothing where the types are assumed."""
@@ -50,20 +51,37 @@ _TIMES = ("date_trunc", "year", "month", "day", "hour", "minute", "dayofweek", "
 def assumed_stream(query: WrittenQuery) -> Stream:
     """The stream of a query, with a type for each column that its use suggests, where it suggests one."""
     types: dict[str, Type] = {}
+    of_dimensions: dict[str, dict[str, Type]] = {join.alias.lower(): {} for join in query.joins}
     for part in query.parts:
         for column in part.find_all(exp.Column):
             name = column.name
+            if (own := of_dimensions.get(column.table.lower())) is not None:
+                own[name] = next(_suggested(column), None) or own.get(name, STRING)
+                continue
             suggested = next(_suggested(column), None)
             if suggested is not None or name not in types:
                 types[name] = suggested or types.get(name, STRING)
     for part in query.parts:
         # what is grouped by is no double
-        if isinstance(part, exp.Column) and types[part.name] == DOUBLE:
-            types[part.name] = LONG
+        of = of_dimensions.get(part.table.lower(), types) if isinstance(part, exp.Column) else {}
+        if isinstance(part, exp.Column) and of[part.name] == DOUBLE:
+            of[part.name] = LONG
+    for join in query.joins:
+        for outer, key in join.pairs:
+            outer_types = of_dimensions.get(outer.table.lower(), types) if isinstance(outer, exp.Column) else {}
+            outer_types[outer.name] = of_dimensions[join.alias.lower()][key] = STRING
     time = query.time.strip("`")
     types.pop(time, None)
     schema = ((time, TIMESTAMP), *types.items())
-    return Stream(query.stream, Source("parquet", "assumed"), schema, time)
+    dimensions = tuple(_assumed_dimension(join, of_dimensions[join.alias.lower()]) for join in query.joins)
+    return Stream(query.stream, Source("parquet", "assumed"), schema, time, dimensions=dimensions)
+
+
+def _assumed_dimension(join: ImportedJoin, types: Mapping[str, Type]) -> Dimension:
+    """A dimension with the columns that a query uses."""
+    return Dimension(
+        join.dimension, Source("parquet", "assumed"), tuple(key for _, key in join.pairs), tuple(types.items())
+    )
 
 
 def _suggested(column: exp.Column) -> Iterator[Type]:

@@ -15,6 +15,7 @@ from sqlglot import exp
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.migration.functions import calls_aggregate
+from optimizer.migration.joins import ImportedJoin
 from optimizer.migration.windows import (
     BOUNDS,
     COLUMNS,
@@ -54,7 +55,8 @@ class Relation:
     """Rows: events of ``stream`` that satisfy all of ``where``, grouped or not.
 
     ``items``: the columns that are named, in order, each with its expression; ``star``: all of the stream's are there
-    besides. ``windowed``: the rows have the columns of a windowing table function.
+    besides. ``windowed``: the rows have the columns of a windowing table function. ``joins``: the dimensions that are
+    joined with the stream.
     """
 
     stream: str
@@ -64,6 +66,7 @@ class Relation:
     window: ImportedWindow | None = None
     windowed: bool = False
     grouped: Grouped | None = None
+    joins: tuple[ImportedJoin, ...] = ()
 
     @property
     def columns(self) -> dict[str, exp.Expr]:
@@ -75,7 +78,8 @@ class Relation:
 class Binder:
     """Express one SELECT in terms of the stream.
 
-    ``window``: the window seen so far; ``nodes``: the number of nodes put in for columns of views and subselects.
+    ``window``: the window seen so far; ``nodes``: the number of nodes put in for columns of views and subselects;
+    ``joined``: names of the tables that this SELECT joins, in lower case.
     """
 
     source: Relation
@@ -84,6 +88,7 @@ class Binder:
     aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
     window: ImportedWindow | None = None
     nodes: int = 0
+    joined: frozenset[str] = frozenset()
 
     def bind(self, node: exp.Expr, aliases: bool = False) -> exp.Expr:
         """A copy in terms of the stream. ``aliases``: it may contain names of the SELECT list."""
@@ -121,7 +126,7 @@ class Binder:
 
     def _meet(self, call: exp.Anonymous, name: str) -> None:
         bound = call.copy()
-        bound.set("expressions", [self.bind(argument) for argument in call.expressions])
+        bound.set("expressions", [_unqualified(self.bind(argument)) for argument in call.expressions])
         met = of_call(bound, name)
         if (self.window or self.source.window) not in (None, met):
             raise Refused("HDL-143", "a second window in one query", "a query has one: write two", place_of(call))
@@ -132,10 +137,16 @@ class Binder:
         if any(not isinstance(part, exp.Identifier) for part in parts):
             return node
         name = parts[0].name.lower()
-        if len(parts) > 1 and name in self.names and name not in self.source.columns:
+        if len(parts) == 2 and name in self.joined:
+            return node
+        is_qualified = len(parts) > 1 and name in self.names and name not in self.source.columns
+        if is_qualified:
             parts = parts[1:]
             name = parts[0].name.lower()
         bound = self._named(name, parts[0], aliases, node)
+        if is_qualified and self.joined and type(bound) is exp.Column and not bound.args.get("table"):
+            # a dimension may have a column of the same name
+            bound.set("table", exp.to_identifier(self.source.stream))
         if len(parts) == 1:
             return bound
         if is_marker(bound) and parts[1].name.lower() in FIELDS and len(parts) == 2:
@@ -154,7 +165,7 @@ class Binder:
             return marker(COLUMNS[name])
         if self.window is not None and name == WINDOW:
             return marker(WINDOW)
-        if not self.source.star:
+        if not self.source.star and not self.joined:
             raise Refused("HDL-202", f"there is no column {shown_text(part.name)}", "", place_of(node))
         column = exp.Column(this=part.copy())
         column.this.meta.update(part.meta)
@@ -165,6 +176,11 @@ class Binder:
         if self.nodes > MOST_NODES:
             raise _too_long(place_of(node))
         return inside(expression)
+
+
+def _unqualified(node: exp.Expr) -> exp.Expr:
+    """A column without its stream, as a window names it."""
+    return exp.Column(this=node.this.copy()) if type(node) is exp.Column and node.args.get("table") else node
 
 
 def _calls_aggregated(node: exp.Expr) -> bool:
@@ -204,12 +220,3 @@ def inside(node: exp.Expr) -> exp.Expr:
     """A copy of an expression that can be put inside another."""
     simple = exp.Column | exp.Literal | exp.Anonymous | exp.Paren | exp.Placeholder | exp.Case | exp.Cast | exp.Filter
     return node.copy() if isinstance(node, simple) else exp.Paren(this=node.copy())
-
-
-def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
-    """The parts that AND joins."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if node is None:
-        return []
-    return [*conjuncts(node.this), *conjuncts(node.expression)] if isinstance(node, exp.And) else [node]

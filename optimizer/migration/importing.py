@@ -121,7 +121,8 @@ class _Job:
         head, body = cut_head(tokens)
         body, windows = cut_windows(body)
         tree = _tree(spelled(body), text)
-        relation = Reader(self.dialect, self.views, self.tables, self.targets, windows).read(tree)
+        known = None if self.streams is None else _dimensions(self.streams)
+        relation = Reader(self.dialect, self.views, self.tables, self.targets, windows, known).read(tree)
         relation = named_columns(relation, head.columns, body[0].start)
         target = valid_name(named or head.name or f"{self.stem}_{ordinal}")
         names = {head.name.lower(), ".".join(head.parts).lower()}
@@ -168,6 +169,10 @@ class _Job:
         self._warn(findings, name, start)
         self.names.append(name)
         self.written.append(f"{comments}{query.text}\n")
+
+
+def _dimensions(streams: Mapping[str, Stream]) -> set[str]:
+    return {dimension.name for stream in streams.values() for dimension in stream.dimensions}
 
 
 def _near(text: str, row: int, column: int, near: Mapping[str, int]) -> int:

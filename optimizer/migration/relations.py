@@ -14,13 +14,13 @@ from optimizer.migration.binding import (
     Binder,
     Grouped,
     Relation,
-    conjuncts,
     is_marker,
     is_of_window,
     marker,
     markers,
 )
 from optimizer.migration.functions import calls_aggregate
+from optimizer.migration.joins import DECLARE, conjuncts, joined_tables, read_join
 from optimizer.migration.windows import of_table_function
 from optimizer.migration.words import CutWindow, Dialect, cut_number, function_of
 
@@ -34,7 +34,7 @@ class Reader:
 
     ``views``: relations named by earlier statements, by name in lower case, both full and by its last part;
     ``targets``: the names of tables that they wrote. ``tables``: the full name of each stream, by the last part in
-    lower case.
+    lower case. ``dimensions``: the names of those that are declared; None: any table may be one.
     """
 
     dialect: Dialect
@@ -42,6 +42,7 @@ class Reader:
     tables: dict[str, str]
     targets: Collection[str] = ()
     windows: Sequence[CutWindow] = ()
+    dimensions: Collection[str] | None = None
 
     def read(self, tree: exp.Expr) -> Relation:
         """The relation of a query. Raises :class:`Refused` for what is not one grouping of one stream."""
@@ -54,7 +55,25 @@ class Reader:
             raise Refused("HDL-146", "this is no SELECT", "", place_of(tree))
         reader = self._with_ctes(tree)
         source, names = reader._source(tree)
-        return _Select(tree, source, frozenset(names), self.dialect).relation()
+        source, joined = reader._joined(tree, source, names)
+        return _Select(tree, source, frozenset(names), self.dialect, joined).relation()
+
+    def _joined(self, tree: exp.Select, source: Relation, names: Collection[str]) -> tuple[Relation, frozenset[str]]:
+        """The relation with the dimensions that a SELECT joins, and their names in it."""
+        taken = {*names, *(join.alias.lower() for join in source.joins), source.stream.lower()}
+        tables = joined_tables(tree, taken, self.dimensions)
+        if tables and source.grouped is not None:
+            raise Refused("HDL-142", "a join with answers", "join them when you read: heddle sql", place_of(tree))
+        aliases = frozenset(table.alias.lower() for table in tables)
+        for table in tables:
+            if table.dimension.lower() in (*self.views, *self.targets):
+                message = f"a join with {table.dimension}, which an earlier statement makes"
+                raise Refused("HDL-142", message, DECLARE, place_of(table.node))
+            binder = Binder(source, frozenset(names), self.dialect, joined=aliases)
+            join, others = read_join(table, binder)
+            where = tuple(binder.bind(condition) for condition in others)
+            source = replace(source, joins=(*source.joins, join), where=source.where + where)
+        return source, aliases
 
     def _with_ctes(self, tree: exp.Select) -> Reader:
         views = dict(self.views)
@@ -121,11 +140,10 @@ class Reader:
         return replace(source, window=window, windowed=True)
 
 
-_READ = ("expressions", "from_", "where", "group", "having", "with_", "order")
+_READ = ("expressions", "from_", "joins", "where", "group", "having", "with_", "order")
 """Clauses of a SELECT that are read. A table has no order, so ORDER BY is not among them."""
 
 _REFUSED = {
-    "joins": ("HDL-142", "a join", "a query reads one stream: join the tables in a job before"),
     "laterals": ("HDL-142", "LATERAL or EXPLODE", "unnest the stream in a job before"),
     "pivots": ("HDL-142", "PIVOT", "write an aggregate with FILTER for each value"),
     "windows": ("HDL-143", "a named window", "windows of rows are not read"),
@@ -159,9 +177,10 @@ class _Select:
     source: Relation
     names: frozenset[str]
     dialect: Dialect
+    joined: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.binder = Binder(self.source, self.names, self.dialect)
+        self.binder = Binder(self.source, self.names, self.dialect, joined=self.joined)
         self.is_grouped = self.source.grouped is not None or self.tree.args.get("group") is not None
 
     def relation(self) -> Relation:

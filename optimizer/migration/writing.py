@@ -11,6 +11,7 @@ from optimizer.language.refusals import Refused
 from optimizer.language.words import QUERY_NAME, written_name
 from optimizer.migration.binding import RANK, Grouped, Relation, is_marker, is_of_window, markers
 from optimizer.migration.functions import BY_TIME, divides_whole_numbers, rename
+from optimizer.migration.joins import ImportedJoin
 from optimizer.migration.words import Dialect, function_of
 
 WIDTH = 110
@@ -19,13 +20,14 @@ WIDTH = 110
 
 @dataclass(frozen=True)
 class WrittenQuery:
-    """A query as text without its comments. ``columns``: of the stream that it reads, as trees."""
+    """A query as text without its comments. ``parts``: its expressions, as trees; ``joins``: its dimensions."""
 
     name: str
     text: str
     stream: str
     time: str
     parts: tuple[exp.Expr, ...]
+    joins: tuple[ImportedJoin, ...] = ()
 
 
 def written_queries(relation: Relation, name: str, dialect: Dialect) -> Iterator[WrittenQuery]:
@@ -68,6 +70,7 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     selected = ", ".join(_selected(alias, node, dialect) for alias, node in items)
     stream = written_name(relation.stream)
     lines = _folded(f"SELECT {selected or '*'} FROM {stream}")
+    lines += [join.text for join in relation.joins]
     lines.append(f"WINDOW {window.clause} ON {window.time}")
     if relation.where:
         lines += _folded(f"WHERE {_all(relation.where, dialect)}")
@@ -78,7 +81,8 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     if grouped.ranked is not None:
         lines += _folded(f"ORDER BY {_order(grouped, items, dialect)} LIMIT {grouped.top}")
     read = [node for _, node in items] + [*keys, *relation.where, *grouped.having]
-    return WrittenQuery(name, "\n".join(lines) + ";", relation.stream, window.time, tuple(read))
+    text = "\n".join(lines) + ";"
+    return WrittenQuery(name, text, relation.stream, window.time, tuple(read), relation.joins)
 
 
 def _is_own(node: exp.Expr) -> bool:

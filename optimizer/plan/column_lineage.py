@@ -1,9 +1,9 @@
-"""Column lineage of a query: which columns of its stream each column of its answers is made of, and which decide the
-answers as a whole.
+"""Column lineage of a query: which columns of its stream and of the dimensions that it joins each column of its answers
+is made of, and which decide the answers as a whole.
 
 The kinds are those of OpenLineage's facet ``columnLineage``. Together, the columns of a query's lineage are exactly
-those that decide its answers (:meth:`optimizer.workload.values.ACQ.deciding_columns`), the stream's time, and the
-column by which repeated events are known.
+those that decide its answers (:meth:`optimizer.workload.values.ACQ.deciding_columns`), the stream's time, the column by
+which repeated events are known, and of each joined dimension the key on both sides with the columns of its validity.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from optimizer.workload.attributes import attributes_in, read_attribute
 from optimizer.workload.values import ACQ, Output, Stream, columns_of
 
 
@@ -25,10 +26,11 @@ class Dependency(Enum):
     GROUP_BY = ("INDIRECT", "GROUP_BY")
     SORT = ("INDIRECT", "SORT")
     WINDOW = ("INDIRECT", "WINDOW")
+    JOIN = ("INDIRECT", "JOIN")
 
 
 Source = tuple[str, Dependency]
-"""A column of the stream, and how something depends on it."""
+"""A column of the stream or an attribute of a dimension, and how something depends on it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ColumnLineage:
 
     @property
     def columns(self) -> set[str]:
-        """All columns of the stream that the lineage names."""
+        """All columns of the stream, and attributes, that the lineage names."""
         parts = (self.window, self.answers, *self.groups, *self.outputs)
         return {column for sources in parts for column, _ in sources}
 
@@ -61,12 +63,33 @@ def column_lineage(query: ACQ, stream: Stream) -> ColumnLineage:
         else [(name, Dependency.TRANSFORMATION) for name in columns_of(computed[column])]
         for column, _ in query.group_by
     )
+    joins = _joins(query, stream)
     return ColumnLineage(
         ((stream.time, Dependency.TRANSFORMATION),),
         tuple(map(_distinct, groups)),
         tuple(_distinct(_of_output(output)) for output in query.outputs),
-        _distinct(_of_answers(query, stream)),
+        _distinct([*_columns_alone(_of_answers(query, stream)), *joins]),
     )
+
+
+def _columns_alone(sources: Iterable[Source]) -> Iterator[Source]:
+    """Sources without the conditions that a dimension has a row: these are the keys of its join."""
+    for name, dependency in sources:
+        attribute = read_attribute(name)
+        if attribute is None or attribute.column is not None:
+            yield name, dependency
+
+
+def _joins(query: ACQ, stream: Stream) -> list[Source]:
+    """What decides which row of a dimension an event has: the keys on both sides and, with validities, the times."""
+    sources: list[Source] = []
+    for attribute in attributes_in(stream, query.columns()).values():
+        dimension = stream.dimension(attribute.dimension)
+        names = [*attribute.keys, *(attribute._replace(column=column).name for column in dimension.special)]
+        if dimension.valid_from is not None:
+            names.append(stream.time)
+        sources += [(name, Dependency.JOIN) for name in names]
+    return sources
 
 
 def _of_output(output: Output) -> Iterator[Source]:

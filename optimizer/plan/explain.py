@@ -15,6 +15,7 @@ from optimizer.plan.rhythms import explained
 from optimizer.search.cost import edges_per_second
 from optimizer.windows.edge_counting import weaveability
 from optimizer.windows.edge_sets import edge_set
+from optimizer.workload.attributes import described_joins
 from optimizer.workload.values import ACQ, SECOND
 
 
@@ -67,6 +68,8 @@ class Explanation:
         The prefixes of an event sequence that a run shares, in words.
     refresh
         When and why a query with a refresh bound is answered, in words.
+    joins
+        The dimensions that the query joins, in words.
     """
 
     query: str
@@ -85,10 +88,14 @@ class Explanation:
     true_operations: float | None
     sequence: tuple[str, ...] = ()
     refresh: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as ``heddle explain --json`` prints it."""
-        return {"format_version": 1} | asdict(self)
+        facts = asdict(self)
+        if not self.joins:
+            del facts["joins"]
+        return {"format_version": 1} | facts
 
     def lines(self) -> list[str]:
         """The explanation as plain text."""
@@ -121,7 +128,7 @@ class Explanation:
             text_lines.append(f"and {hidden} trees further away")
         true = "not enumerable" if self.true_operations is None else f"{self.true_operations:.6g}"
         text_lines.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
-        return [*text_lines, *self.sequence, *self.refresh]
+        return [*text_lines, *self.joins, *self.sequence, *self.refresh]
 
 
 def explain(plan: SharingPlan, query_name: str) -> Explanation:
@@ -165,6 +172,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
             line for sharing in tree.sequences if query_name in sharing.patterns for line in sharing.explain(query_name)
         ),
         explained(plan.schedules, query_name),
+        tuple(described_joins(query.columns())),
     )
 
 

@@ -49,7 +49,7 @@ class Attribute(NamedTuple):
 
     @property
     def row(self) -> Attribute:
-        """Whether the dimension has a row for the event."""
+        """The attribute that says whether the dimension has a row for the event."""
         return self._replace(column=None)
 
 
@@ -101,9 +101,31 @@ def _name(text: str, at: int) -> tuple[str, int] | None:
 
 
 def shown_column(name: str) -> str:
-    """A column's name as a query may write it: of an attribute, with the dimension's name before it."""
+    """A column, or a computed group column, as people read it.
+
+    An attribute has the dimension's name before it, ``products.department``; whether there is a row reads
+    ``product_id IN products``. Attributes inside an expression are written so, too.
+    """
     attribute = read_attribute(name)
-    return name if attribute is None or attribute.column is None else f"{attribute.dimension}.{attribute.column}"
+    if attribute is None:
+        return _QUOTED.sub(lambda match: _shown_quoted(match[0], match[1]), name) if "(" in name else name
+    if attribute.column is not None:
+        return f"{attribute.dimension}.{_written(attribute.column)}"
+    keys = ", ".join(map(shown_column, attribute.keys))
+    return f"{keys if len(attribute.keys) == 1 else f'({keys})'} IN {attribute.dimension}"
+
+
+def _shown_quoted(text: str, name: str) -> str:
+    """A name in backticks inside an expression as people read it."""
+    return text if read_attribute(name) is None else shown_column(name)
+
+
+def described_column(name: str, stream: str) -> str:
+    """A column of a stream in a sentence: ``symbol of trades``; ``department of products, by product_id``."""
+    attribute = read_attribute(name)
+    if attribute is None or attribute.column is None:
+        return f"{shown_column(name)} of {stream}"
+    return f"{attribute.column} of {attribute.dimension}, by {', '.join(map(shown_column, attribute.keys))}"
 
 
 def last_name(name: str) -> str:
@@ -122,6 +144,29 @@ def attributes_in(stream: Stream, columns: Iterable[str]) -> dict[str, Attribute
             attributes |= attributes_in(stream, attribute.keys)
             attributes[name] = attribute
     return attributes
+
+
+def described_joins(columns: Iterable[str]) -> list[str]:
+    """The joins behind some columns of a query, a sentence each: dimension, keys, columns in use, inner or left."""
+    used: dict[Attribute, list[str]] = {}
+    for attribute in _in_names(columns):
+        used.setdefault(attribute.row, []).append(attribute.column or "")
+    sentences = []
+    for row, names in used.items():
+        keys = ", ".join(map(shown_column, row.keys))
+        of = f", for {', '.join(filter(None, names))}" if any(names) else ""
+        without = "leaves out events without a row" if "" in names else "null where there is no row"
+        sentences.append(f"joins {row.dimension} by {keys}{of}: {without}")
+    return sentences
+
+
+def _in_names(columns: Iterable[str]) -> list[Attribute]:
+    """The attributes among some names, and those that their keys are, which come first."""
+    attributes: dict[Attribute, None] = {}
+    for attribute in filter(None, map(read_attribute, columns)):
+        attributes |= dict.fromkeys(_in_names(attribute.keys))
+        attributes[attribute] = None
+    return list(attributes)
 
 
 def columns_read(stream: Stream, columns: Iterable[str]) -> list[str]:

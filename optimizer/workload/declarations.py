@@ -31,8 +31,15 @@ def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
         *(source.format, source.delimiter, source.header, source.quote, sorted(set(source.null))),
         *(source.timestamp_format, source.time_unit),
     ]
+    # what came later is there only if it is declared: stored digests stay
+    written += [source.records] if source.records is not None else []
     copied = None if origin is None else [origin.format, to_json(origin.options), origin.watermark, origin.since]
-    ordered = [columns] if in_order else []
+    if copied is not None and origin is not None and origin.zone is not None:
+        copied.append(origin.zone)
+    ordered: list[Any] = [columns] if in_order else []
+    folders = sorted(partition.name for partition in source.partitions if partition.name in used)
+    if folders:
+        ordered.append(["in folders", source.folders, folders])
     return digest([written, copied, stream.time, stream.event_id, types, positions, *ordered])
 
 

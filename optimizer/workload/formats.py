@@ -10,8 +10,11 @@ from dataclasses import dataclass
 KEYS_OF_TEXT = ("delimiter", "header", "quote", "null", "timestamp_format")
 """Keys that describe how text files are written."""
 
-KEYS_OF_SPARK = ("options", "watermark", "since")
-"""Keys that only sources have that Spark reads."""
+KEYS_OF_FOLDERS = ("files", "partitions")
+"""Keys that choose files of a folder by name, and make columns of the names of folders."""
+
+KEYS_OF_SPARK = ("options", "watermark", "since", "zone")
+"""Keys that only sources have that are copied."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class DeclaredFormat:
     is_either
         Whether the source has a ``path`` or a ``table``, and not both.
     is_database
-        Whether ``path`` is the JDBC URL of a database.
+        Whether ``path`` is the URL of a database (:mod:`optimizer.workload.databases`).
     is_flat
         Whether no column can be a struct, map or array.
     title
@@ -43,20 +46,29 @@ class DeclaredFormat:
     title: str = ""
 
     @property
+    def copied(self) -> frozenset[str]:
+        """The keys of which one is enough for Spark to copy a source that Heddle could read itself."""
+        return frozenset(KEYS_OF_SPARK).intersection(self.keys) if self.is_direct else frozenset()
+
+    @property
     def required(self) -> tuple[str, ...]:
         """The keys that a source must have."""
         return () if self.is_either else tuple(key for key in ("path", "table") if key in self.keys)
 
 
 DECLARED = {
-    "csv": DeclaredFormat(("path", "time_unit", *KEYS_OF_TEXT), is_direct=True, is_flat=True, title="CSV files"),
-    "parquet": DeclaredFormat(("path", "time_unit", "reader"), is_direct=True),
+    "csv": DeclaredFormat(
+        ("path", "time_unit", *KEYS_OF_TEXT, *KEYS_OF_FOLDERS), is_direct=True, is_flat=True, title="CSV files"
+    ),
+    "parquet": DeclaredFormat(("path", "time_unit", "reader", *KEYS_OF_FOLDERS), is_direct=True),
     "delta": DeclaredFormat(("path", "time_unit", "reader"), is_direct=True),
     "iceberg": DeclaredFormat(("path", "table", "time_unit"), is_direct=True, is_either=True),
     "orc": DeclaredFormat(("path", "time_unit", "options", "since")),
-    "json": DeclaredFormat(("path", "time_unit", "options", "since")),
+    "json": DeclaredFormat(
+        ("path", "time_unit", "null", "timestamp_format", "records", "reader", "options", "since"), is_direct=True
+    ),
     "avro": DeclaredFormat(("path", "time_unit", "options", "since")),
-    "jdbc": DeclaredFormat(("path", "table", "time_unit", *KEYS_OF_SPARK), is_database=True),
+    "jdbc": DeclaredFormat(("path", "table", "time_unit", "reader", *KEYS_OF_SPARK), is_database=True),
     "table": DeclaredFormat(("table", "time_unit", "reader", "watermark", "since")),
 }
 """The source formats, by the names that ``format`` has."""

@@ -7,19 +7,25 @@ expands nothing and an unknown key is an error instead of a silent default.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
+from optimizer.workload.databases import DatabaseUrl, parse_database_url
+from optimizer.workload.dimensions import with_columns
+from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_FOLDERS, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
-from optimizer.workload.nested import Nested
+from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_path
+from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.nested_types import is_nested, parse_nested
+from optimizer.workload.partitions import parse_partitions, split_pattern, with_partitions
+from optimizer.workload.timestamp_formats import check_format
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
 from optimizer.workload.values import (
     BOOLEAN,
@@ -68,22 +74,6 @@ TYPES: dict[str, Type] = {
 TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Units of an integer time: (factor, divisor) that convert it to microseconds."""
 
-DIRECTIVES = {
-    "Y": "[0-9]{4}",
-    "y": "[0-9]{2}",
-    "m": "[0-9]{1,2}",
-    "b": "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec",
-    "d": "[0-9]{1,2}",
-    "H": "[0-9]{1,2}",
-    "I": "[0-9]{1,2}",
-    "p": "[AaPp][Mm]",
-    "M": "[0-9]{1,2}",
-    "S": "[0-9]{1,2}",
-    "f": "[0-9]{1,6}",
-    "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
-}
-"""The directives of ``strptime`` in a ``timestamp_format`` and their patterns, in addition to ``%%``."""
-
 STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
     ("schema", "lateness", "step", "allowed_lateness", "event_id"), False
 )
@@ -115,9 +105,6 @@ MOST_DIMENSIONS = 100
 MOST_KEYS = 8
 """Columns of a dimension's key."""
 
-KEY_TYPES = ("long", "string", "date", "timestamp", "boolean", "decimal")
-"""Types of the key of a dimension."""
-
 MOST_NULLS = 100
 """Most texts that stand for null."""
 
@@ -131,6 +118,8 @@ NODES = 20_000
 """Most keys and values that are read of a file, where those behind an alias count each time."""
 
 _MOST_FINDINGS = 100
+
+_READ_ELSEWHERE = ("format", "path", "table", "reader", *KEYS_OF_FOLDERS)
 
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
 STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -207,10 +196,14 @@ def with_schema(
             message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
         seen[name.lower()] = name
-    time_type = dict(pairs).get(stream.time)
+    if stream.time not in dict(pairs) and (path := read_path(stream.time)) is not None and stream.source.origin is None:
+        nested = tuple(_timed(stream, path, name, type_) for name, type_ in nested)
+    time_type = LeafTypes(dict(pairs), dict(nested)).get(stream.time)
     if time_type is None:
         message = f"stream {stream.name} has no column {stream.time} (its `time`)"
-        raise HeddleError("HDL-455", message, _close(stream.time, dict(pairs)))
+        if stream.source.origin is not None and read_path(stream.time) is not None:
+            raise HeddleError("HDL-455", message, "of what Spark copies, the time is no field of a nested column")
+        raise HeddleError("HDL-455", message, _close(stream.time, [*dict(pairs), *_leaves(nested)]))
     if time_type.name == "long" and stream.source.time_unit is not None:
         pairs = tuple((name, TIMESTAMP if name == stream.time else type_) for name, type_ in pairs)
     elif time_type != TIMESTAMP:
@@ -232,31 +225,35 @@ def with_schema(
     return with_copy(replace(stream, schema=pairs, nested=nested))
 
 
-def with_columns(dimension: Dimension, columns: Iterable[tuple[str, Type]]) -> Dimension:
-    """The dimension with these columns.
+def has_columns(stream: Stream) -> bool:
+    """Return whether the columns of a stream are declared, or known."""
+    return bool(stream.schema or stream.nested)
 
-    Raises HDL-456 if two differ by case alone, HDL-455 if one of the key or of the validities is missing or of a type
-    that neither can have.
-    """
-    schema = tuple(columns)
-    types, seen = dict(schema), dict[str, str]()
-    for name, _ in schema:
-        if seen.setdefault(name.lower(), name) != name:
-            message = f"dimension {dimension.name}: columns {seen[name.lower()]} and {name} differ by case at most"
-            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
-    for name in dimension.special:
-        if name not in types:
-            message = f"dimension {dimension.name}: there is no column {name}"
-            raise HeddleError("HDL-455", message, _close(name, types))
-    for name in dimension.key:
-        if types[name].name not in KEY_TYPES:
-            message = f"dimension {dimension.name}: its key {name} is a {types[name]}"
-            raise HeddleError("HDL-455", message, f"a key is one of {', '.join(KEY_TYPES)}")
-    for name in dimension.special[len(dimension.key) :]:
-        if types[name] not in (TIMESTAMP, DATE):
-            message = f"dimension {dimension.name}: {name} is a {types[name]}"
-            raise HeddleError("HDL-455", message, "validities are timestamps or dates")
-    return replace(dimension, schema=schema)
+
+def _leaves(nested: Iterable[tuple[str, Nested]]) -> list[str]:
+    return [leaf for name, type_ in nested for leaf in leaf_names(name, type_)]
+
+
+def _timed(stream: Stream, path: ColumnPath, name: str, type_: Nested) -> tuple[str, Nested]:
+    """A nested column whose field of integers is a stream's time, as one of timestamps."""
+
+    def timed(inner: Type | Nested, steps: Sequence[Step]) -> Type | Nested:
+        if not steps:
+            is_counted = isinstance(inner, Type) and inner.name == "long" and stream.source.time_unit is not None
+            return TIMESTAMP if is_counted else inner
+        if not isinstance(inner, Nested) or inner.kind != "struct":
+            return inner
+        fields = [
+            (field, timed(below, steps[1:]) if field == steps[0].value and steps[0].is_field else below)
+            for field, below in inner.fields
+        ]
+        return Nested("struct", tuple(fields))
+
+    if name != path.root:
+        return name, type_
+    changed = timed(type_, path.steps)
+    assert isinstance(changed, Nested)
+    return name, changed
 
 
 def with_copy(stream: Stream) -> Stream:
@@ -321,23 +318,6 @@ def _close(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = get_close_matches(name, known, 1)
     return f"did you mean {close[0]}?" if close else "known: " + ", ".join(known[:16])
-
-
-def _check_format(text: str, node: yaml.Node) -> None:
-    """Raise HDL-457 unless a ``timestamp_format`` denotes one instant."""
-    parts = re.split(r"%(.)", text)
-    names = [name for name in parts[1::2] if name != "%"]
-    hint = "e.g. '%d/%m/%Y %H:%M'; directives: " + " ".join(f"%{name}" for name in DIRECTIVES)
-    if not text.isprintable() or len(text) > 100 or any("%" in part for part in parts[::2]):
-        raise _Bad("HDL-457", f"{text[:100]!r} is no timestamp_format", hint, node)
-    for name in names:
-        if name not in DIRECTIVES or names.count(name) > 1:
-            what = "stands twice in" if name in DIRECTIVES else "is not known in"
-            raise _Bad("HDL-457", f"%{name} {what} the timestamp_format {text!r}", hint, node)
-    directives = set(names)
-    lacking = [both for both in ("Yy", "mb", "d") if len(directives & set(both)) != 1]
-    if lacking or {"H", "I"} <= directives or ("I" in directives) != ("p" in directives):
-        raise _Bad("HDL-457", f"the timestamp_format {text!r} does not say one time of one day", hint, node)
 
 
 class _Bad(Exception):
@@ -496,11 +476,12 @@ class _Reader:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_schema(stream, schema, nested.items())
+            source, pairs = with_partitions(source, tuple(schema.items()))
+            return with_schema(replace(stream, source=source), pairs, nested.items())
         except HeddleError as error:
             diagnostic = error.diagnostic
             message = diagnostic.message.removeprefix(f"stream {name}: ")
-            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
+            at = keys[{"HDL-455": "time", "HDL-457": "source", "HDL-461": "event_id"}.get(diagnostic.code, "schema")]
             raise _Bad(diagnostic.code, message, diagnostic.hint, at) from None
 
     def _source(self, node: yaml.Node) -> Source:
@@ -519,10 +500,20 @@ class _Reader:
         if declared.is_either and ("path" in source) == ("table" in source):
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
             raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
-        place = self._url_of_database(source["path"]) if declared.is_database else ""
+        database = self._database(source["path"]) if declared.is_database else None
+        place, folders = database.jdbc if database is not None else "", ""
         if "path" in source and not place:
-            place = self._place(self._text(source["path"]), source["path"])
-        written = self._options(format_, source)
+            place = self._text(source["path"])
+            # a folder that is called so is no pattern
+            if "partitions" in declared.keys and not self._is_there(place):
+                place, folders = split_pattern(place)
+            place = self._place(place, source["path"])
+        written = self._options(format_, source) | self._of_folders(source, folders)
+        if database is not None and not self._text(source["path"]).startswith("jdbc:"):
+            # of a JDBC URL they stay where they are: it names an existing copy
+            credentials = {"user": database.user, "password": database.password}
+            options = {name: value for name, value in credentials.items() if value} | dict(written.get("options", ()))
+            written |= {"options": tuple(sorted(options.items()))} if options else {}
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
@@ -531,8 +522,19 @@ class _Reader:
             if "." not in name:
                 raise _Bad("HDL-457", f"{name!r} names no catalogue", "catalogue.schema.table", source["table"])
             place = BY_CATALOGUE + name
-        if declared.is_direct and reader != "spark":
+        if declared.is_direct and reader != "spark" and not declared.copied & written.keys():
             return Source(format_, place, reader=reader, **written)
+        for key in ("null", "timestamp_format", "records"):
+            if key in written:
+                hint = "take out `reader: spark`, `options` and `since`, with which Spark reads it"
+                raise _Bad("HDL-457", f"Spark has no {key}", hint, source[key])
+        if reader == "direct":
+            hint = f"take out {' and '.join(sorted(declared.copied & written.keys()))}, or `reader`"
+            raise _Bad("HDL-457", "reader is direct, and other keys are Spark's", hint, source["reader"])
+        for key in ("files", "partitions"):
+            if written.get(key):
+                hint = "leave `reader` out; Spark itself takes columns from folders that are called name=value"
+                raise _Bad("HDL-457", f"{key} and `reader: spark` exclude each other", hint, source["reader"])
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
@@ -541,16 +543,43 @@ class _Reader:
             origin = replace(origin, table=self._table(source["table"]))
         return replace(copied, origin=origin)
 
-    def _url_of_database(self, node: yaml.Node) -> str:
-        """JDBC's URL of a database, without credentials."""
-        url = self._text(node)
-        if not (re.match(r"jdbc:[a-z0-9]+:", url) and url.isprintable() and len(url) <= 1024):
-            raise _Bad("HDL-457", "the source's path is no URL of a database", "jdbc:postgresql://host/database", node)
-        if _KEY.search(url) or re.search(r"//[^/]*:[^/]*@|[/:][^/@:]+/[^/@:]+@", url):
-            # never repeated: it would end up in plans, pages and logs
-            hint = "`options` takes them from the environment, each written as ${NAME}"
-            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
-        self._check_not_limited(node)
+    def _of_folders(self, source: Mapping[str, yaml.Node], folders: str) -> dict[str, Any]:
+        """Choice of files by name, and columns in the names of folders."""
+        chosen: dict[str, Any] = {}
+        if "files" in source:
+            chosen["files"] = glob = self._text(source["files"])
+            if not (glob.isprintable() and 0 < len(glob) <= 255) or "/" in glob:
+                hint = "a pattern of names, without folders: '*.parq' or 'part-*'"
+                raise _Bad("HDL-457", f"{glob[:100]!r} names no files", hint, source["files"])
+        node = source.get("partitions")
+        words: dict[str, str] | str | None = None
+        if isinstance(node, yaml.SequenceNode):
+            words = dict.fromkeys(self._texts(node), "")
+        elif isinstance(node, yaml.MappingNode):
+            words = {
+                str(key.value): "" if value.tag.endswith(":null") else self._text(value)
+                for key, value in self._items(node)
+            }
+        elif node is not None:
+            words = self._text(node)
+        try:
+            chosen["partitions"] = parse_partitions(words, folders, parse_type)
+        except HeddleError as error:
+            diagnostic = error.diagnostic
+            raise _Bad(diagnostic.code, diagnostic.message, diagnostic.hint, node or source["path"]) from None
+        return chosen | {"folders": folders}
+
+    def _database(self, node: yaml.Node) -> DatabaseUrl:
+        """The database of a URL, which has no credentials but a user and a reference to the environment."""
+        text = self._text(node)
+        try:
+            url = parse_database_url(text, self.folder)
+        except HeddleError as error:
+            raise _Bad(error.diagnostic.code, error.diagnostic.message, error.diagnostic.hint, node) from None
+        if not text.startswith("jdbc:") and url.file:
+            self._place(url.file, node)
+        else:
+            self._check_not_limited(node)
         return url
 
     def _table(self, node: yaml.Node) -> str:
@@ -589,7 +618,7 @@ class _Reader:
         """Options for how the events of a source are written, and which of them are read."""
         options: dict[str, Any] = {}
         for key, node in source.items():
-            if key in ("format", "path", "table", "reader") and key in ("format", *DECLARED[format_].keys):
+            if key in _READ_ELSEWHERE and key in ("format", *DECLARED[format_].keys):
                 continue
             if key not in DECLARED[format_].keys:
                 owners = [declared.title or name for name, declared in DECLARED.items() if key in declared.keys]
@@ -607,8 +636,17 @@ class _Reader:
             if key == "null":
                 options[key] = self._texts(node)
                 continue
+            if key == "zone":
+                options[key] = self._zone(node)
+                continue
             text = self._text(node)
-            if key == "watermark":
+            if key == "records":
+                parts = text.split(".")
+                if not all(part and part.isprintable() and len(part) <= 255 for part in parts) or len(parts) > DEEPEST:
+                    hint = "the keys that lead to the array of events, e.g. features or data.items"
+                    raise _Bad("HDL-457", f"{text[:100]!r} is no path to records", hint, node)
+                options[key] = text
+            elif key == "watermark":
                 if not (text.isprintable() and 0 < len(text) <= 255):
                     raise _Bad("HDL-457", f"{text[:100]!r} cannot name a column", "", node)
                 options[key] = text
@@ -621,7 +659,10 @@ class _Reader:
                     raise _Bad("HDL-457", f"header is {text!r}", "true or false: whether the first line is one", node)
                 options[key] = text == "true"
             elif key == "timestamp_format":
-                _check_format(text, node)
+                try:
+                    check_format(text)
+                except HeddleError as error:
+                    raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, node) from None
                 options[key] = text
             elif key == "quote" and text == "none":
                 options[key] = None
@@ -642,12 +683,22 @@ class _Reader:
             )
         return options
 
+    def _zone(self, node: yaml.Node) -> str:
+        """The name of a time zone."""
+        name = self._text(node)
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = "a name of the tz database: UTC, Europe/Berlin, America/New_York"
+            raise _Bad("HDL-457", f"there is no time zone {name[:100]!r}", hint, node) from None
+        return name
+
     def _texts(self, node: yaml.Node) -> tuple[str, ...]:
         """One text or a list of them."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         self.nodes += len(nodes)
         if len(nodes) > MOST_NULLS:
-            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts stand for null", "name fewer", node)
+            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts in a list", "name fewer", node)
         for text_node in nodes:
             self._check_tag(text_node)
         return tuple(self._text(text_node) for text_node in nodes)
@@ -674,6 +725,12 @@ class _Reader:
             hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"
             raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
         return str(place)
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return scheme_of(path) not in SCHEMES and Path(self.folder, path).exists()
+        except (OSError, ValueError):
+            return False
 
     def _url(self, url: str, node: yaml.Node) -> str:
         """A source in a store."""

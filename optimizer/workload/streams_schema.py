@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from optimizer.workload.formats import DECLARED, UNNAMED
+from optimizer.workload.partitions import EXACT, MOST_PARTITIONS
 from optimizer.workload.streams import (
     DECIMAL,
     DIMENSION_KEYS,
@@ -43,17 +44,21 @@ _MEANINGS = {
     "delimiter": "Of CSV: one character between values, or tab.",
     "header": "Of CSV: whether the first line has the names.",
     "quote": "Of CSV: one character around values, or none.",
-    "null": "Of CSV: the text, or texts, that mean null.",
-    "timestamp_format": "Of CSV: as strptime has it, e.g. %d/%m/%Y %H:%M.",
+    "null": "Of CSV and JSON: the text, or texts, that mean null.",
+    "records": "Of JSON: the keys, with dots between them, of the array whose elements are events.",
+    "timestamp_format": "Of CSV and JSON: as strptime has it, e.g. %d/%m/%Y %H:%M.",
     "time_unit": "What an integer time counts since 1970.",
     "reader": "Who reads the events: Heddle itself where it can, itself alone, or Spark.",
     "table": "A table of Spark's catalogue, or of the database.",
-    "options": "Options of Spark's reader; ${NAME} is taken from the environment.",
+    "options": "Credentials, or options of Spark's reader; ${NAME} is taken from the environment.",
     "watermark": "A column whose values grow as rows come in, by which later ones are known.",
+    "zone": "Of databases: the time zone of timestamps that name none. Default: UTC.",
     "key": "The columns of the key: there is at most one row for a key, or for a key at a time.",
     "valid_from": "The column with the first instant at which a row is valid. Default: rows are valid at all times.",
     "valid_to": "The column with the first instant at which a row is no longer valid; null: it stays valid.",
     "repair": "How far back a change revises published answers, e.g. 30 days. Default: published answers stay.",
+    "files": "A pattern of the names of the files that are read, e.g. *.parq. Default: the format's endings.",
+    "partitions": "Columns in the names of folders (day=2024-01-31), each with a type, or exact: a part of the time.",
     "since": "Earlier events are not read: a day, or a moment in UTC.",
 }
 """Descriptions of the keys that editors show."""
@@ -78,6 +83,10 @@ def streams_schema() -> dict[str, Any]:
     }
     values["reader"] = {"enum": list(READERS)}
     values["table"] = {"type": "string", "pattern": rf"^\s*{TABLE.pattern}\s*$"}
+    values["files"] = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[^/]+$"}
+    names = {"type": "array", "items": _ANY, "maxItems": MOST_PARTITIONS}
+    by_name = {"type": "object", "additionalProperties": _ANY, "maxProperties": MOST_PARTITIONS}
+    values["partitions"] = {"anyOf": [names, by_name, {"const": EXACT}]}
     values["options"] = {"type": "object", "additionalProperties": _ANY, "maxProperties": MOST_OPTIONS}
     values["source"] = _object(SOURCE_KEYS, values) | {"allOf": [_of_format(name) for name in DECLARED]}
     values["source"]["anyOf"] = [{"required": ["format"]}, {"required": ["table"]}]

@@ -428,15 +428,16 @@ class ACQ:
 
 @dataclass(frozen=True)
 class Origin:
-    """Source that Spark reads; Heddle reads a copy of it.
+    """Source of which Heddle reads a copy: a database, or what only Spark reads.
 
     - ``format``: as Spark calls it (``table``: a table of a catalogue).
-    - ``path``: a file or folder (absolute), or JDBC's URL.
+    - ``path``: a file or folder (absolute), or the JDBC URL of a database.
     - ``table``: of a catalogue or database.
     - ``options``: of Spark's reader, sorted.
     - ``watermark``: for sources without files, a column whose values grow as rows come in.
     - ``since``: (microseconds) earlier events are not read.
     - ``copies``: the folder in which its copy lies.
+    - ``zone``: the time zone of a database's timestamps without one; None: UTC, for Spark that of its JVM.
     """
 
     format: str
@@ -446,11 +447,25 @@ class Origin:
     watermark: str | None = None
     since: int | None = None
     copies: str = ""
+    zone: str | None = _later(None)
 
     @property
     def name(self) -> str:
         """Name in messages."""
         return " ".join(filter(None, (self.format, self.table or self.path)))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A column whose values are in the names of folders.
+
+    - ``type``: its type; None: as the stream's schema has it, or as its texts are.
+    - ``is_exact``: whether its value is that part of the event time, in UTC.
+    """
+
+    name: str
+    type: Type | None = _later(None)
+    is_exact: bool = _later(False)
 
 
 @dataclass(frozen=True)
@@ -463,8 +478,12 @@ class Source:
     ``time_unit``: the unit of a time column of integers, counted since 1970, a key of
     :data:`optimizer.workload.streams.TIME_UNITS`. For CSV only: the ``delimiter``; whether the first line is a
     ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null`` in
-    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. ``reader``: the requested
+    addition to the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. The last two also of JSON, and
+    ``records``: the keys, with dots between them, of the array whose elements are events. ``reader``: the requested
     reader, one of :data:`optimizer.workload.streams.READERS`.
+
+    ``files``: a pattern of the names of its files, None: those with an ending of the format. ``partitions``: columns in
+    the names of folders, which are called ``name=value``, or as the pattern ``folders`` says.
     """
 
     format: str
@@ -477,6 +496,15 @@ class Source:
     time_unit: str | None = _later(None)
     reader: str = _later("auto")
     origin: Origin | None = _later(None)
+    records: str | None = _later(None)
+    files: str | None = _later(None)
+    partitions: tuple[Partition, ...] = _later(())
+    folders: str = _later("")
+
+    @property
+    def options_of_text(self) -> bool:
+        """Return whether the source has keys of text that Spark does not know."""
+        return bool(self.null or self.timestamp_format or self.records)
 
     @property
     def options(self) -> str:
@@ -617,7 +645,7 @@ _CLASSES = {
     cls.__name__: cls
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
-        *(AnswerTable, ACQ, Origin, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
+        *(AnswerTable, ACQ, Origin, Partition, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
     )
 }
 

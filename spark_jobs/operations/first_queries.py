@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from optimizer.language.parser import parse
 from optimizer.workload.instants import DAY, duration_text
-from optimizer.workload.values import BOOLEAN, DOUBLE, SECOND, STRING, Stream
+from optimizer.workload.values import BOOLEAN, DOUBLE, SECOND, STRING, Stream, Type
 from spark_jobs.operations.table_roles import ProposedDimension
 from spark_jobs.streams.sources.proposals import Proposal
 from spark_jobs.streams.sources.table_keys import is_id, is_position, words_of
@@ -116,17 +116,22 @@ def _is_accepted(text: str, stream: Stream) -> bool:
 
 def _query(proposal: Proposal, group: str | None, measure: str | None, join: str = "", suffix: str = "") -> str:
     size, slide = window_of(proposal.rate, proposal.span)
-    stream = proposal.stream
-    outputs = [_quoted(group)] if group is not None else []
+    stream, fields = proposal.stream, dict(proposal.data.fields)
+
+    def written(name: str) -> str:
+        # a path has its own quotes
+        return name if name in fields else _quoted(name)
+
+    outputs = [written(group)] if group is not None else []
     outputs.append("count(*) AS events")
     if measure is not None:
-        outputs.append(f"avg({_quoted(measure)}) AS {_alias(measure)}")
-    by = f"\nGROUP BY {_quoted(group)}" if group is not None else ""
+        outputs.append(f"avg({written(measure)}) AS {_alias(measure)}")
+    by = f"\nGROUP BY {written(group)}" if group is not None else ""
     return (
         f"-- name: {stream.name}{suffix}_{_short(size)}\n"
         f"SELECT {', '.join(outputs)}\n"
         f"FROM {stream.name}{join}\n"
-        f"WINDOW RANGE '{duration_text(size)}' SLIDE '{duration_text(slide)}' ON {_quoted(stream.time)}{by};"
+        f"WINDOW RANGE '{duration_text(size)}' SLIDE '{duration_text(slide)}' ON {written(stream.time)}{by};"
     )
 
 
@@ -178,6 +183,11 @@ def _values(proposal: Proposal, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([], pa.null())
 
 
+def _columns_of(proposal: Proposal) -> tuple[tuple[str, Type], ...]:
+    """The columns of a stream, also those inside structs."""
+    return (*proposal.stream.schema, *proposal.data.fields)
+
+
 def _distinct(proposal: Proposal, name: str) -> int:
     return int(pc.count_distinct(_values(proposal, name)).as_py())
 
@@ -201,10 +211,10 @@ def likely_groups(proposal: Proposal) -> list[str]:
 
 def _group(proposal: Proposal) -> str | None:
     """A column of few values that repeat and that most events have: a word before an identifier of a dimension."""
-    stream = proposal.stream
+    stream, columns = proposal.stream, _columns_of(proposal)
     few = [
         (name, type)
-        for name, type in stream.schema
+        for name, type in columns
         if name not in (stream.time, stream.event_id)
         and 1 < _distinct(proposal, name) <= min(MOST_GROUPS, max(2, len(_values(proposal, name)) // 2))
         and not _is_mostly_null(proposal, name)
@@ -218,7 +228,7 @@ def _measure(proposal: Proposal) -> str | None:
     stream = proposal.stream
     measures = [
         (name, type)
-        for name, type in stream.schema
+        for name, type in _columns_of(proposal)
         if type.name in NUMBERS
         and name not in (stream.time, stream.event_id, *proposal.foreign)
         and _distinct(proposal, name) > 1
@@ -251,7 +261,7 @@ def _has_one_value(proposal: Proposal, name: str) -> bool:
 def _counts_rows(proposal: Proposal, name: str) -> bool:
     """Return whether a column has the numbers of rows, as an index that was written with them."""
     sample: pa.Table = proposal.data.sample
-    if name not in sample.schema.names or len(sample) < 3 or dict(proposal.stream.schema)[name].name not in INTEGERS:
+    if name not in sample.schema.names or len(sample) < 3 or dict(_columns_of(proposal))[name].name not in INTEGERS:
         return False
     values = [int(value) for value in sample[name].slice(0, FIRST_RUN).drop_null().to_pylist()]
     return sample[name].null_count == 0 and values == list(range(values[0], values[0] + len(values)))

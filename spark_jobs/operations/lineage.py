@@ -26,9 +26,10 @@ from optimizer.errors.codes import CODES
 from optimizer.errors.redaction import redacted
 from optimizer.plan.column_lineage import Dependency, Source, column_lineage
 from optimizer.plan.definition import SharingPlan
+from optimizer.workload.attributes import attributes_in, read_attribute
 from optimizer.workload.instants import format_instant
 from optimizer.workload.urls import scheme_of
-from optimizer.workload.values import ACQ, SECOND, Origin, Stream
+from optimizer.workload.values import ACQ, SECOND, Dimension, Origin, Stream
 from spark_jobs.results.own_table import FOLDER
 from spark_jobs.results.table_rows import columns_of, made_columns
 from spark_jobs.store.warehouse.checks_log import RECOMPUTED
@@ -128,6 +129,16 @@ class LineageRun:
         ]
 
     @property
+    def dimensions(self) -> list[Dimension]:
+        """The dimensions that its answered queries join, each once."""
+        joined: dict[str, Dimension] = {}
+        for query in self.answered:
+            stream = self.plan.workload.stream(query.stream)
+            names = (attribute.dimension for attribute in attributes_in(stream, query.columns()).values())
+            joined |= {name: stream.dimension(name) for name in names}
+        return [joined[name] for name in sorted(joined)]
+
+    @property
     def streams(self) -> list[Stream]:
         """The streams that its plan reads, and that could be read."""
         names = {query.stream for query in self.plan.workload.queries} - set(self.record.failed)
@@ -158,6 +169,7 @@ def lineage_events(run: LineageRun) -> list[dict[str, Any]]:
     if run.record.status == "unchanged":
         return []
     inputs = [stream_dataset(run, stream) for stream in run.streams]
+    inputs += [dimension_dataset(dimension) for dimension in run.dimensions]
     if run.record.status != "published":
         return [*_events(run, "answers", inputs, [], "FAIL"), *_checks(run)]
     outputs = [results_dataset(run), *(answers_dataset(run, query) for query in run.answered)]
@@ -300,6 +312,12 @@ def stream_dataset(run: LineageRun, stream: Stream) -> Dataset:
     return Dataset(namespace, name, {"schema": _facet("schema", fields=columns)}, statistics)
 
 
+def dimension_dataset(dimension: Dimension) -> Dataset:
+    """The dataset of a dimension: the files or table that its rows come from."""
+    columns = [{"name": column, "type": str(type)} for column, type in dimension.schema]
+    return Dataset(*dataset_name(dimension.source.path), {"schema": _facet("schema", fields=columns)})
+
+
 def results_dataset(run: LineageRun) -> Dataset:
     """The Delta table with the answers of all queries."""
     statistics = _facet("outputStatistics", rowCount=run.record.answers)
@@ -309,15 +327,17 @@ def results_dataset(run: LineageRun) -> Dataset:
 def answers_dataset(run: LineageRun, query: ACQ) -> Dataset:
     """The answers of a query, which are rows of the results."""
     stream = run.plan.workload.stream(query.stream)
-    source = stream_dataset(run, stream)
     lineage, schema = column_lineage(query, stream), _columns(query)
+    known = {dimension.name: dimension_dataset(dimension) for dimension in stream.dimensions} | {
+        "": stream_dataset(run, stream)
+    }
     groups, outputs = made_columns(query, schema)
     sources: dict[str, Iterable[Source]] = dict.fromkeys(("window_start", "window_end", "instant"), lineage.window)
     sources |= dict(zip((*groups, *outputs), (*lineage.groups, *lineage.outputs), strict=True))
-    fields = {name: {"inputFields": _inputs(source, of)} for name, of in sources.items()}
+    fields = {name: {"inputFields": _inputs_of(known, of)} for name, of in sources.items()}
     facets = {
         "schema": _schema(schema),
-        "columnLineage": _facet("columnLineage", fields=fields, dataset=_inputs(source, lineage.answers)),
+        "columnLineage": _facet("columnLineage", fields=fields, dataset=_inputs_of(known, lineage.answers)),
         **_ownership(run.owner(query)),
     }
     return replace(_answers_named(run, query.name), facets=facets)
@@ -341,6 +361,18 @@ def own_table_dataset(run: LineageRun, query: ACQ, table: str) -> Dataset:
 
 def _ownership(owner: str) -> dict[str, Any]:
     return {"ownership": _facet("ownership", owners=[{"name": redacted(owner)}])} if owner else {}
+
+
+def _inputs_of(known: Mapping[str, Dataset], sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """Fields that something depends on, of the stream (``known`` by "") or of dimensions, by their names."""
+    by_dataset: dict[str, list[Source]] = {"": []}
+    for name, dependency in sources:
+        attribute = read_attribute(name)
+        if attribute is None or attribute.dimension not in known:
+            by_dataset[""].append((name, dependency))
+        elif attribute.column is not None:
+            by_dataset.setdefault(attribute.dimension, []).append((attribute.column, dependency))
+    return [each for name, of in by_dataset.items() for each in _inputs(known[name], of)]
 
 
 def _inputs(source: Dataset, sources: Iterable[Source]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from spark_jobs.store.project_file import NAME
 from spark_jobs.store.settings import schema
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.file_groups import FileGroup, groups_at, groups_below, look_at_group
-from spark_jobs.streams.sources.proposals import Data, Proposal, TimeCandidate, data_files, propose, time_of
+from spark_jobs.streams.sources.proposals import Data, Proposal, TimeCandidate, data_files, ending_of, propose, time_of
 from spark_jobs.streams.sources.table_keys import EventId, UndeclaredTable, event_id_of
 
 STREAMS = "streams.yaml"
@@ -62,6 +62,15 @@ class Project:
     files: tuple[tuple[str, str], ...]
     problems: tuple[Diagnostic, ...] = ()
     dimensions: tuple[ProposedDimension, ...] = ()
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """Lines that say what the data are."""
+        lines = list[str]()
+        for proposal in self.proposals:
+            lines.append(f"{proposal.inspection}; time: {proposal.time}")
+            lines += [f"  {note}" for note in (proposal.question, *proposal.notes) if note]
+        return (*lines, *map(str, self.dimensions))
 
     @property
     def next_steps(self) -> tuple[str, ...]:
@@ -130,7 +139,7 @@ def plan_project(
     """
     groups = _groups(paths)
     if not groups:
-        raise HeddleError("HDL-134", "there are no CSV, Parquet or Delta data here or below", "heddle init PATH")
+        raise HeddleError("HDL-134", "there are no CSV, JSON, Parquet or Delta data here or below", "heddle init PATH")
     if len(groups) > 1 and name is not None:
         tables = ", ".join(group.name for group in groups[:6])
         message = f"--name names one stream, the data are {len(groups)}: {tables}"
@@ -151,15 +160,18 @@ def plan_project(
     problems += _too_many(roles.streams[MOST_STREAMS:])
     if not proposals:
         raise HeddleError.of(_no_stream(looked), *problems)
-    files = [
-        (STREAMS, streams_text(proposals, folder, roles.dimensions)),
-        (QUERIES, queries_text(proposals, roles.dimensions)),
-    ]
-    files += [(NAME, _SETTINGS)]
-    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
-    if airflow:
-        files += [(DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))]
+    text = streams_text(proposals, folder, roles.dimensions)
+    files = [(STREAMS, text), *files_beside(proposals, folder, airflow, roles.dimensions)]
     return Project(folder, tuple(proposals), tuple(files), tuple(problems), roles.dimensions)
+
+
+def files_beside(
+    proposals: Sequence[Proposal], folder: Path, airflow: bool = False, dimensions: Sequence[ProposedDimension] = ()
+) -> list[tuple[str, str]]:
+    """The files of a project other than that of its streams, by their paths."""
+    files = [(QUERIES, queries_text(proposals, dimensions)), (NAME, _SETTINGS)]
+    files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
+    return [*files, (DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))] if airflow else files
 
 
 def _groups(paths: Sequence[str | Path]) -> list[FileGroup]:
@@ -289,7 +301,7 @@ def _local(paths: Sequence[Path]) -> list[Path]:
     parents = {path.parent for path in local_paths}
     if len(local_paths) > 1 and len(parents) == 1 and all(path.is_file() for path in local_paths):
         folder = parents.pop()
-        if set(local_paths) == set(data_files(folder)) and len({path.suffix for path in local_paths}) == 1:
+        if set(local_paths) == set(data_files(folder)) and len({ending_of(path.name) for path in local_paths}) == 1:
             return [folder]
     return local_paths
 
@@ -337,6 +349,8 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     yield f"    {mark}schema:" + ("" if proposal.has_schema else "   # as the files have it")
     for name, type in stream.schema:
         yield f"    {mark}  {column_line(name, type)}"
+    for name, nested in stream.nested if proposal.has_schema else ():
+        yield f"    {mark}  {yaml_text(name)}: {yaml_text(str(nested))}"
 
 
 # ----------------------------------------------------------------------------------- settings, Airflow

@@ -25,7 +25,8 @@ import yaml
 from optimizer.errors.crashes import crash
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.windows.alignment import instants_over
-from optimizer.workload.values import ACQ, Source, Stream, Type, Workload
+from optimizer.workload.attributes import attributes_in, columns_read
+from optimizer.workload.values import ACQ, Dimension, Source, Stream, Type, Workload
 from spark_jobs.operations.agreement import TOLERANCE, Mismatch, Row, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
 from spark_jobs.pipeline.planning.requested import Inputs, load_inputs
@@ -38,22 +39,30 @@ from spark_jobs.streams.sources.splits import FIRST
 BIGGEST = 1 << 20
 """Bytes of a file of tests that are read."""
 
-KEYS = ("name", "query", "given", "at", "expect", "tolerance")
+KEYS = ("name", "query", "given", "dimensions", "at", "expect", "tolerance")
+
+NO_ROWS = "HDL-499"
+"""A test gives no rows of a dimension that its query joins."""
 
 BEGINNING = "it has `tests:`, a list of {query: …, given: […], expect: […]}"
 
 
+WrittenRows = tuple[tuple[int, Mapping[str, str | None]], ...]
+"""Rows as they are written: each with its line."""
+
+
 @dataclass(frozen=True)
 class QueryTest:
-    """A test as it is written. ``at``: the only instants whose answers count (microseconds); empty: all. ``given`` and
-    ``expect``: rows of texts, None for null, by column, each with its line."""
+    """A test as it is written. ``at``: the only instants whose answers count (microseconds); empty: all. ``given``,
+    ``expect`` and, by name, ``dimensions``: rows of texts, None for null, by column, each with its line."""
 
     file: Path
     line: int
     name: str
     query: str
-    given: tuple[tuple[int, Mapping[str, str | None]], ...]
-    expect: tuple[tuple[int, Mapping[str, str | None]], ...]
+    given: WrittenRows
+    expect: WrittenRows
+    dimensions: Mapping[str, WrittenRows] = field(default_factory=dict, kw_only=True)
     at: tuple[int, ...] = ()
     tolerance: float = TOLERANCE
 
@@ -183,17 +192,20 @@ class _Reader:
         is_null = not node.style and node.value in ("", "~", "null", "Null", "NULL")
         return None if is_null else str(node.value)
 
-    def rows(self, node: yaml.Node) -> tuple[tuple[int, dict[str, str | None]], ...]:
+    def rows(self, node: yaml.Node) -> WrittenRows:
         return tuple(
             (row.start_mark.line + 1, {name: self.text(value) for name, value in self.mapping(row).items()})
             for row in self.items(node)
         )
 
+    def rows_by_name(self, node: yaml.Node) -> dict[str, WrittenRows]:
+        return {name: self.rows(rows) for name, rows in self.mapping(node).items()}
+
     def texts(self, node: yaml.Node) -> list[str]:
         values = self.items(node) if isinstance(node, yaml.SequenceNode) else [node]
         return [text for value in values if (text := self.text(value)) is not None]
 
-    def test(self, node: yaml.Node, number: int) -> QueryTest:
+    def test(self, node: yaml.Node, number: int, shared: Mapping[str, WrittenRows]) -> QueryTest:
         line = node.start_mark.line + 1
         keys = self.mapping(node, KEYS)
         for name in ("query", "given", "expect"):
@@ -211,7 +223,10 @@ class _Reader:
             raise self.wrong(error.diagnostic.message, error.hint, line) from None
         except ValueError:
             raise self.wrong("tolerance is a number, 0 to 1", "0.01: one percent", line) from None
-        return QueryTest(self.path, line, title or f"{query} {number}", query, given, expect, at, tolerance)
+        own = self.rows_by_name(keys["dimensions"]) if "dimensions" in keys else {}
+        dimensions = {**shared, **own}
+        name = title or f"{query} {number}"
+        return QueryTest(self.path, line, name, query, given, expect, at, tolerance, dimensions=dimensions)
 
 
 @dataclass(frozen=True)
@@ -227,7 +242,7 @@ class QuerySuite:
     def read(cls, path: Path) -> QuerySuite:
         """Read a file of tests, its queries and its streams. Raises HDL-132, and HDL-111 for a missing file."""
         reader = _Reader(path)
-        keys = reader.mapping(reader.root(), ("streams", "queries", "tests"))
+        keys = reader.mapping(reader.root(), ("streams", "queries", "dimensions", "tests"))
         if "tests" not in keys:
             raise reader.wrong("it has no tests", BEGINNING)
         folder = path.parent
@@ -235,7 +250,8 @@ class QuerySuite:
         queries = [folder / text for text in reader.texts(keys["queries"])] if "queries" in keys else []
         files = tuple(map(str, queries or required("workload")))
         inputs = _inputs(files, str(streams[0] if streams else required("streams")))
-        tests = tuple(reader.test(node, number) for number, node in enumerate(reader.items(keys["tests"]), 1))
+        shared = reader.rows_by_name(keys["dimensions"]) if "dimensions" in keys else {}
+        tests = tuple(reader.test(node, number, shared) for number, node in enumerate(reader.items(keys["tests"]), 1))
         return cls(path, inputs, tests, {stream.name: stream for stream in inputs.workload.streams})
 
     def outcome(self, test: QueryTest) -> Outcome:
@@ -280,9 +296,11 @@ def _inputs(files: tuple[str, ...], streams: str) -> Inputs:
 def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Sequence[Diagnostic]]:
     """The answers to the given events, and what went wrong."""
     # what lies in nested columns is given as columns of their own
-    leaves = [(name, stream.types[name]) for name in query.columns() if name not in dict(stream.schema)]
+    columns = dict.fromkeys([stream.time, *columns_read(stream, query.columns())])
+    leaves = [(name, stream.types[name]) for name in columns if name not in dict(stream.schema)]
     stream = replace(stream, schema=(*stream.schema, *leaves), nested=())
-    events = _table(test, stream)
+    events = _table(test, test.given, f"stream {stream.name}", dict(stream.schema))
+    dimensions = _dimension_rows(test, query, stream)
     times = [at for at in events[stream.time].cast(pa.int64()).to_pylist() if at is not None]
     if not times:
         return [], ()
@@ -298,6 +316,7 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
         file = Path(folder) / "given.parquet"
         pq.write_table(events, file)
         file_stream = replace(stream, source=Source("parquet", str(file)), allowed_lateness=None)
+        file_stream = replace(file_stream, dimensions=tuple(_written(Path(folder), each) for each in dimensions))
         answers, problems = answers_of(Workload((requested,), (file_stream,)), begin, end)
     rows = answers[query.name].to_pylist() if query.name in answers else []
     if test.at and not query.kind.has_instants:
@@ -309,14 +328,40 @@ def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def _table(test: QueryTest, stream: Stream) -> pa.Table:
-    types = dict(stream.schema)
+def _dimension_rows(test: QueryTest, query: ACQ, stream: Stream) -> list[tuple[Dimension, pa.Table]]:
+    """The dimensions that a query joins, with the rows that the test gives. Raises HDL-132 and, if it gives none,
+    HDL-499."""
+    known = {dimension.name: dimension for dimension in stream.dimensions}
+    for name, rows in test.dimensions.items():
+        if name not in known:
+            line = rows[0][0] if rows else test.line
+            raise _wrong(test, line, f"there is no dimension {name}", meant(name, known))
+    joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
+    for name in sorted(joined - test.dimensions.keys()):
+        message = f"query {query.name} joins {name}, and the test has no rows of it"
+        hint = f"write dimensions: {{{name}: [{{{', '.join(f'{key}: …' for key in known[name].key)}}}]}}"
+        raise HeddleError(NO_ROWS, message, hint, file=str(test.file), line=test.line, column=1)
+    return [
+        (known[name], _table(test, test.dimensions[name], f"dimension {name}", dict(known[name].schema)))
+        for name in sorted(joined)
+    ]
+
+
+def _written(folder: Path, given: tuple[Dimension, pa.Table]) -> Dimension:
+    """A dimension whose rows are in a file of a folder."""
+    dimension, rows = given
+    file = folder / f"{dimension.name}.dimension.parquet"
+    pq.write_table(rows, file)
+    return replace(dimension, source=Source("parquet", str(file)))
+
+
+def _table(test: QueryTest, written: WrittenRows, where: str, types: Mapping[str, Type]) -> pa.Table:
+    """Rows of a stream or dimension (``where``), whose columns have some ``types``."""
     rows = []
-    for line, row in test.given:
+    for line, row in written:
         for name in row:
             if name not in types:
-                hint = meant(name, types)
-                raise _wrong(test, line, f"stream {stream.name} has no column {name}", hint)
+                raise _wrong(test, line, f"{where} has no column {name}", meant(name, types))
         rows.append({name: _value(test, line, name, text, types[name]) for name, text in row.items()})
     return pa.Table.from_pylist(rows, pa.schema([(name, arrow_type(type)) for name, type in types.items()]))
 

@@ -276,12 +276,30 @@ class StreamView:
 
 
 @dataclass(frozen=True)
+class DimensionView:
+    """A dimension that queries of the plan in force join.
+
+    ``columns``: those in use; ``queries``: how many join it; ``repair``: how far back a change revises answers
+    (microseconds), 0: not at all; ``rows``: of the ``version`` that a run used last, None: no run has used it.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    queries: int
+    repair: int
+    version: str | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
 class Streams:
-    """The streams of a warehouse in a span."""
+    """The streams of a warehouse in a span, and its dimensions now."""
 
     now: datetime
     span: Span
     streams: tuple[StreamView, ...] = ()
+    dimensions: tuple[DimensionView, ...] = ()
 
 
 @dataclass(frozen=True)

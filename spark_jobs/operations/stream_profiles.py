@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.nested import Path, leaf_names, read_path
-from optimizer.workload.streams import load_streams
+from optimizer.workload.streams import has_columns, load_streams
 from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.store.settings import settings
 from spark_jobs.streams.copies.readers import StrPath, discovered, read_by, reason, unseen
 from spark_jobs.streams.sources.clusters import far_warnings
 from spark_jobs.streams.sources.decoding import first_rows, read_split
-from spark_jobs.streams.sources.event_times import MOST_BYTES, EventTimes
+from spark_jobs.streams.sources.event_times import MOST_BYTES, EventTimes, text_bytes
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.inspection import Inspection, as_warned, inspected
 from spark_jobs.streams.sources.splits import Split
@@ -123,7 +123,7 @@ class StreamProfile:
             "name": self.stream.name,
             "format": self.stream.source.format,
             "path": self.stream.source.path,
-            "reader": "direct" if self.stream.source.origin is None else "spark",
+            "reader": "spark" if reason(self.stream).startswith("Spark") else "direct",
             "why": reason(self.stream),
             "unseen": unseen(self.stream),
             "time": self.stream.time,
@@ -141,14 +141,15 @@ class StreamProfile:
 def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile], list[Diagnostic]]:
     """The streams that a file declares (``name``: only this one), and the problems of the file.
 
-    Raises HDL-111 if there is no file, HDL-201 for an unknown name. The problems of a stream's data are in its
-    profile.
+    Raises HDL-111 if there is no file, HDL-201 for a name of neither a stream nor a dimension. The
+    problems of a stream's data are in its profile.
     """
     streams, problems = load_streams(path, settings().source_roots, settings().copies)
-    if name is not None and name not in streams:
-        raise HeddleError.of(
-            HeddleError("HDL-201", f"there is no stream {name}", meant(name, streams)).diagnostic, *problems
-        )
+    dimensions = [dimension.name for stream in streams.values() for dimension in stream.dimensions]
+    if name is not None and name not in (*streams, *dimensions):
+        what = "stream or dimension" if dimensions else "stream"
+        hint = meant(name, {*streams, *dimensions})
+        raise HeddleError.of(HeddleError("HDL-201", f"there is no {what} {name}", hint).diagnostic, *problems)
     return [profile_of(stream) for each, stream in streams.items() if name in (None, each)], list(problems)
 
 
@@ -159,7 +160,7 @@ def profile_of(stream: Stream) -> StreamProfile:
     begin, span, counts = 0, DAY, tuple[int, ...]()
     try:
         stream = read_by(stream)
-        if not stream.schema:
+        if not has_columns(stream):
             stream, diagnostics = discovered(stream)
         inspection, times, splits = inspected(stream, [name for name, _ in stream.schema], keeps=True)
         diagnostics += (*inspection.diagnostics, *far_warnings(stream.name, times.clusters))
@@ -192,7 +193,7 @@ def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfi
     schema = [*stream.schema, *_fields(stream)]
     names, is_text = [name for name, _ in schema], not format_of(stream).has_statistics
     cells = sum(split.rows or 0 for split in splits) * len(schema)
-    is_short = sum(split.bytes_about() for split in splits) <= MOST_BYTES if is_text else cells <= MOST_CELLS
+    is_short = sum(map(text_bytes, splits)) <= MOST_BYTES if is_text else cells <= MOST_CELLS
     columns, rows = list[ColumnProfile](), 0
     sample = _all_rows(stream, splits, names) if is_text and is_short else None
     if not is_short:
@@ -202,7 +203,7 @@ def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfi
         table = _all_rows(stream, splits, [name]) if is_short and not is_text else sample
         if table is None:
             return (), 0, False
-        columns.append(_column(table[name], name, type))
+        columns.append(column_profile(table[name], name, type))
         rows = len(table)
     return tuple(columns), rows, not is_short
 
@@ -233,7 +234,8 @@ def _fields(stream: Stream) -> Iterator[tuple[str, Type]]:
                 yield name, type
 
 
-def _column(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:
+def column_profile(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:
+    """Profile of a column by its values (n,)."""
     nulls = values.null_count / max(1, len(values))
     least, greatest = (_shown(scalar.as_py()) for scalar in (pc.min(values), pc.max(values)))
     return ColumnProfile(name, type, nulls, int(pc.count_distinct(values).as_py()), least, greatest)

@@ -11,15 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
+from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import SECOND
+from optimizer.workload.values import SECOND, Dimension
 from spark_jobs.audit.unshared.comparison import stored_comparisons
 from spark_jobs.operations.read import read_versions
 from spark_jobs.operations.series import (
     ComparedRun,
+    DimensionView,
     PlanCost,
     Sample,
     Span,
@@ -31,12 +34,14 @@ from spark_jobs.operations.series import (
 )
 from spark_jobs.operations.snapshots import first_planned, limited, newest_plan
 from spark_jobs.pipeline.costs.measurements import COUNTS, NO_STREAM
+from spark_jobs.results.dimension_tables import current_place
 from spark_jobs.store.warehouse import publish_log, quarantine
-from spark_jobs.store.warehouse.plans import facts_of, planned
+from spark_jobs.store.warehouse.plans import facts_of, load_plan, planned
 from spark_jobs.store.warehouse.publish_log import LogRow
 from spark_jobs.store.warehouse.quarantine import LeftOut
 from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.dimension_versions import stored_dimension_names
 from spark_jobs.streams.sources.event_counts import HOUR, LONG, EventCounts, combined
 from spark_jobs.streams.sources.replacements import FAR
 
@@ -63,7 +68,36 @@ def read_streams(warehouse: Warehouse, span: Span | None = None, now: datetime |
         _stream(name, readers[name], counted.get(name, ()), arrived.get(name, {}), left_out[name], span)
         for name in names
     )
-    return Streams(now or datetime.now(UTC), span, streams)
+    return Streams(now or datetime.now(UTC), span, streams, _dimensions(warehouse, version))
+
+
+def _dimensions(warehouse: Warehouse, version: int | None) -> tuple[DimensionView, ...]:
+    """The dimensions that the queries of a version of the plan join."""
+    # plans are large: they are not read for nothing
+    if version is None or not stored_dimension_names(warehouse):
+        return ()
+    joined: dict[str, Counter[str]] = {}
+    known: dict[str, Dimension] = {}
+    workload = load_plan(warehouse, version).workload
+    for stream in workload.streams:
+        known |= {dimension.name: dimension for dimension in stream.dimensions}
+        for query in workload.queries_of(stream.name) if stream.dimensions else ():
+            attributes = attributes_in(stream, query.columns()).values()
+            for name in {attribute.dimension for attribute in attributes}:
+                joined.setdefault(name, Counter())[""] += 1
+            for name, column in {(attribute.dimension, attribute.column or "") for attribute in attributes}:
+                joined[name][column] += bool(column)
+    return tuple(_dimension(warehouse, known[name], joined[name]) for name in sorted(joined))
+
+
+def _dimension(warehouse: Warehouse, dimension: Dimension, uses: Counter[str]) -> DimensionView:
+    """A dimension; ``uses``: the number of queries that use each column, and that join it ("")."""
+    place = current_place(warehouse, dimension.name)
+    columns = tuple(name for name, _ in dimension.schema if uses[name])
+    about = (dimension.name, dimension.key, columns, uses[""], dimension.repair)
+    if place is None:
+        return DimensionView(*about)
+    return DimensionView(*about, place.name.removesuffix(".parquet"), pq.read_metadata(place.open()).num_rows)
 
 
 def _columns(table: pa.Table, names: Sequence[str]) -> Rows:

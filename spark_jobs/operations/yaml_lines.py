@@ -17,8 +17,10 @@ def source_lines(source: Source, folder: Path) -> Iterator[str]:
     yield "    source:"
     yield f"      format: {source.format}"
     yield f"      path: {yaml_text(_relative(source.path, folder))}"
-    if (files := getattr(source, "files", None)) is not None:
-        yield f"      files: {yaml_text(files)}"
+    if source.files is not None:
+        yield f"      files: {yaml_text(source.files)}"
+    if source.partitions:
+        yield f"      partitions: {yaml_text([partition.name for partition in source.partitions])}"
     if source.delimiter != ",":
         yield f"      delimiter: {yaml_text('tab' if source.delimiter == chr(9) else source.delimiter)}"
     if not source.header:
@@ -29,6 +31,8 @@ def source_lines(source: Source, folder: Path) -> Iterator[str]:
         yield f"      timestamp_format: {yaml_text(source.timestamp_format)}"
     if source.time_unit is not None:
         yield f"      time_unit: {source.time_unit}"
+    if source.records is not None:
+        yield f"      records: {yaml_text(source.records)}"
 
 
 def column_line(name: str, type: Type | None = None) -> str:

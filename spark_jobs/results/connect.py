@@ -6,7 +6,8 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import duckdb
@@ -14,7 +15,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from sqlglot import exp
 
-from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
+from spark_jobs.results.dimension_tables import (
+    SCHEMA,
+    SHADOWED,
+    DimensionTable,
+    make_dimension,
+    project_dimensions,
+    stored_dimensions,
+)
 from spark_jobs.results.relations import Relations, relations
 from spark_jobs.results.views import chosen_names, created, select, view_names
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -43,7 +52,8 @@ _READING = re.compile("from|table|show|desc|summarize|pivot", re.IGNORECASE)
 
 
 def connect(warehouse: Warehouse, queries: Iterable[str] | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection in which every query (or those of ``queries``) is a view, as its relation has it.
+    """A connection in which every query (or those of ``queries``) is a view, as its relation has it, and so is every
+    dimension that queries join, as a run used it last.
 
     All views are of one version of the results, that of now: a run that publishes meanwhile is not seen. Only columns
     and files are read that a statement needs: give it times (``window_end``). The session's zone is UTC. Nothing is
@@ -52,7 +62,9 @@ def connect(warehouse: Warehouse, queries: Iterable[str] | None = None) -> duckd
     """
     current = warehouse.table("results")
     known = relations(warehouse, current)
-    return connected(warehouse, known, current, queries)
+    connection = connected(warehouse, known, current, queries)
+    _make_dimensions(connection, warehouse, known)
+    return connection
 
 
 def connected(
@@ -67,10 +79,17 @@ def connected(
     """
     connection = duckdb.connect(config={**APART, **(limits or {})})
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"CREATE SCHEMA {SCHEMA}")
     # through Arrow: DuckDB's own reader of Parquet is quicker, but takes damaged pages for good ones
     connection.register(RESULTS, warehouse.checked_dataset("results", current))
     make_views(connection, known, queries)
     return connection
+
+
+def _make_dimensions(connection: duckdb.DuckDBPyConnection, warehouse: Warehouse, known: Relations) -> None:
+    names = {name.lower() for name in view_names(known, "duckdb").values()}
+    for table in stored_dimensions(warehouse).values():
+        make_dimension(connection, table, table.name.lower() in names)
 
 
 def make_views(connection: duckdb.DuckDBPyConnection, known: Relations, queries: Iterable[str] | None = None) -> None:
@@ -82,13 +101,17 @@ def make_views(connection: duckdb.DuckDBPyConnection, known: Relations, queries:
 
 
 # ------------------------------------------------------------------------------- what somebody asks in SQL
-def ask(warehouse: Warehouse, sql: str) -> pa.Table:
-    """The answer of one SELECT (or EXPLAIN) in DuckDB's SQL, over relations by their names.
+def ask(warehouse: Warehouse, sql: str, report: Callable[[Diagnostic], None] = lambda warning: None) -> pa.Table:
+    """The answer of one SELECT (or EXPLAIN) in DuckDB's SQL, over relations and the project's dimensions, by name.
 
-    Columns of equal names get a number. Raises what :class:`Question` does.
+    Columns of equal names get a number. ``report`` takes warnings. Raises what :class:`Question` does, and what reading
+    a dimension raises.
     """
-    with Question(warehouse, sql) as question:
+    with Question(warehouse, sql, dimensions=partial(project_dimensions, warehouse)) as question:
         table = question.table()
+    for name in question.shadowed:
+        message = f"{name} is a query and a dimension: the query is read"
+        report(Diagnostic(SHADOWED, message, f"write {SCHEMA}.{name} for the dimension", severity="warning"))
     return table.rename_columns(_apart(table.column_names))
 
 
@@ -96,17 +119,29 @@ class Question:
     """One SELECT (or EXPLAIN) over relations by their names, of the newest version of the results, in a connection of
     its own that can do nothing else: it reads no files, settings or values of this process, and writes nothing.
 
+    A name that no query has is that of a dimension: one of the ``dimensions``, which are looked up when a statement
+    needs them. Default: those that a run has used. ``shadowed``: names that the statement reads as queries and that
+    dimensions have, too.
+
     Its methods raise HDL-620 for a text that is no such statement or fails, at its line and column, HDL-621 for a name
     that is none of a relation, HDL-622 for what is not permitted, HDL-543 for damaged data files. ``limits``: more of
     DuckDB's settings, such as ``memory_limit``.
     """
 
-    def __init__(self, warehouse: Warehouse, sql: str, limits: Mapping[str, Any] | None = None) -> None:
-        self.sql = sql
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        sql: str,
+        limits: Mapping[str, Any] | None = None,
+        dimensions: Callable[[], dict[str, DimensionTable]] | None = None,
+    ) -> None:
+        self.sql, self.shadowed = sql, list[str]()
+        self._known_dimensions = partial(stored_dimensions, warehouse) if dimensions is None else dimensions
         current = warehouse.table("results")
         self._known = relations(warehouse, current)
         self._names = {name.lower(): query for query, name in view_names(self._known, "duckdb").items()}
         self._made: set[str] = set()
+        self._made_dimensions: set[str] = set()
         self._connection = connected(warehouse, self._known, current, (), limits)
         for setting, value in LOCKED.items():
             self._connection.execute(f"SET {setting} = {str(value).lower()}")
@@ -176,18 +211,47 @@ class Question:
             while True:
                 try:
                     fetched = execute()
-                    if self._made or not self._known or not _READING.search(self.sql):
+                    if self._made or self._made_dimensions or not _READING.search(self.sql):
                         return fetched
                     # no view can be made while a result is open
                     del fetched
-                    missing = list(self._known)
+                    if not self._make_all():
+                        return execute()
                 except duckdb.CatalogException as error:
-                    query = self._names.get(str(_described(error).get("name", "")).lower())
-                    if query is None or query in self._made:
+                    if not self._make(str(_described(error).get("name", "")).lower()):
                         raise
-                    missing = [query]
-                make_views(self._connection, self._known, missing)
-                self._made.update(missing)
+
+    def _make(self, name: str) -> bool:
+        """Make the view that a statement lacks, of a query or else of a dimension; False: there is none."""
+        query = self._names.get(name)
+        if query is not None and query not in self._made:
+            make_views(self._connection, self._known, [query])
+            self._made.add(query)
+            self.shadowed += [each for each in self._dimensions if each.lower() == name]
+            return True
+        dimension = next((each for each in self._dimensions.values() if each.name.lower() == name), None)
+        if dimension is None or name in self._made_dimensions:
+            return False
+        make_dimension(self._connection, dimension, query is not None)
+        self._made_dimensions.add(name)
+        return True
+
+    def _make_all(self) -> bool:
+        """Make all views; False: there are none. A dimension that cannot be read has none."""
+        make_views(self._connection, self._known)
+        self._made.update(self._known)
+        for name, dimension in self._dimensions.items():
+            with suppress(HeddleError):
+                make_dimension(self._connection, dimension, name.lower() in self._names)
+                self._made_dimensions.add(name.lower())
+        return bool(self._made or self._made_dimensions)
+
+    @cached_property
+    def _dimensions(self) -> dict[str, DimensionTable]:
+        return self._known_dimensions()
+
+    def _relation_names(self) -> list[str]:
+        return [*self._names.values(), *self._dimensions]
 
     @contextmanager
     def _coded(self) -> Iterator[None]:
@@ -195,17 +259,17 @@ class Question:
         try:
             yield
         except duckdb.Error as error:
-            raise _error(error, self.sql, list(self._names.values())) from error
+            raise _error(error, self.sql, self._relation_names) from error
 
 
-def _error(error: duckdb.Error, sql: str, known: Sequence[str]) -> HeddleError:
+def _error(error: duckdb.Error, sql: str, known: Callable[[], Sequence[str]]) -> HeddleError:
     about = _described(error)
     message, subject = str(about["exception_message"]), str(about.get("name", ""))
     if RESULTS in message and "failed: " in message:
         return HeddleError("HDL-543", message, "`heddle maintain` says what is to be done")
     location = _place(sql, about.get("position"))
     if about.get("type") == "Table":
-        hint = meant(subject, known) or "no plan is stored: `heddle run` makes one"
+        hint = meant(subject, known()) or "no plan is stored: `heddle run` makes one"
         return HeddleError("HDL-621", f"there is no relation {subject}", hint, **location)
     refused = isinstance(error, duckdb.PermissionException) or "has been locked" in message
     first, _, details = message.partition("\n")

@@ -7,20 +7,23 @@ published when it asks, and nothing of a running publication or of a revision th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 from deltalake import DeltaTable
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.results.connect import APART
-from spark_jobs.results.relations import Relation, Relations, relations, versions_without_fingerprints
+from spark_jobs.results.dimension_tables import SCHEMA as DIMENSIONS
+from spark_jobs.results.dimension_tables import DimensionTable, stored_dimensions
+from spark_jobs.results.relations import Relation, relations, versions_without_fingerprints
 from spark_jobs.results.views import chosen_names, created, select, view_names
 from spark_jobs.store.warehouse.data_files import LOG
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.dimension_versions import CURRENT, versions_folder
 
 SCHEMA = "heddle"
 """The schema of the view over all stored rows, and the mark of a database that this module wrote."""
@@ -59,8 +62,15 @@ files: so every file that it names is there, unless maintenance removed it since
 """
 
 
+_VERSION_ROWS = """\
+SELECT * FROM read_parquet({files}, filename = true, union_by_name = true)
+WHERE filename = {folder} || (SELECT trim(content) FROM read_text({current})) || '.parquet'"""
+"""The rows of the version of a dimension that a run used last."""
+
+
 def write_duckdb_file(warehouse: Warehouse, path: Path, queries: Iterable[str] | None = None) -> list[str]:
     """Write a DuckDB database in which every query (or those of ``queries``) is a view with its name; the names.
+    Without ``queries`` it also has the dimensions that queries join.
 
     The file is replaced at once: who has it open keeps the former one. Raises HDL-642 for a warehouse that DuckDB
     cannot read by itself, HDL-643 for a file that is something else, HDL-507 for a query that no plan has known,
@@ -73,16 +83,18 @@ def write_duckdb_file(warehouse: Warehouse, path: Path, queries: Iterable[str] |
     known = relations(warehouse, current)
     names = view_names(known, "duckdb")
     chosen = chosen_names(known, queries)
+    dimensions = list(stored_dimensions(warehouse).values()) if queries is None else []
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.unlink(missing_ok=True)
-        _write(draft, statement, known, {query: names[query] for query in chosen})
+        views = [(names[query], _answers(known[query])) for query in chosen]
+        _write(draft, [statement, *_view_statements(warehouse, views, dimensions)])
         draft.replace(path)
     finally:
         for left in (draft, draft.with_name(f"{draft.name}.wal")):
             with suppress(OSError):
                 left.unlink(missing_ok=True)
-    return [names[query] for query in chosen]
+    return [*(names[query] for query in chosen), *(dimension.name for dimension in dimensions)]
 
 
 def _check_readable(warehouse: Warehouse) -> None:
@@ -131,15 +143,39 @@ def _source_statement(warehouse: Warehouse, current: DeltaTable) -> str:
     )
 
 
-def _write(path: Path, source: str, known: Relations, names: dict[str, str]) -> None:
+def _view_statements(
+    warehouse: Warehouse, views: Sequence[tuple[str, exp.Query]], dimensions: Sequence[DimensionTable]
+) -> Iterator[str]:
+    """The statements that make views, each a name with its query, and of dimensions."""
+    names = {name.lower() for name, _ in views}
+    for name, query in views:
+        yield created(name, query).sql("duckdb")
+    yield f"CREATE SCHEMA {DIMENSIONS}"
+    for table in dimensions:
+        own = exp.Table(this=exp.to_identifier(table.name, quoted=True), db=exp.to_identifier(DIMENSIONS, quoted=True))
+        rows = parse_one(_VERSION_ROWS.format(**_version_files(warehouse, table.name)), dialect="duckdb")
+        query = table.select(exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier("r"))))
+        yield created(table.name, query, exp.Table(this=own.args["db"].copy())).sql("duckdb")
+        if table.name.lower() not in names:
+            yield created(table.name, exp.select("*").from_(own)).sql("duckdb")
+
+
+def _version_files(warehouse: Warehouse, name: str) -> dict[str, str]:
+    """The texts of :data:`_VERSION_ROWS` for a dimension."""
+    folder = os.path.abspath(versions_folder(warehouse, name).local())  # noqa: PTH100 - of links the name
+    text = exp.Literal.string
+    parts = {"files": f"{folder}/*.parquet", "folder": f"{folder}/", "current": f"{folder}/{CURRENT}"}
+    return {part: text(place).sql("duckdb") for part, place in parts.items()}
+
+
+def _write(path: Path, statements: Iterable[str]) -> None:
     place = exp.Literal.string(str(path)).sql("duckdb")
     with duckdb.connect(config=APART) as connection:
         connection.execute(f"ATTACH {place} AS house (STORAGE_VERSION '{STORAGE}')")
         connection.execute("USE house")
         connection.execute(f'CREATE SCHEMA "{SCHEMA}"')
-        connection.execute(source)
-        for query, name in names.items():
-            connection.execute(created(name, _answers(known[query])).sql("duckdb"))
+        for statement in statements:
+            connection.execute(statement)
         connection.execute("CHECKPOINT house")
 
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import longest_pause
+from optimizer.workload.attributes import described_column, shown_column
 from optimizer.workload.values import ACQ, LONG, STRING, TIMESTAMP, Output, Type
 from spark_jobs.results.rows import places
 from spark_jobs.store.warehouse.plans import PlannedDefinition, definitions
@@ -245,7 +246,7 @@ def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
     used_names = {name.lower() for name in OWN}
     selected = query.select or [name for name, _ in query.group_by]
     for at, (name, (source, type)) in enumerate(zip(selected, query.group_by, strict=True)):
-        meaning = f"group: {source} of {query.stream}"
+        meaning = f"group: {described_column(source, query.stream)}"
         columns.append((RelationColumn(_free(name, used_names), type, meaning, "group"), Slot("key", at)))
     for output, place in zip(query.outputs, places(query), strict=True):
         column = RelationColumn(_free(output.name, used_names), output.type, _meaning(output), "output")
@@ -268,7 +269,9 @@ def _free(name: str, taken: set[str]) -> str:
 def _meaning(output: Output) -> str:
     if output.parts:
         return f"made of {', '.join(map(_meaning, output.parts))}"
-    of = ", ".join(dict.fromkeys(output.columns())) or ("the sequences" if output.event is None else output.event)
+    of = ", ".join(dict.fromkeys(map(shown_column, output.columns()))) or (
+        "the sequences" if output.event is None else output.event
+    )
     parameter = "" if output.parameter is None else f" {output.parameter}"
     error = "" if output.error is None else f", within an error of {output.error}"
     return f"{output.function}{parameter} of {of if output.argument or output.event else 'all events'}{error}"

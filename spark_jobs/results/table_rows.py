@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
+from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import ACQ, Output
 from spark_jobs.results.read import shaped
 from spark_jobs.results.relations import slotted
@@ -73,7 +74,9 @@ def columns_of(query: ACQ) -> pa.Schema:
     typed = _typed(query, RESULTS.empty_table())
     comments = _WINDOW | {name: about for name, (_, about) in _LAST.items()}
     groups, outputs = made_columns(query, typed.schema)
-    comments |= {name: f"group column {column}" for name, (column, _) in zip(groups, query.group_by, strict=True)}
+    comments |= {
+        name: f"group column {shown_column(column)}" for name, (column, _) in zip(groups, query.group_by, strict=True)
+    }
     comments |= {name: _meaning(output) for name, output in zip(outputs, query.outputs, strict=True)}
     return pa.schema([
         field.with_metadata({"comment": comments[field.name]}).with_nullable(field.name not in NEVER_NULL)
@@ -90,7 +93,7 @@ def made_columns(query: ACQ, schema: pa.Schema) -> tuple[list[str], list[str]]:
 def _meaning(output: Output) -> str:
     if output.parts:
         return f"made of {', '.join(map(_meaning, output.parts))}"
-    return f"{output.function} of {', '.join(dict.fromkeys(output.columns())) or 'events'}"
+    return f"{output.function} of {', '.join(dict.fromkeys(map(shown_column, output.columns()))) or 'events'}"
 
 
 def published_rows(

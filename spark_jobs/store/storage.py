@@ -213,6 +213,14 @@ class Place:
         for each in sorted(infos, key=lambda file: file.path):
             yield _stored(each.path[len(path) :].lstrip("/"), each)
 
+    def contents(self) -> tuple[list[Stored], list[str]]:
+        """The files in a folder and the names of its folders, by one listing. Nothing if it is not there."""
+        system, path = self._reached()
+        infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        files = [_stored(each.base_name, each) for each in infos if each.type == fs.FileType.File]
+        folders = sorted(each.base_name for each in infos if each.type == fs.FileType.Directory)
+        return sorted(files, key=lambda file: file.name), folders
+
     def folders(self) -> list[str]:
         """The names of the folders in a folder, in order. None if it is not there."""
         system, path = self._reached()

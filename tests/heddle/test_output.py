@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
+import pyarrow as pa
 import pytest
 
+from heddle.cli.answers import show_answers
 from heddle.cli.output import LISTED, interval_text, json_text, print_rows, seconds_text, unit_text
 
 DAY = 86_400
@@ -36,6 +40,12 @@ YEAR = 31_557_600
 )
 def test_durations_are_in_their_largest_whole_unit(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+def test_dates_and_instants_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = dt.datetime(2024, 1, 31, 5, tzinfo=dt.UTC)
+    show_answers(pa.table({"day": [dt.date(2024, 1, 31), None], "at": [moment, None]}), "days")
+    assert "│ 2024-01-31 │ 2024-01-31 05:00:00 │" in capsys.readouterr().out
 
 
 def test_intervals_and_json() -> None:

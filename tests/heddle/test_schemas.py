@@ -61,6 +61,13 @@ def sources(draw: st.DrawFn) -> dict[str, Any]:
             "null": st.sampled_from(("NA", ["NA", "-"], 0, [0, "NA"])),
             "timestamp_format": st.just("%d/%m/%Y %H:%M"),
         }
+    if kind != "delta":
+        optional |= {
+            "files": st.sampled_from(("*.parq", "part-[0-9]*", "2013")),
+            "partitions": st.sampled_from(
+                (["day"], {"day": "exact", "n": "long"}, {"day": None}, {"day": "date exact"})
+            ),
+        }
     for key, values in optional.items():
         if draw(st.booleans()):
             source[key] = draw(values)
@@ -80,6 +87,8 @@ def streams(draw: st.DrawFn) -> dict[str, Any]:
     for key, values in optional.items():
         if draw(st.booleans()):
             stream[key] = draw(values)
+    if "partitions" in stream["source"] and "schema" in stream:
+        stream["schema"]["day"] = "date"
     if stream["source"]["format"] != "csv" and "schema" in stream:
         kinds = st.sampled_from(
             ("struct<a: long, `b c`: map<string,double>>", " ARRAY< decimal(4,2)>", "map<int, date>")
@@ -145,7 +154,8 @@ def test_schema_and_reader_agree_on_one_odd_value(folder: Path, content: dict[st
             "path",
             "delimiter",
             "quote",
-        ) or (path[-1] in ("timestamp_format", "schema", "ts") or path[-2:-1] == ("schema",)), odd
+            "partitions",
+        ) or (path[-1] in ("timestamp_format", "schema", "ts") or path[-2:-1] in (("schema",), ("partitions",))), odd
 
 
 @given(files, st.sampled_from(("source", "time", "sourc", "x")), st.sampled_from(sorted(SOURCE_KEYS)))

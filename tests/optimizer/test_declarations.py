@@ -18,7 +18,7 @@ DECIDING = {
     "stream": ("source", "time", "schema", "event_id"),
     "source": (
         *("format", "delimiter", "header", "quote", "null", "timestamp_format", "time_unit"),
-        *("options", "since", "watermark"),
+        *("options", "since", "watermark", "zone"),
     ),
 }
 """Keys of streams.yaml that decide what an event is."""
@@ -59,6 +59,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "options": {"format": "json", "path": "data", "options": {"multiLine": "true"}},
     "since": {"format": "json", "path": "data", "since": "2026-01-01"},
     "watermark": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "watermark": "id"},
+    "zone": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "zone": "Europe/Berlin"},
     "table": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "b"},
     "reader": {"format": "parquet", "path": "data", "reader": "direct"},
 }

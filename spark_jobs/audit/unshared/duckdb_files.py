@@ -14,7 +14,7 @@ nested column, a form of text that it does not know). The audit then reads as th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -23,39 +23,47 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from optimizer.workload.attributes import columns_read
+from optimizer.workload.partitions import NULL, pattern_regex
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import Stream, Type
 from spark_jobs.audit.unshared.duckdb_expressions import quoted, text_literal
+from spark_jobs.audit.unshared.duckdb_joins import joined_events
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.decoding import repeated_rows
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.formats.source_format import DuckdbReading, ReadByRun
+from spark_jobs.streams.sources.formats.source_format import DuckdbReading, DuckdbText, ReadByRun
+from spark_jobs.streams.sources.partition_columns import in_files
 from spark_jobs.streams.sources.splits import Split
 
 ALL_FILES = 32
 """Largest number of files with statistics that are all read, whatever their times."""
+
+FILE, FOLDERS = "file of these rows", "folder_"
+"""Names of columns that DuckDB adds: of a row's file, and, with a number, of what the names of its folders have."""
 
 Spans = Sequence[tuple[int, int]]
 
 
 def events_of(stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Spans) -> pa.Table:
     """The events of some spans [start, end), microseconds: ``columns``, the time among them, in the stream's types.
+    Attributes of dimensions are joined by DuckDB, too.
 
     Raises ReadByRun.
     """
-    types = dict(stream.schema)
-    names = list(dict.fromkeys([stream.time, *columns]))
-    if not all(name in types for name in names):
+    names = columns_read(stream, [stream.time, *columns])
+    types = {name: stream.types[name] for name in names}
+    if not format_of(stream).reads_fields and not types.keys() <= dict(stream.schema).keys():
         raise ReadByRun("a column is nested")
     parts = _parts(stream, splits, spans)
     try:
         tables = [_read(stream, part, names, spans) for part in parts]
+        schema = pa.schema([(name, arrow_type(types[name])) for name in names])
+        table = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+        return joined_events(_reader(), stream, table, columns)
     except (duckdb.Error, OSError, UnicodeDecodeError, OverflowError, pa.ArrowInvalid) as error:
         raise ReadByRun(f"DuckDB cannot read it: {type(error).__name__}") from error
-    schema = pa.schema([(name, arrow_type(types[name])) for name in names])
-    table = pa.concat_tables([schema.empty_table(), *tables])
-    return table.select(list(columns)).combine_chunks()
 
 
 # ------------------------------------------------------------------------------------------------ which files
@@ -116,14 +124,22 @@ def _gone(split: Split) -> Iterator[int]:
 
 # ------------------------------------------------------------------------------------------------ reading
 def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> pa.Table:
-    connection, types = _reader(), dict(stream.schema)
+    connection, types = _reader(), {name: stream.types[name] for name in wanted}
     schema = pa.schema([(name, arrow_type(types[name])) for name in wanted])
-    reading = format_of(stream).duckdb_reading(stream, part.paths, bool(part.gone))
+    reading = format_of(stream).duckdb_reading(in_files(stream), part.paths, bool(part.gone))
     if reading.columns is not None and not reading.columns:
         return schema.empty_table()
-    source = _source(reading)
-    columns = _described(connection, source) if reading.columns is None else reading.columns
-    values, texts, parameters = _values(stream, part, wanted, columns)
+    reading, of_folders = _with_folders(stream, reading)
+    source = reading.relation.format(_source(reading))
+    if stream.source.folders:
+        source = _of_pattern(stream, source)
+    is_described = reading.columns is None and reading.text_of is None
+    columns = _described(connection, source) if is_described else reading.columns or {}
+    if not is_described or stream.source.folders:
+        columns = {**columns, **of_folders}
+    if any(partition.name.lower() not in columns for partition in stream.source.partitions):
+        raise ReadByRun("the name of a folder")
+    values, texts, parameters = _values(stream, part, wanted, columns, reading.text_of)
     if texts:
         # where DuckDB does not read a text as its type, it may be written in a way that it does not know
         failed = connection.execute(f"SELECT count(*) FROM {source} e WHERE {' OR '.join(texts)}").fetchall()
@@ -152,12 +168,41 @@ def _read(stream: Stream, part: _Part, wanted: Sequence[str], spans: Spans) -> p
     return pa.table(arrays, schema=schema)
 
 
+def _with_folders(stream: Stream, reading: DuckdbReading) -> tuple[DuckdbReading, dict[str, tuple[str, str]]]:
+    """Arguments for DuckDB that add the columns of folders, as texts; and these columns."""
+    names = [partition.name for partition in stream.source.partitions]
+    if not names:
+        return reading, {}
+    if not stream.source.folders:
+        options = {**reading.options, "hive_partitioning": True, "hive_types_autocast": 0}
+        return reading._replace(options=options), {name.lower(): (name, "VARCHAR") for name in names}
+    return reading._replace(options={**reading.options, "filename": FILE}), {
+        name.lower(): (f"{FOLDERS}{number}", "VARCHAR") for number, name in enumerate(names, 1)
+    }
+
+
+def _of_pattern(stream: Stream, source: str) -> str:
+    """A table function's rows with a column for each name in the pattern of their folders."""
+    below = f"substr({quoted(FILE)}, {len(stream.source.path.rstrip('/')) + 2})"
+    regex = text_literal(pattern_regex(stream.source.folders))
+    columns = [
+        f"CASE regexp_extract({below}, {regex}, {number}) WHEN {text_literal(NULL)} THEN NULL "
+        f"ELSE regexp_extract({below}, {regex}, {number}) END AS {FOLDERS}{number}"
+        for number in range(1, len(stream.source.partitions) + 1)
+    ]
+    return f"(SELECT *, {', '.join(columns)} FROM {source})"
+
+
 def _values(
-    stream: Stream, part: _Part, wanted: Sequence[str], columns: _Columns
+    stream: Stream,
+    part: _Part,
+    wanted: Sequence[str],
+    columns: _Columns,
+    text_of: Callable[[str], DuckdbText] | None = None,
 ) -> tuple[list[str], list[str], list[Any]]:
-    """SQL of some columns, named c0, c1, …; conditions of rows with a text that is not read as its type; and what the
-    parameters of the former are."""
-    types, constants = dict(stream.schema), dict(part.constants)
+    """SQL of some columns, named c0, c1, …; conditions of rows with a text that is not read as its type or not as
+    it is written; and what the parameters of the former are."""
+    types, constants = {name: stream.types[name] for name in wanted}, dict(part.constants)
     values, texts, parameters = list[str](), list[str](), list[Any]()
     for number, name in enumerate(wanted):
         type = types[name]
@@ -168,12 +213,16 @@ def _values(
                 sql = _value(stream, name, type, f"?::{kind}", kind)
                 # a parameter counts as often as it stands there
                 parameters += [constant] * sql.count("?")
-        elif (column := columns.get(name.lower())) is None:
+        elif text_of is None and name.lower() not in columns:
             sql = "NULL"
         else:
-            read = f"e.{quoted(column[0])}"
-            sql = _value(stream, name, type, read, column[1])
-            if column[1] == "VARCHAR" and type.name != "string":
+            if text_of is None:
+                read, kind = f"e.{quoted(columns[name.lower()][0])}", columns[name.lower()][1]
+            else:
+                (read, doubts), kind = text_of(name), "VARCHAR"
+                texts += doubts
+            sql = _value(stream, name, type, read, kind)
+            if kind == "VARCHAR" and type.name != "string":
                 texts.append(f"({_text(stream, read)} IS NOT NULL AND ({sql}) IS NULL)")
         values.append(f"({sql})::{_stored_type(type)} AS c{number}")
     return values, texts, parameters

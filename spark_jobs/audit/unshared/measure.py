@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,15 +15,18 @@ from pyspark.sql import types as T
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
+from optimizer.workload.attributes import columns_read
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.audit.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
+from spark_jobs.audit.unshared.spark_joins import joined_frame
 from spark_jobs.audit.unshared.windows import unshared
 from spark_jobs.engine.session import CpuSeconds
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.formats.source_format import unreadable_by_spark
+from spark_jobs.streams.sources.partition_columns import in_files
 
 JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
 """Spark's names of the directives of a ``timestamp_format``; digits of one-letter ones may be two."""
@@ -37,7 +41,16 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
     if not Place.of(source.path).is_local and not _reads_stores(spark, source.path):
         raise unreadable_by_spark(stream, "that its source is in a store, without Hadoop's connector")
     # every file lies where streams may be read from
-    reading = format_of(stream).spark_reading(stream, splits_of(stream))
+    if source.folders:
+        raise unreadable_by_spark(stream, f"columns in folders that are named {source.folders}")
+    splits = splits_of(stream)
+    reading = format_of(stream).spark_reading(in_files(stream), splits)
+    if source.partitions or source.files:
+        # Spark's own pattern of names would be a glob of Hadoop's: the files are named one by one
+        paths = reading.paths or list(dict.fromkeys(split.path for split in splits))
+        base = {"basePath": _literally(source.path)} if source.partitions else {}
+        reading = reading._replace(paths=paths, options={**reading.options, **base})
+        spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     if reading.nanoseconds:
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     reader = spark.read.format(reading.format).options(**reading.options)
@@ -46,7 +59,18 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
     if reading.columns is not None:
         reader = reader.schema(_columns(stream, reading.columns))
     paths = [_literally(path) for path in reading.paths]
-    return _with_instants(reader.load(paths or _literally(source.path)), stream, reading.nanoseconds)
+    frame = _with_folders(reader.load(paths or _literally(source.path)), stream)
+    return _with_instants(frame, stream, reading.nanoseconds)
+
+
+def _with_folders(frame: DataFrame, stream: Stream) -> DataFrame:
+    """A frame whose columns of folders, which Spark reads as texts, have their declared types."""
+    for partition in stream.source.partitions:
+        declared = dict(stream.schema).get(partition.name)
+        if declared is not None:
+            column = "`" + partition.name.replace("`", "``") + "`"
+            frame = frame.withColumn(partition.name, F.col(column).cast(ddl_of(declared)))
+    return frame
 
 
 def _columns(stream: Stream, names: Sequence[str]) -> str:
@@ -144,15 +168,15 @@ def measure(
         report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
         stream = plan.workload.stream(query.stream)
         time_column = quoted_column(stream.time)
-        frame = with_leaves(native_frame(spark, stream), stream, query.columns()).where(
-            time_column < F.timestamp_micros(F.lit(end))
-        )
+        frame = with_leaves(native_frame(spark, stream), stream, columns_read(stream, query.columns()))
+        frame = frame.where(time_column < F.timestamp_micros(F.lit(end)))
         if query.kind.reads_every_column:
             frame = frame.select(*(quoted_column(name) for name, _ in stream.schema))
         if not query.kind.reads_from_first:
             first = history_start([query.window], begin, end)
             frame = frame.where(time_column >= F.timestamp_micros(F.lit(first)))
         rows = frame.count() if number else 0
+        frame = joined_frame(frame, stream, query.columns(), partial(native_frame, spark))
         cpu, wall = CpuSeconds(), time.perf_counter()
         ends, ago = F.col("window_end"), query.window.ago
         answers = unshared(frame, query, stream.time).where(

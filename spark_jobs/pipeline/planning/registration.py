@@ -13,7 +13,7 @@ from pathlib import Path
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
-from optimizer.workload.attributes import with_joined_dimensions
+from optimizer.workload.attributes import described_column, read_attribute, with_joined_dimensions
 from optimizer.workload.values import ACQ, Column, Stream, Workload
 from spark_jobs.pipeline.planning.query_files import check_prunable, missing_queries, missing_warnings
 from spark_jobs.pipeline.planning.requested import Event, Inputs
@@ -287,6 +287,17 @@ def check_fit(wrong: Mapping[str, str]) -> None:
         )
 
 
+def _missing(name: str, stream: Stream) -> str:
+    """What a stream lacks that had a column, or an attribute of a dimension."""
+    attribute = read_attribute(name)
+    if attribute is None:
+        return f"{stream.name} has no column {name}"
+    known = {dimension.name for dimension in stream.dimensions}
+    if attribute.dimension not in known:
+        return f"there is no dimension {attribute.dimension}"
+    return f"dimension {attribute.dimension} has no column {attribute.column}"
+
+
 def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
     """Reason why a query of the stream ``was`` (None: not known) does not fit the stream ``now``; empty if it fits."""
     read = {
@@ -298,9 +309,9 @@ def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
     for name in query.columns():
         before, after = types.get(name), now.type_of(name)
         if after is None:
-            return f"{now.name} has no column {name} now"
+            return f"{_missing(name, now)} now"
         if before is not None and before != after:
-            return f"column {name} of {now.name} is a {after} now, not a {before}"
+            return f"column {described_column(name, now.name)} is a {after} now, not a {before}"
     if was is not None and was.time != now.time:
         return f"the time of {now.name} is {now.time} now, not {was.time}"
     if query.window.at_most is not None and query.window.slide != now.step:

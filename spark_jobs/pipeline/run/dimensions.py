@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from optimizer.errors.codes import is_fatal
@@ -13,7 +14,7 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
-from optimizer.workload.values import Dimension, DimensionVersion, Stream
+from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
 from spark_jobs.pipeline.run.values import PreparedRun, Run
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
@@ -21,11 +22,14 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimension_versions import (
     current_version_of,
     note_current,
+    note_read,
     version_named,
+    version_read_from,
     versions_folder,
     with_version,
 )
-from spark_jobs.streams.sources.dimensions import passing, store_version, stream_with_versions
+from spark_jobs.streams.sources.dimensions import passing, store_version, stream_of_rows, stream_with_versions
+from spark_jobs.streams.sources.files import files_digest
 from spark_jobs.windows.partials.carrying import carry_over
 
 
@@ -39,18 +43,27 @@ def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
     return used
 
 
-def pinned(warehouse: Warehouse, plan: SharingPlan, is_noted: bool) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
+def pinned(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    is_noted: bool,
+    versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
+) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
     """Read the dimensions that a plan uses, once: the plan with their versions, the names of the queries that join one
     which cannot be used, and why.
 
-    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it.
+    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it. ``versions_used``: of
+    these dimensions the versions, or why there is none, whatever they hold now.
     """
     versions: dict[str, DimensionVersion] = {}
     problems: dict[str, Diagnostic] = {}
     declared = {dimension.name: dimension for stream in plan.workload.streams for dimension in stream.dimensions}
     for name, columns in used_columns(plan).items():
         try:
-            versions[name] = _newest(warehouse, declared[name], columns, is_noted)
+            used = versions_used.get(name)
+            if isinstance(used, HeddleError):
+                raise used
+            versions[name] = used or _newest(warehouse, declared[name], columns, is_noted)
         except HeddleError as error:
             if is_fatal(error.diagnostic.code):
                 raise
@@ -74,8 +87,18 @@ def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -
 def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
     if not is_noted:
         return store_version(dimension, columns, passing(dimension.name))
-    version = store_version(dimension, columns, versions_folder(warehouse, dimension.name))
-    note_current(warehouse, dimension.name, version)
+    name = dimension.name
+    try:
+        listed = files_digest(stream_of_rows(dimension))
+    except HeddleError:
+        # reading says what is wrong
+        listed = ""
+    basis = digest([to_json(dimension), sorted(columns), listed]) if listed else ""
+    version = version_read_from(warehouse, name, basis) if basis else None
+    if version is None:
+        version = store_version(dimension, columns, versions_folder(warehouse, name))
+        note_read(warehouse, name, basis, version)
+    note_current(warehouse, name, version)
     return version
 
 
@@ -120,7 +143,7 @@ def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]
     return revising
 
 
-def former_streams(
+def streams_as_published(
     warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
 ) -> dict[str, Sequence[Stream] | None]:
     """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
@@ -183,8 +206,10 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
                 raise
             # a stream that cannot be read fails when it is lifted
             continue
-        if carried.kept or carried.changed:
-            run.report(f"a dimension of {name} changed: {carried.kept} partial aggregates stay, {carried.changed} go")
+        if carried.unchanged or carried.changed:
+            run.report(
+                f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go"
+            )
 
 
 @dataclass(frozen=True)

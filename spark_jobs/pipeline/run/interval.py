@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
+from optimizer.workload.partitions import is_exact
 from optimizer.workload.values import Stream
 from spark_jobs.engine.choice import Engine, engine_of
 from spark_jobs.engine.freed_memory import give_back
@@ -24,7 +25,15 @@ from spark_jobs.pipeline.costs.measurements import FEATURES
 from spark_jobs.pipeline.run import dimensions, narrowing, preparation
 from spark_jobs.pipeline.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
 from spark_jobs.pipeline.run.silences import check_interval_has_begun, standing_silences
-from spark_jobs.pipeline.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
+from spark_jobs.pipeline.run.values import (
+    Allocated,
+    PreparedRun,
+    PublishedRun,
+    Report,
+    Run,
+    RunRequest,
+    SourceListing,
+)
 from spark_jobs.results import tables
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import publish_log
@@ -138,6 +147,15 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     return run.record
 
 
+def _is_sparing(run: Run, plan: SharingPlan) -> bool:
+    """Return whether a run lists only the exact folders that it needs: what is answered again may be so for files in
+    others."""
+    request = run.request
+    if not any(is_exact(stream.source) for stream in plan.workload.streams):
+        return False
+    return not publish_log.overlapping(run.warehouse, request.begin, request.end, publish_log.PUBLISHED, False)
+
+
 def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     """Prepare the run, and fill its record accordingly."""
     record, request = run.record, run.request
@@ -146,9 +164,9 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
         if stream.source.origin is not None:
             # what copies is not for those who copy nothing
             from spark_jobs.streams.copies.copying import bring_up_to_date
+            from spark_jobs.streams.copies.databases.opening import is_direct
 
-            session = run.engine.session()
-            assert session is not None, "given workers read what is here"
+            session = None if is_direct(stream) else run.engine.session()
             bring_up_to_date(session, stream, request.clock, run.report)
 
     def available() -> Workers | None:
@@ -158,17 +176,25 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             # a run that needs them fails with it later, and not as a stream that cannot be read
             return None
 
-    listing = preparation.listed(
-        run.warehouse,
-        plan,
-        request.clock,
-        request.run_id,
-        follow,
-        (request.begin, request.end),
-        request.live,
-        not request.recompute,
-        available,
-    )
+    def listed(sparing: bool) -> SourceListing:
+        within = request.begin, request.end
+        return preparation.listed(
+            run.warehouse,
+            plan,
+            request.clock,
+            request.run_id,
+            follow,
+            within,
+            request.live,
+            not request.recompute,
+            available,
+            sparing,
+        )
+
+    listing = listed(sparing := _is_sparing(run, plan))
+    if sparing and not any(listing.sources.values()):
+        # where the events are is said by all folders
+        listing = listed(False)
     if not request.allow_empty:
         check_interval_has_begun(run.warehouse, plan, listing, request)
     record.diagnostics += listing.problems

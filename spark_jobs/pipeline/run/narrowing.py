@@ -71,7 +71,7 @@ def changed_windows(
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
     past, begin = publication.record, prepared.request.begin
     arrivals = prepared.listing.arrivals
-    formers = dimensions.former_streams(warehouse, prepared, publication)
+    formers = dimensions.streams_as_published(warehouse, prepared, publication)
     return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut, formers)
 
 

@@ -15,7 +15,14 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.pipeline.run import dimensions, narrowing, preparation, rows_stage, stage_tasks
-from spark_jobs.pipeline.run.partials_task import NEWER, UNTIMED, PartedSplits, events_of_slab, lift_task
+from spark_jobs.pipeline.run.partials_task import (
+    NEWER,
+    UNTIMED,
+    PartedSplits,
+    SlabsOfSplit,
+    events_of_slab,
+    lift_task,
+)
 from spark_jobs.pipeline.run.silences import silence
 from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.store.settings import settings
@@ -57,8 +64,8 @@ def events_to_read(run: Run, prepared: PreparedRun, name: str) -> float:
     parts += rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
     missing = stored_coverage.uncovered(run.warehouse, parts, splits, None, not run.request.recompute)
     lifted = [request for gap in missing for request in gap.lifted]
-    spans = [span_of_slab(slab) for slab in slabs_of(lifted)] if lifted else []
-    return sum(split.rows_about() for split in splits if any(split.may_hold(*span) for span in spans))
+    slabs_of_split = SlabsOfSplit(prepared.plan.workload.stream(name), slabs_of(lifted) if lifted else [])
+    return sum(split.rows_about() for split in splits if slabs_of_split(split))
 
 
 def fill(run: Run, allocated: Allocated) -> FilledRun:
@@ -163,7 +170,10 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     record = run.record
     slabs = slabs_of(requests)
     spans = [span_of_slab(slab) for slab in slabs]
-    needed_splits = [split for split in splits if any(split.may_hold(*span) for span in spans)]
+    slabs_of_split = SlabsOfSplit(stream, slabs)
+    needed_splits = [split for split in splits if slabs_of_split(split)]
+    # of what a filter on folders excludes nothing is read, so that events are not counted
+    is_complete = not any(map(slabs_of_split.is_pruned, splits))
     events = sum(split.rows_about() for split in needed_splits)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end)
     width = tasks_for(events, run.workers.width, len(needed_splits))
@@ -171,13 +181,14 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     parts = parts_of([split.rows_about() for split in needed_splits], width, tasks)
     memory = settings().task_memory
     parted = PartedSplits(needed_splits, parts) if len(parts) > 1 else needed_splits
-    task = lift_task(stream, parted, slabs, root, memory, interval, True, bucket_rows(len(parts)))
+    task = lift_task(stream, parted, slabs, root, memory, interval, is_complete, bucket_rows(len(parts)))
     outcome = stage_tasks.done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]
     files, broken = stage_tasks.of_outcomes(outcomes)
-    counts = run.counts.setdefault(stream.name, [])
-    counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
+    if is_complete:
+        counts = run.counts.setdefault(stream.name, [])
+        counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
     # of what was stored before nothing is read
     covered = EventCounts.of(spans).spans
     is_read = bool(inside) or any(first <= record.begin and last >= record.end for first, last in covered)
@@ -194,7 +205,7 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     record.unmatched |= {stream.name: stored(unmatched)} if unmatched else {}
     record.diagnostics += [warning.to_json() for warning in warnings_of_unmatched(stream.name, unmatched)]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
-    return stage_tasks.Lifted(files, broken, inside if is_read else None)
+    return stage_tasks.Lifted(files, broken, inside if is_read and (is_complete or inside) else None)
 
 
 def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:

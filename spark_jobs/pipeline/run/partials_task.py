@@ -11,12 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import EVENTS, Count, Task, uncounted
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.store.warehouse.data_files import BUCKET_ROWS, DataFile, SynopsisFailure, WithoutTime
 from spark_jobs.streams.sources.decoding import inside, read_each, times_of
 from spark_jobs.streams.sources.event_counts import EventCounts
+from spark_jobs.streams.sources.partition_columns import may_match
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.streams.sources.unmatched import Unmatched, joins_of, unmatched_in
 from spark_jobs.windows.kinds import EXECUTIONS
@@ -45,6 +47,38 @@ class PartedSplits:
         if self._decoded[0] != part:
             self._decoded = part, pickle.loads(self._encoded[part])
         return self._decoded[1][number - self._starts[part]]
+
+
+class SlabsOfSplit:
+    """Choose the slabs for which a split has to be read: it may hold an event of their span that one of their filters
+    does not exclude by the names of its folders.
+    """
+
+    def __init__(self, stream: Stream, slabs: Sequence[Slab]) -> None:
+        self.stream, self.slabs, self.spans = stream, slabs, [span_of_slab(slab) for slab in slabs]
+        self._known: dict[tuple[int, Any], bool] = {}
+
+    def __call__(self, split: Split) -> tuple[int, ...]:
+        """The numbers of the slabs. Raises HDL-404 for a folder whose value does not fit its type."""
+        return tuple(at for at, span in enumerate(self.spans) if split.may_hold(*span) and self._may_match(at, split))
+
+    def is_pruned(self, split: Split) -> bool:
+        """Return whether filters alone exclude a split from a slab."""
+        return sum(split.may_hold(*span) for span in self.spans) > len(self(split))
+
+    def _may_match(self, at: int, split: Split) -> bool:
+        key = at, split.folders
+        if key not in self._known:
+            self._known[key] = not split.folders or any(
+                _may_lift(self.stream, split, request.synopsis) for request in self.slabs[at]
+            )
+        return self._known[key]
+
+
+def _may_lift(stream: Stream, split: Split, synopsis: Synopsis) -> bool:
+    return not synopsis.kind.has_fragments or any(
+        may_match(predicate, stream, split) for predicate in synopsis.predicates
+    )
 
 
 def events_of_slab(at: int) -> str:
@@ -77,8 +111,10 @@ def lift_task(
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
     spans = [span_of_slab(slab) for slab in slabs]
 
+    slabs_of_split = SlabsOfSplit(stream, slabs)
+
     def slabs_in(number: int) -> tuple[int, ...]:
-        return tuple(at for at, span in enumerate(spans) if splits[number].may_hold(*span))
+        return slabs_of_split(splits[number])
 
     def task(
         numbers: Iterable[int], count: Count = uncounted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from optimizer.errors.codes import is_fatal
@@ -15,7 +16,7 @@ from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, digest
+from optimizer.workload.values import DimensionVersion, Stream, digest
 from spark_jobs.engine.workers import Available, unavailable
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
 from spark_jobs.pipeline.run import dimensions
@@ -43,6 +44,8 @@ def listed(
     live: bool = False,
     trust: bool = True,
     available: Available = unavailable,
+    sparing: bool = False,
+    versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
 ) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
     ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
@@ -50,12 +53,14 @@ def listed(
     ``follow`` brings the copy of a stream's origin up to date, if it has one. ``live``: files that hold nothing for the
     run are looked at in turns (:mod:`spark_jobs.streams.sources.looks`). ``trust``: what the ledger has of files need
     not be read again; if not, all files are opened. ``available``: the workers that open and read many files.
+    ``sparing``: of folders that are declared exact only those are listed that the run needs.
 
     ``note``: the run whose listing this is; it enters new files into the ledger
-    (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written.
+    (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written. ``versions_used``: as
+    :func:`spark_jobs.pipeline.run.dimensions.pinned` takes them.
     """
     listing = SourceListing({}, {}, [], [], [], within)
-    plan, listing.unfit[:], problems = dimensions.pinned(warehouse, plan, note is not None)
+    plan, listing.unfit[:], problems = dimensions.pinned(warehouse, plan, note is not None, versions_used)
     listing.streams.update({stream.name: stream for stream in plan.workload.streams})
     listing.problems.extend(problem.to_json() for problem in problems)
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
@@ -71,13 +76,12 @@ def listed(
                 known = ledger(warehouse, stream)
                 look = Look.begin(warehouse, stream) if live and trust else None
                 span = None if within is None or not trust else read_span(plan, name, *within)
-                files = opened(stream, known, span, look, available)
+                files = opened(stream, known, span, look, available, sparing)
                 lacking = _lacking(stream, files, columns)
                 admission = admitted(warehouse, stream, known, files, clock, note, trust, available)
             listing.sources[name], listing.arrivals[name] = admission.splits, admission.arrivals
             listing.problems.extend(warning.to_json() for warning in files.warnings)
-            if admission.problem is not None:
-                listing.problems.append(admission.problem.to_json())
+            listing.problems.extend(problem.to_json() for problem in admission.problems)
             new = {arrival.path for arrival in admission.arrivals.added.values()}
             span = None if within is None else read_span(plan, name, *within)
             far = far_warnings(name, admission.arrivals.clusters, span, new)

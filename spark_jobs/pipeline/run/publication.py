@@ -232,6 +232,8 @@ def log_statistics(
     """
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
+        if name not in counts:
+            continue  # files that no filter lets through were not read
         measurement = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
         measured = ({}, {}, {}) if rows else (record.cpu_seconds, record.features, about)
         rows.append(measurement.row(record.run_id, *measured, counts=_joined(counts.get(name, ()))))

@@ -6,6 +6,7 @@ Values that are read with the guess are still checked one by one (:mod:`spark_jo
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,9 @@ import pyarrow.compute as pc
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Type
 from spark_jobs.store.storage import Place, store_error
+from spark_jobs.streams.sources.compression import CODECS
 from spark_jobs.streams.sources.csv_source import DECIMAL, INTEGER, SPECIAL, instants_in_format, instants_of_texts
+from spark_jobs.streams.sources.objects import beginning_of
 
 HEAD = 1 << 18
 """Bytes of a file's beginning that are looked at."""
@@ -87,8 +91,8 @@ def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
     """Guess the format of some files of one kind. Raises HDL-135 for files that are no CSV in UTF-8, or have no
     records.
     """
-    heads = [_head(path) for path in paths]
-    texts = [text for text in heads if text.strip()]
+    heads = [head_of(path) for path in paths]
+    texts = [head.text for head in heads if head.text.strip()]
     if not texts:
         raise _not_csv(paths[0], "is empty", "name another file, or wait until it has events")
     delimiter = _delimiter(texts[0])
@@ -103,14 +107,14 @@ def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
         begins = texts[0].lstrip().startswith(("#", "//", "--"))
         hint = "remove lines that are comments" if begins else "see its first lines"
         raise _not_csv(paths[0], "has no records, or none of as many fields as the first line has", hint)
-    size = sum(len(text) for text in texts) / sum(max(1, text.rstrip().count("\n") + 1 - header) for text in texts)
-    columns = [guessed_column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
+    size = sum(head.stored for head in heads) / sum(max(1, text.rstrip().count("\n") + 1 - header) for text in texts)
+    columns = [guess_column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
     return CsvGuess(delimiter, header, tuple(columns), size)
 
 
 def header_of(path: Path | Place) -> tuple[str, list[str] | None]:
     """Guess the delimiter of a file, and the names in its header if it has one. Raises HDL-135."""
-    text = _head(path)
+    text = head_of(path).text
     if not text.strip():
         raise _not_csv(path, "is empty", "name another file, or wait until it has events")
     text = "".join(text.splitlines(keepends=True)[:FIRST_LINES])
@@ -123,27 +127,37 @@ def _not_csv(path: Path | Place, what: str, hint: str) -> HeddleError:
     return HeddleError("HDL-135", f"{path} {what}", hint)
 
 
-def _head(path: Path | Place) -> str:
-    """The beginning of a file, to the end of a line."""
+class Head(NamedTuple):
+    """The beginning of a text file, whether it is all of the file, and how many bytes of the file it takes."""
+
+    text: str
+    is_all: bool
+    stored: float
+
+
+def head_of(path: Path | Place, ends_in_line: bool = True) -> Head:
+    """Return the beginning of a text file (``ends_in_line``: to the end of a line). Raises HDL-135."""
     try:
-        with path.open() if isinstance(path, Place) else path.open("rb") as file:
-            data = file.read(HEAD)
-            is_all = not file.read(1)
+        data, is_all, ratio = beginning_of(path, HEAD)
     except OSError as error:
         if isinstance(path, Place):
             raise store_error(path, error) from error
-        raise _not_csv(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from None
-    if data[:2] in (b"\x1f\x8b", b"BZ", b"PK") or data[:4] == b"\x28\xb5\x2f\xfd":
-        raise _not_csv(path, "is compressed", "decompress it: e.g. gunzip, unzip")
+        hint = "check the path and its permissions" if error.strerror else "its name or its content is wrong"
+        raise _not_csv(path, f"cannot be read: {error.strerror or error}", hint) from None
+    kind = next((ending for ending, codec in CODECS.items() if data.startswith(codec.magic)), "")
+    if kind or data[:2] == b"PK":
+        name = f"rename it to {path.name}{kind}, or " if kind else ""
+        raise _not_csv(path, "is compressed", f"{name}decompress it: {CODECS[kind].command if kind else 'unzip'}")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise _not_csv(path, "is UTF-16", "save it as UTF-8, e.g. by `iconv -f UTF-16 -t UTF-8`")
     if b"\0" in data:
         raise _not_csv(path, "is no text", "name CSV files, Parquet files or a Delta table")
-    if not is_all:
-        cut = data.rfind(b"\n") + 1
-        data = data[:cut] if cut else data
+    cut = data.rfind(b"\n") + 1 if ends_in_line and not is_all else 0
+    data = data[:cut] if cut else data
     try:
-        return data.decode("utf-8-sig")
+        # the last character may be cut
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(data, final=is_all or cut > 0)
+        return Head(text, is_all, len(data) / ratio)
     except UnicodeDecodeError as error:
         hint = "save it as UTF-8, e.g. by `iconv -f WINDOWS-1252 -t UTF-8`"
         raise _not_csv(path, f"is not UTF-8 at byte {error.start}", hint) from None
@@ -160,7 +174,8 @@ def _records(text: str, delimiter: str) -> list[list[str]]:
 def has_commas(column: GuessedColumn) -> bool:
     """Return whether a column of texts contains numbers with a decimal comma."""
     known = pc.drop_null(column.texts).filter(pc.not_equal(pc.drop_null(column.texts), ""))
-    return column.type == STRING and len(known) > 0 and _is_all(r"[+-]?[0-9][0-9. ]*,[0-9]+|[0-9]+")(known)
+    has_comma = bool(pc.any(pc.match_substring(known, ",")).as_py())
+    return column.type == STRING and has_comma and _is_all(r"[+-]?[0-9][0-9. ]*,[0-9]+|[0-9]+")(known)
 
 
 def _delimiter(text: str) -> str:
@@ -186,8 +201,8 @@ def _is_value(text: str) -> bool:
     return bool(re.match(r"\d", text.strip())) and bool(_formats(pa.array([text.strip()])) or _is_iso(pa.array([text])))
 
 
-def guessed_column(name: str, values: Sequence[str]) -> GuessedColumn:
-    """Guess a column of texts from some of its fields, or all."""
+def guess_column(name: str, values: Sequence[str]) -> GuessedColumn:
+    """Return the guess for a column, from some of its texts."""
     trimmed = [value.strip() for value in values]
     missing = [text for text in NULLS if text in set(trimmed)]
     known = pa.array([text for text in trimmed if text and text not in missing], pa.string())

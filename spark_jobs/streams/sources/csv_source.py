@@ -24,9 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.streams import DIRECTIVES, TIME_UNITS
+from optimizer.workload.streams import TIME_UNITS
+from optimizer.workload.timestamp_formats import DIRECTIVES
 from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
 from spark_jobs.store.storage import ObjectVersion
+from spark_jobs.streams.sources.compression import CODECS
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.objects import mapped, opened
 
@@ -302,15 +304,7 @@ def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence
     source = stream.source
     pattern = _grammar(source.delimiter, source.quote).record
     data = file.read(HEAD)
-    if (kind := _other_format(data)) is not None:
-        hint = f"decompress it: {kind[1]}" if kind[1] else "correct `format`, or the file"
-        raise HeddleError("HDL-415", f"stream {stream.name}: {path} is {kind[0]}, not CSV", hint)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
-        raise HeddleError(
-            "HDL-420",
-            f"stream {stream.name}: {path} is UTF-16 or UTF-32",
-            "save it as UTF-8, e.g. by `iconv -f UTF-16 -t UTF-8`",
-        )
+    check_text(stream.name, path, data, "CSV")
     start = len(BOM) if data.startswith(BOM) else 0
     while True:
         begin = start + len(data[start:]) - len(data[start:].lstrip(b"\r\n"))
@@ -367,6 +361,19 @@ _OTHER_FORMATS = {
 """Formats by the first bytes of a file, and the command that turns it into CSV. Letters count only with a binary
 byte.
 """
+
+
+def check_text(stream: str, path: str, data: bytes, what: str) -> None:
+    """Raises HDL-415 if the beginning of a file is that of another format than ``what``, HDL-420 if it is UTF-16."""
+    if (kind := _other_format(data)) is not None:
+        hint = f"decompress it: {kind[1]}" if kind[1] else "correct `format`, or the file"
+        known = next((ending for ending, codec in CODECS.items() if codec.command == kind[1]), None)
+        if known is not None:
+            hint = f"rename it so that its name ends in {known}, or decompress it: {kind[1]}"
+        raise HeddleError("HDL-415", f"stream {stream}: {path} is {kind[0]}, not {what}", hint)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
+        message = f"stream {stream}: {path} is UTF-16 or UTF-32"
+        raise HeddleError("HDL-420", message, "save it as UTF-8, e.g. by `iconv -f UTF-16 -t UTF-8`")
 
 
 def _other_format(data: bytes) -> tuple[str, str] | None:
@@ -428,7 +435,7 @@ def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) 
         begin = max(layout.start, file.seek(0, io.SEEK_END) - HEAD)
         file.seek(begin)
         data = file.read(HEAD)
-    convert = _converter(stream, stream.time, TIMESTAMP)
+    convert = converter(stream, stream.time, TIMESTAMP)
     starts = [0] if begin == layout.start else [match.end() for match in islice(re.finditer(rb"[\r\n]+", data), 20)]
     for start in starts:
         # the line may begin within a quoted text
@@ -449,7 +456,7 @@ def _column(stream: Stream, path: str, layout: Layout, name: str, values: pa.Arr
     try:
         texts = values.cast(pa.string())
     except pa.ArrowInvalid:
-        row = _first_bad(values, lambda some: some.cast(pa.string()))
+        row = first_bad(values, lambda some: some.cast(pa.string()))
         if _END in values[row].as_py():
             raise _malformed(stream, path, layout, None) from None
         raise HeddleError(
@@ -458,18 +465,18 @@ def _column(stream: Stream, path: str, layout: Layout, name: str, values: pa.Arr
             f"not UTF-8: {values[row].as_py()[:60]!r}",
             "save the file as UTF-8",
         ) from None
-    convert = _converter(stream, name, type)
+    convert = converter(stream, name, type)
     try:
         return convert(texts)
     except pa.ArrowInvalid:
-        row = _first_bad(texts, convert)
+        row = first_bad(texts, convert)
         if _END in values[row].as_py():
             raise _malformed(stream, path, layout, None) from None
         raise misfit(stream, path, name, _line(stream.source, path, layout, seen + row), texts[row].as_py()) from None
 
 
-def misfit(stream: Stream, path: str, name: str, line: int, text: str) -> HeddleError:
-    """HDL-404: a value that is none of its column's declared type."""
+def misfit(stream: Stream, path: str, name: str, line: int, text: str, place: str = "") -> HeddleError:
+    """HDL-404: a value that is none of its column's declared type. ``place``: inside the line."""
     type, source = stream.type_of(name), stream.source
     assert type is not None
     if type.name == "long":
@@ -485,7 +492,8 @@ def misfit(stream: Stream, path: str, name: str, line: int, text: str) -> Heddle
         expected = _way_of_writing(text)
     return HeddleError(
         "HDL-404",
-        f"stream {stream.name}: column {name} of {path}, line {line}, does not fit its declared type {type}: "
+        f"stream {stream.name}: column {name} of {path}, line {line}{place and ', ' + place}, does not fit its "
+        f"declared type {type}: "
         f"{_short(text)!r}",
         f"expected {expected}; correct streams.yaml, or the file",
     )
@@ -513,7 +521,9 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int:
+def first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int:
+    """Return the place of the first value that cannot be converted."""
+
     def fails(count: int) -> bool:
         try:
             convert(values.slice(0, count))
@@ -524,15 +534,24 @@ def _first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int
     return bisect_left(range(len(values) + 1), True, key=fails) - 1
 
 
-def _converter(stream: Stream, name: str, type: Type) -> Callable[[pa.Array], pa.Array]:
-    source = stream.source
+def converted_texts(source: Source, is_time: bool, type: Type, texts: pa.Array) -> pa.Array:
+    """Texts in the Arrow type of a declared type. ``is_time``: of event times. Raises ArrowInvalid for a misfit."""
+    return _converter_of(source, is_time, type)(texts)
+
+
+def converter(stream: Stream, name: str, type: Type) -> Callable[[pa.Array], pa.Array]:
+    """Return the conversion of texts to values of a column. It raises ArrowInvalid if a text is none."""
+    return _converter_of(stream.source, name == stream.time, type)
+
+
+def _converter_of(source: Source, is_time: bool, type: Type) -> Callable[[pa.Array], pa.Array]:
     null = ["", *source.null]
     if type.name == "string":
         return lambda texts: texts
     if type.name == "long":
         return lambda texts: _integers(texts, null, BITS[type.digits])
     if type.name == "timestamp":
-        if name == stream.time and source.time_unit is not None:
+        if is_time and source.time_unit is not None:
             unit = source.time_unit
             return lambda texts: instants_of_numbers(_integers(texts, null, 64), unit)
         if source.timestamp_format is not None:
@@ -644,8 +663,8 @@ def instants_of_numbers(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
-    """Timestamps of texts in a format of ``strptime`` (:data:`optimizer.workload.streams.DIRECTIVES`), UTC without a
-    %z."""
+    """Timestamps of texts in a format of ``strptime``, with :data:`optimizer.workload.timestamp_formats.DIRECTIVES`.
+    Without a %z they are UTC."""
     parts = re.split(r"%(.)", pattern)
     regex = "".join(
         re.escape(part) if index % 2 == 0 else "%" if part == "%" else f"(?P<{part}>{DIRECTIVES[part]})"

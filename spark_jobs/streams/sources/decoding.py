@@ -19,6 +19,7 @@ from optimizer.workload.attributes import attributes_in, columns_read
 from optimizer.workload.expression import DECIMAL_DIGITS, unified
 from optimizer.workload.instants import DAY
 from optimizer.workload.nested import MOST_LEAVES, Nested
+from optimizer.workload.partitions import folder_names
 from optimizer.workload.streams import with_schema
 from optimizer.workload.values import (
     BOOLEAN,
@@ -42,6 +43,13 @@ from spark_jobs.streams.sources.dimension_rows import with_attributes
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.leaves import nested_of_arrow
+from spark_jobs.streams.sources.partition_columns import (
+    check_same,
+    column_of,
+    in_files,
+    partition_types,
+    value_of,
+)
 from spark_jobs.streams.sources.splits import FIRST, INTEGERS, LAST, Split, column_places, failures_of
 
 
@@ -54,25 +62,37 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """
     with failures_of(stream, stream.source.path):
         schemas = format_of(stream).schemas(stream)
+        of_folders = partition_types(stream, format_of(stream).files(stream).names) if stream.source.partitions else []
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
-    return discovered_types(stream, schemas)
+    known, warnings = discovered_types(stream, schemas, of_folders)
+    if format_of(stream).is_schema_sampled:
+        message = f"stream {stream.name}: its schema is that of a sample of {stream.source.path}"
+        hint = "declare a `schema`: `heddle init` proposes one; other values are errors, and other keys are not seen"
+        warnings = (*warnings, Diagnostic("HDL-482", message, hint, severity="warning"))
+    return known, warnings
 
 
-def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[Stream, tuple[Diagnostic, ...]]:
-    """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`."""
-    pairs, nested, diagnostics = common_columns(stream, schemas)
-    return with_schema(stream, pairs, nested), diagnostics
+def discovered_types(
+    stream: Stream, schemas: Mapping[str, pa.Schema], of_folders: Sequence[tuple[str, Type]] = ()
+) -> tuple[Stream, tuple[Diagnostic, ...]]:
+    """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`, and those
+    of its folders.
+    """
+    pairs, nested, diagnostics = common_columns(stream, schemas, of_folders)
+    return with_schema(stream, [*pairs, *of_folders], nested), diagnostics
 
 
 def common_columns(
-    stream: Stream, schemas: Mapping[str, pa.Schema]
+    stream: Stream, schemas: Mapping[str, pa.Schema], of_folders: Sequence[tuple[str, Type]] = ()
 ) -> tuple[list[tuple[str, Type]], list[tuple[str, Nested]], tuple[Diagnostic, ...]]:
-    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, and what is left out.
+    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, without those of its
+    folders, and what is left out.
 
     Raises HDL-431 if no type holds all of its times.
     """
+    in_folders = {name.lower() for name, _ in of_folders}
     names: dict[str, str] = {}
     types_and_paths: dict[str, tuple[Type | Nested | None, str]] = {}
     diagnostics: dict[str, Diagnostic] = {}
@@ -81,6 +101,8 @@ def common_columns(
         for field in schema:
             # what no declared schema could name cannot be used either
             if pa.types.is_null(field.type) or not (field.name.isprintable() and 0 < len(field.name) <= 255):
+                continue
+            if field.name.lower() in in_folders:
                 continue
             name = names.setdefault(field.name.lower(), field.name)
             type = nested_of_arrow(field.type, type_of_arrow)
@@ -181,13 +203,67 @@ def read_split(
     needed = _read_from(stream, columns)
     with failures_of(stream, split.path):
         texts = {name for name in encoded if stream.type_of(name) == STRING}
-        seen, repeated = 0, repeated_rows(split)
-        for batch in format_of(stream).read(stream, split, needed, texts):
-            columns_read = [_decoded(stream, split, name, batch.column(name), name in texts, seen) for name in needed]
-            decoded = pa.RecordBatch.from_arrays(columns_read, names=needed)
-            events = _taken_in(decoded, stream, split, repeated, seen)
+        seen, repeated, reading = 0, repeated_rows(split), _Reading(stream, split, needed)
+        for batch in format_of(stream).read(reading.stream, split, reading.columns, texts - {*reading.both}):
+            events = _taken_in(reading.decoded(batch, texts, seen), stream, split, repeated, seen)
             yield with_attributes(stream, events, attributes, texts) if attributes else events
-            seen += len(decoded)
+            seen += len(batch)
+
+
+class _Reading:
+    """Columns of a split: what is read of its file, and what the names of its folders have."""
+
+    def __init__(self, stream: Stream, split: Split, needed: Sequence[str]) -> None:
+        """Raises HDL-404, and what a look at the file raises."""
+        self.all, self.split, self.needed = stream, split, needed
+        self.stream, self.columns, self.both = stream, list(needed), tuple[str, ...]()
+        self._in_folders = {name for name, _ in split.folders if name in needed}
+        if not split.folders:
+            return
+        self.stream = in_files(stream)
+        self.both = _in_both(stream, split, sorted(self._in_folders))
+        self.columns = [name for name in needed if name not in self._in_folders or name in self.both]
+        if self.both:
+            known = [(name, type) for name, type in stream.schema if name in self.both]
+            self.stream = replace(self.stream, schema=(*self.stream.schema, *known))
+        if not self.columns:
+            self.columns = [_any_column(self.stream, split)]
+
+    def decoded(self, batch: pa.RecordBatch, texts: Collection[str] = (), seen: int = 0) -> pa.RecordBatch:
+        """A batch of the file, which begins ``seen`` rows after its split, with all columns in their types."""
+        columns = []
+        for name in self.needed:
+            encoded = name in texts
+            if name in self.both:
+                values = _decoded(self.all, self.split, name, batch.column(name), False, seen)
+                check_same(self.all, self.split, name, values, _rows_before(self.split) + seen)
+            if name in self._in_folders:
+                columns.append(column_of(self.all, self.split, name, len(batch), encoded))
+            else:
+                columns.append(_decoded(self.all, self.split, name, batch.column(name), encoded, seen))
+        return pa.RecordBatch.from_arrays(columns, names=list(self.needed))
+
+
+def _in_both(stream: Stream, split: Split, names: Sequence[str]) -> tuple[str, ...]:
+    """Columns of its folders that a file has, too."""
+    if not names or not stream.source.header:
+        return ()
+    return tuple(format_of(stream).columns(stream, split, names))
+
+
+def _any_column(stream: Stream, split: Split) -> str:
+    """A declared column of a file, from which its rows can be counted. Raises HDL-403."""
+    present = format_of(stream).columns(stream, split, [name for name, _ in stream.schema])
+    if not present:
+        raise _missing(stream, split.path, "that `schema` declares", split)
+    return next(iter(present))
+
+
+def times_at_end(stream: Stream, split: Split) -> pa.Array:
+    """Event times of the last rows of a file without statistics; none where they are not known."""
+    if stream.time in dict(split.folders):
+        return column_of(stream, split, stream.time, 1)
+    return format_of(stream).last_times(in_files(stream), split)
 
 
 def _read_from(stream: Stream, columns: Iterable[str]) -> list[str]:
@@ -222,12 +298,10 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
     """
     needed = _read_from(stream, columns)
     with failures_of(stream, split.path):
-        batch = format_of(stream).head(stream, split, needed)
-        if batch is None:
-            return None
-        decoded = [_decoded(stream, split, name, batch.column(name)) for name in needed]
-        return with_attributes(
-            stream, pa.RecordBatch.from_arrays(decoded, names=needed), attributes_in(stream, columns)
+        reading = _Reading(stream, split, needed)
+        batch = format_of(stream).head(reading.stream, split, reading.columns)
+        return (
+            None if batch is None else with_attributes(stream, reading.decoded(batch), attributes_in(stream, columns))
         )
 
 
@@ -294,11 +368,13 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     alike, format = set[Any](), format_of(stream)
     for path, split in {split.path: split for split in splits}.items():
         with failures_of(stream, path):
+            for name in {name for name, _ in split.folders}.intersection(looked_up):
+                value_of(stream, split, name)
             layout = format.layout(split)
             if layout is not None and layout in alike:
                 continue
             alike.add(layout)
-            present = format.columns(stream, split, looked_up, needed)
+            present = _present(stream, split, looked_up, needed)
         for name in looked_up:
             if name not in present:
                 if name in needed:
@@ -311,17 +387,31 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     return sorted(lacking if format.is_each_complete else lacking - present_anywhere)
 
 
+def _present(
+    stream: Stream, split: Split, names: Sequence[str], needed: Sequence[str] = ()
+) -> dict[str, pa.DataType | None]:
+    """Columns that a file and its folders have, as :meth:`SourceFormat.columns` returns them."""
+    in_folders = {name for name, _ in split.folders}
+    of_file = [name for name in names if name not in in_folders]
+    needed = [name for name in needed if name not in in_folders]
+    present = format_of(stream).columns(in_files(stream), split, of_file, needed)
+    return present | dict.fromkeys(name for name in names if name in in_folders)
+
+
 def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:
     """Raises HDL-403 if the stream lacks one of ``columns``, and what :func:`missing_columns` raises."""
     format = format_of(stream)
     for name in missing_columns(stream, splits, columns):
-        lacking = next(split for split in splits if name not in format.columns(stream, split, [name]))
+        lacking = next(split for split in splits if name not in _present(stream, split, [name]))
         raise _missing(stream, lacking.path if format.is_each_complete else stream.source.path, name, lacking)
 
 
 def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
-    present = format_of(stream).column_names(stream, split)
+    present = format_of(stream).column_names(in_files(stream), split)
     hint = f"it has {', '.join(sorted(present)[:20])}"
+    in_folders = folder_names(split.path.removeprefix(stream.source.path).split("/")[:-1])
+    if name.lower() in map(str.lower, in_folders):
+        hint = f"the names of its folders have it: write `partitions: [{', '.join(in_folders)}]` below `source`"
     return HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
 
 

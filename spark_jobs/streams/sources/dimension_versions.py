@@ -27,8 +27,16 @@ FOLDER = "dimensions"
 CURRENT = "current"
 """The file next to the versions of a dimension that names the one that a run used last."""
 
+READ = "read"
+"""The file next to the versions of a dimension that says from which files one was read."""
+
 RECENT = 8
 """Versions of a dimension whose partial aggregates are carried over."""
+
+
+def stored_dimension_names(warehouse: Warehouse) -> list[str]:
+    """The names of the dimensions that runs have used."""
+    return (warehouse.place / FOLDER).folders()
 
 
 def versions_folder(warehouse: Warehouse, name: str) -> Place:
@@ -54,6 +62,23 @@ def note_current(warehouse: Warehouse, name: str, version: DimensionVersion) -> 
         is_noted = False
     if not is_noted:
         file.put(content)
+
+
+def version_read_from(warehouse: Warehouse, name: str, basis: str) -> DimensionVersion | None:
+    """The version that was read last of a dimension, if it was from the same files; None if it was not, or is gone.
+
+    ``basis``: a digest of all that decides it.
+    """
+    try:
+        read, _, id = (versions_folder(warehouse, name) / READ).read().decode().partition(" ")
+    except OSError:
+        return None
+    return version_named(warehouse, name, id) if read == basis else None
+
+
+def note_read(warehouse: Warehouse, name: str, basis: str, version: DimensionVersion) -> None:
+    """Note what a version of a dimension was read from (:func:`version_read_from`)."""
+    (versions_folder(warehouse, name) / READ).put(f"{basis} {version.id}".encode())
 
 
 def version_named(warehouse: Warehouse, name: str, id: str) -> DimensionVersion | None:
@@ -111,7 +136,7 @@ def changed_times(
 
 
 def _differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
-    """Whether two values (n,) differ: null equals null, NaN equals NaN."""
+    """Compare values (n,), true where they differ: null equals null, NaN equals NaN."""
     same: Any = pc.equal(before, after)
     if pa.types.is_floating(before.type):
         same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))

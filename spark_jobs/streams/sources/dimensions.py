@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.streams import with_columns
+from optimizer.workload.dimensions import with_columns
 from optimizer.workload.values import STRING, TIMESTAMP, Dimension, DimensionVersion, Stream, digest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
-from spark_jobs.streams.sources.csv_guess import guessed_column
+from spark_jobs.streams.sources.csv_guess import guess_column
 from spark_jobs.streams.sources.decoding import common_columns, read_split
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
 from spark_jobs.streams.sources.expressions import arrow_type
@@ -40,11 +40,14 @@ DUPLICATE, TOO_LARGE = "HDL-462", "HDL-463"
 SHARE_OF_TASK = 8
 """The columns of a dimension that are used fit this part of a task's memory."""
 
+OTHERS_SHOWN = 5
+"""Other keys with several rows that an error names."""
+
 _HASHES = b"heddle"
 """Metadata of a version's file: the hashes of its columns."""
 
 
-def _as_stream(dimension: Dimension) -> Stream:
+def stream_of_rows(dimension: Dimension) -> Stream:
     """The stream that reads a dimension's rows. It has no time."""
     return Stream(dimension.name, dimension.source, dimension.schema, "")
 
@@ -53,11 +56,18 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
     """A dimension that leaves its schema out with the columns and types that its files have. Types of texts fit all
     values.
 
-    Raises what :func:`optimizer.workload.streams.with_columns` and reading raise, with the dimension's name.
+    Raises what :func:`optimizer.workload.dimensions.with_columns` and reading raise, with the dimension's name.
     """
     if dimension.schema:
         return dimension, ()
-    stream = _as_stream(dimension)
+    try:
+        return _with_schema_of_files(dimension)
+    except HeddleError as error:
+        raise _of_dimension(dimension, error) from error
+
+
+def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnostic, ...]]:
+    stream = stream_of_rows(dimension)
     with failures_of(stream, stream.source.path):
         files = sorted({split.path for split in splits_of(stream)})
         if not files:
@@ -71,7 +81,7 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
     texts = replace(dimension, source=source, schema=tuple((column.name, STRING) for column in guess.columns))
     rows = read_rows(texts, [column.name for column in guess.columns])
     guessed = [
-        guessed_column(name, ["" if text is None else text for text in rows[name].to_pylist()])
+        guess_column(name, ["" if text is None else text for text in rows[name].to_pylist()])
         for name, _ in texts.schema
     ]
     nulls = tuple(dict.fromkeys((*source.null, *(text for column in guessed for text in column.null))))
@@ -85,12 +95,24 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
     return with_columns(replace(dimension, source=source), columns), ()
 
 
+def files_of_dimension(dimension: Dimension) -> list[str]:
+    """The paths of a dimension's files. Raises HDL-401 without files, and what listing files raises."""
+    try:
+        paths = sorted({split.path for split in splits_of(stream_of_rows(dimension))})
+    except HeddleError as error:
+        raise _of_dimension(dimension, error) from error
+    if not paths:
+        message = f"dimension {dimension.name}: {dimension.source.path} holds no data"
+        raise HeddleError("HDL-401", message, "check the path")
+    return paths
+
+
 def read_rows(dimension: Dimension, columns: Iterable[str]) -> pa.Table:
     """The rows of a dimension: (n,) of each of some columns, in the Arrow types of the declared ones.
 
     Raises HDL-401 without files, and what :func:`spark_jobs.streams.sources.decoding.read_split` raises.
     """
-    stream, names = _as_stream(dimension), list(dict.fromkeys(columns))
+    stream, names = stream_of_rows(dimension), list(dict.fromkeys(columns))
     schema = pa.schema([(name, arrow_type(dict(dimension.schema)[name])) for name in names])
     try:
         splits = splits_of(stream)
@@ -160,14 +182,14 @@ def _unique(dimension: Dimension, rows: pa.Table) -> pa.Table:
     if dimension.valid_from is None:
         same = _same_key(rows, dimension.key)
         if same.any():
-            raise _duplicate(dimension, rows, int(np.flatnonzero(same)[0]))
+            raise _duplicate(dimension, rows, same)
         return rows
     begin, end = (rows[name].to_numpy().copy() for name in (VALID_FROM, VALID_TO))
     same = _same_key(rows, dimension.key)
     if dimension.valid_to is None:
         # a row is valid until the next one of its key
         if (twice := same & (begin[1:] == begin[:-1])).any():
-            raise _duplicate(dimension, rows, int(np.flatnonzero(twice)[0]))
+            raise _duplicate(dimension, rows, twice)
         end[:-1][same] = begin[1:][same]
         rows = rows.set_column(rows.schema.get_field_index(VALID_TO), VALID_TO, pa.array(end))
     is_valid = begin < end
@@ -175,27 +197,35 @@ def _unique(dimension: Dimension, rows: pa.Table) -> pa.Table:
         rows, begin, end = rows.filter(pa.array(is_valid)), begin[is_valid], end[is_valid]
         same = _same_key(rows, dimension.key)
     if (overlap := same & (begin[1:] < end[:-1])).any():
-        raise _duplicate(dimension, rows, int(np.flatnonzero(overlap)[0]))
+        raise _duplicate(dimension, rows, overlap)
     return rows
 
 
 def _same_key(rows: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each row but the first has the key of the one before it: (n - 1,)."""
+    """Compare the keys of neighbours: (n - 1,), true where a row has the key of the one before it."""
     same = np.ones(max(len(rows) - 1, 0), dtype=bool)
     for name in key if len(rows) > 1 else ():
         same &= pc.equal(rows[name].slice(1), rows[name].slice(0, len(rows) - 1)).to_numpy()
     return same
 
 
-def _duplicate(dimension: Dimension, rows: pa.Table, at: int) -> HeddleError:
-    first, second = rows.slice(at, 2).to_pylist()
+def _duplicate(dimension: Dimension, rows: pa.Table, same: NDArray[np.bool_]) -> HeddleError:
+    """The error of some rows; ``same``: whether each but the first has the key, and a time, of the one before it."""
+    places = np.flatnonzero(same)
+    first, second = rows.slice(int(places[0]), 2).to_pylist()
     key = ", ".join(f"{name} = {first[name]!r}" for name in dimension.key)
+    # several rows of one key are a run of places
+    keys = rows.select(dimension.key).take(places[np.insert(np.diff(places) > 1, 0, True)])
+    others = [", ".join(map(str, row.values())) for row in keys.slice(1).to_pylist()]
     shown = [
         ", ".join(f"{name.lstrip('=')}: {_shown(name, row[name])}" for name in list(row)[len(dimension.key) :][:6])
         for row in (first, second)
     ]
     when = "" if dimension.valid_from is None else " at one time"
     message = f"dimension {dimension.name} has two rows for {key}{when}: ({shown[0]}) and ({shown[1]})"
+    if others:
+        more = f", … {len(others) - OTHERS_SHOWN:,} more" if len(others) > OTHERS_SHOWN else ""
+        message += f"; so have {'; '.join(others[:OTHERS_SHOWN])}{more}"
     hint = "remove one, or name the columns that tell them apart: more key columns, or valid_from and valid_to"
     return HeddleError(DUPLICATE, message, hint)
 
@@ -255,7 +285,8 @@ def _content(column: pa.ChunkedArray) -> str:
         content.update(pc.binary_length(filled).to_numpy().tobytes())
         content.update("".join(filled.to_pylist()).encode())
     else:
-        numbers = values.cast(pa.int64()) if not pa.types.is_floating(values.type) else values
+        days = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
+        numbers = days.cast(pa.int64()) if not pa.types.is_floating(values.type) else values
         content.update(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).tobytes())
     return content.hexdigest()[:16]
 

@@ -20,8 +20,8 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import FAR_APART
 from optimizer.workload.values import Stream
 from spark_jobs.streams.sources.clusters import Cluster, far_groups, grouped_clusters, of_times
-from spark_jobs.streams.sources.decoding import first_rows, read_split, times_of
-from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.compression import codec_ending
+from spark_jobs.streams.sources.decoding import first_rows, read_split, times_at_end, times_of
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.streams.sources.untimed import file_name
 
@@ -30,6 +30,9 @@ MOST_ROWS = 16_000_000
 
 MOST_BYTES = 96 << 20
 """Bytes of files without statistics that are read for their times."""
+
+EXPANSION = 6
+"""Bytes of text that a byte of a compressed file is, about."""
 
 MOST_KEPT = 4_000_000
 """Times that are returned one by one; of the other splits the span and the number of events."""
@@ -145,12 +148,12 @@ class _Sums:
 
     def sample_ends(self, splits: Sequence[Split]) -> None:
         """Read the first and the last rows of some splits; those that cannot be read are skipped."""
-        files, format = {split.path: split for split in splits}, format_of(self.stream)
+        files = {split.path: split for split in splits}
         ordered = [files[path] for path in sorted(files)]
         for split in dict.fromkeys([*ordered[: ENDS // 2], *ordered[-ENDS // 2 :]]):
             with suppress(HeddleError, OSError):
                 batches = [first_rows(self.stream, split, [])]
-                tail = pa.RecordBatch.from_arrays([format.last_times(self.stream, split)], [self.stream.time])
+                tail = pa.RecordBatch.from_arrays([times_at_end(self.stream, split)], [self.stream.time])
                 for batch in (*batches, tail):
                     if batch is not None:
                         self.add_times(split, batch)
@@ -205,11 +208,16 @@ def _is_known(split: Split) -> bool:
     return split.end - split.begin <= FAR_APART
 
 
+def text_bytes(split: Split) -> int:
+    """Bytes of a file without statistics as it is read, about: more than those of a compressed file."""
+    return split.bytes_about() * (EXPANSION if codec_ending(split.path) else 1)
+
+
 def _within_bounds(splits: Sequence[Split]) -> tuple[list[Split], list[Split]]:
     """The splits that are read, and the others. Of too many those at both ends of the listing are read."""
     read, unread, rows, size = list[Split](), list[Split](), 0, 0
     for split in _from_both_ends(splits):
-        split_bytes = split.bytes_about() if split.rows is None else 0
+        split_bytes = text_bytes(split) if split.rows is None else 0
         if rows + (split.rows or 0) > MOST_ROWS or size + split_bytes > MOST_BYTES:
             unread.append(split)
             continue

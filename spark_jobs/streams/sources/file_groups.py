@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.values import Source
+from optimizer.workload.formats import DECLARED
 from spark_jobs.store.storage import Place, store_error
 from spark_jobs.store.warehouse.schemas import MARKER
 from spark_jobs.streams.sources.file_names import is_data, is_hidden
 from spark_jobs.streams.sources.formats import FORMATS
 from spark_jobs.streams.sources.proposals import (
+    KNOWN,
     LONE,
     Data,
     SeenFile,
+    ending_of,
     format_of_file,
-    is_data_file,
     look,
     look_at_files,
     stream_name,
@@ -36,15 +37,6 @@ OPENED = 100
 
 ALIKE = 0.5
 """Share of common columns from which files that are called alike are one table, if files may lack columns."""
-
-ENDINGS = LONE.union(
-    *(format.named_endings for format in FORMATS.values()),
-    (".gz", ".zst", ".zstd", ".bz2", ".xz", ".snappy", ".lz4", ".json", ".jsonl", ".ndjson"),
-)
-"""Endings of files that say how they are written."""
-
-HAS_PATTERNS = any(field.name == "files" for field in fields(Source))
-"""Whether a source can name some files of a folder by a pattern."""
 
 WITHOUT_DATA = ("node_modules", "venv", "var")
 """Folders that are not looked into unless they are named."""
@@ -157,8 +149,7 @@ def look_at_group(group: FileGroup) -> Data:
     """The data of a group. Raises what :func:`spark_jobs.streams.sources.proposals.look` raises."""
     if not group.files:
         return look(group.path)
-    data = look_at_files(group.path, group.files)
-    return data if group.file_pattern is None else replace(data, file_pattern=group.file_pattern)
+    return look_at_files(group.path, group.files, group.file_pattern)
 
 
 # --------------------------------------------------------------------------------------------- listing
@@ -205,7 +196,7 @@ def _walked(root: Path, deepest: int | None = None) -> _Found:
 
 
 def _is_file_of_data(name: str) -> bool:
-    return is_data_file(name) or name.lower().endswith(tuple(LONE))
+    return ending_of(name) in LONE
 
 
 def _found_in_store(place: Place) -> _Found:
@@ -305,7 +296,7 @@ def _placed(
     if set(readable) == set(chosen) and (home or not has_other_files):
         yield replace(group, path=folder)
         return
-    pattern = _pattern(chosen, below) if HAS_PATTERNS else None
+    pattern = _pattern(chosen, below) if "files" in DECLARED[layout.format].keys else None
     if pattern is not None:
         yield replace(group, path=folder, file_pattern=pattern)
         return
@@ -339,10 +330,8 @@ def _stem(file: SeenFile) -> str:
 
 def stem_of(name: str) -> str:
     """Name of a file without the endings of its format and of its compression."""
-    stem = name
-    while (cut := stem.rpartition("."))[0] and f".{cut[2].lower()}" in ENDINGS:
-        stem = cut[0]
-    return stem
+    stem = name[: -len(ending_of(name))] if ending_of(name) in KNOWN else name
+    return re.sub(r"\.(snappy|gz|zstd|lz4|brotli|c[0-9]+)$", "", stem) or name
 
 
 def _shape(stem: str) -> str:

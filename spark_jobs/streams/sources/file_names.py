@@ -7,6 +7,7 @@ warning (HDL-414). Nothing else decides about names: folders of this machine, st
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from optimizer.errors.diagnostics import Diagnostic, count
 from optimizer.workload.values import Stream
@@ -45,8 +46,12 @@ def is_no_data(name: str) -> bool:
     return is_hidden(name) or name.lower().endswith((*TEMPORARY, *NO_DATA))
 
 
-def is_data(name: str, endings: tuple[str, ...]) -> bool:
-    """Return whether a file that is not hidden has one of some endings, in any case."""
+def is_data(name: str, endings: tuple[str, ...], pattern: str | None = None) -> bool:
+    """Return whether a file that is not hidden has one of some endings, in any case. ``pattern``: matches it instead of
+    having an ending.
+    """
+    if pattern is not None:
+        return fnmatchcase(name.lower(), pattern.lower()) and not is_temporary(name)
     return name.lower().endswith(endings)
 
 
@@ -63,7 +68,9 @@ def unread_files(stream: Stream, endings: tuple[str, ...], names: Iterable[str])
     if not names:
         return ()
     message = f"stream {stream.name} does not read {count(len(names), 'file')} in {stream.source.path}: {some(names)}"
-    hint = f"only {' and '.join(endings)} files are read: decompress or rename them, or move them elsewhere"
+    hint = f"only {' and '.join(endings)} files are read: rename them, or name them by `files` below `source`"
+    if stream.source.files is not None:
+        hint = f"only files that match {stream.source.files} are read, as `files` says"
     return (Diagnostic("HDL-414", message, hint, severity="warning"),)
 
 

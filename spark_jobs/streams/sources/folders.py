@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +32,7 @@ from spark_jobs.streams.sources.file_names import (
     unread_links,
 )
 from spark_jobs.streams.sources.file_statuses import FileStatuses
+from spark_jobs.streams.sources.partition_columns import Wanted, placed
 from spark_jobs.streams.sources.sink_log import committed, sinks_above
 from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split, check_place, failures_of
 
@@ -45,7 +47,12 @@ Look = Callable[[str], tuple[ObjectVersion, Any]]
 
 
 def files_of_folder(
-    stream: Stream, known: KnownFiles | None, endings: tuple[str, ...], open_file: OpenFile, look: Look
+    stream: Stream,
+    known: KnownFiles | None,
+    endings: tuple[str, ...],
+    open_file: OpenFile,
+    look: Look,
+    wanted: Wanted | None = None,
 ) -> SourceFiles:
     """List the files of a folder of this machine or of a store.
 
@@ -62,13 +69,15 @@ def files_of_folder(
         this machine.
     look
         Returns the version of a file in a store, and what is read of the file at the same time.
+    wanted
+        The folders to list; None: all.
 
     Raises HDL-401 (nothing there), HDL-402 (a file cannot be read), HDL-416 (a commit log cannot be read), HDL-458 (a
-    file lies where no stream is read from).
+    file lies where no stream is read from), HDL-485 (a file lies outside the declared folders).
     """
     if not Place.of(stream.source.path).is_local:
-        return _files_in_store(stream, endings, open_file, look)
-    return _files_here(stream, known, endings, open_file)
+        return _files_in_store(stream, endings, open_file, look, wanted)
+    return _files_here(stream, known, endings, open_file, wanted)
 
 
 def names_below(root: str, paths: Sequence[str]) -> list[str]:
@@ -77,9 +86,15 @@ def names_below(root: str, paths: Sequence[str]) -> list[str]:
     return [path[start:] or path.rpartition("/")[2] for path in paths]
 
 
-def _files_here(stream: Stream, known: KnownFiles | None, endings: tuple[str, ...], open_file: OpenFile) -> SourceFiles:
+def _files_here(
+    stream: Stream,
+    known: KnownFiles | None,
+    endings: tuple[str, ...],
+    open_file: OpenFile,
+    wanted: Wanted | None,
+) -> SourceFiles:
     """The files of this machine, those that are known passed over."""
-    paths, passed, warnings = _files(stream, known, endings)
+    paths, passed, warnings = _files(stream, known, endings, wanted)
     names, statuses = names_below(stream.source.path, paths), FileStatuses(paths)
 
     def identity(number: int) -> str:
@@ -99,9 +114,11 @@ def _files_here(stream: Stream, known: KnownFiles | None, endings: tuple[str, ..
     return SourceFiles(paths, marked, opened, names, passed=passed, warnings=warnings)
 
 
-def _files_in_store(stream: Stream, endings: tuple[str, ...], open_file: OpenFile, look: Look) -> SourceFiles:
+def _files_in_store(
+    stream: Stream, endings: tuple[str, ...], open_file: OpenFile, look: Look, wanted: Wanted | None
+) -> SourceFiles:
     """The files of a store."""
-    files, warnings = _stored_files(stream, endings)
+    files, warnings = _stored_files(stream, endings, wanted)
     paths = [str(place) for place, _ in files]
     names = names_below(str(Place.of(stream.source.path)), paths)
 
@@ -132,21 +149,24 @@ def look_at_once(stream: Stream, paths: Sequence[str], look: Callable[[str], T])
 
 
 def _stored_files(
-    stream: Stream, endings: tuple[str, ...]
+    stream: Stream, endings: tuple[str, ...], wanted: Wanted | None
 ) -> tuple[list[tuple[Place, Stored]], tuple[Diagnostic, ...]]:
     """The files of a source in a store, in the order in which a folder of this machine would have them, and the
     warnings about the others."""
     root = Place.of(stream.source.path)
     check_place(stream, root)
     # a listing is a request for a thousand files, and a file that bears the source's name another
-    files = {tuple(file.name.split("/")): file for file in root.listed(recursive=True)}
+    listed = root.listed(recursive=True) if wanted is None else _listed_in_store(root, wanted)
+    files = {tuple(file.name.split("/")): file for file in listed}
+    if wanted is not None and not files and root.contents() != ([], []):
+        return [], ()
     if not files:
         if (alone := root.info()) is not None:
             return [(root, alone)], ()
         check_bucket(root)
         raise HeddleError("HDL-401", f"stream {stream.name}: there is nothing at {root}", "check `path`")
     visible = [parts for parts in sorted(files) if not any(map(is_hidden, parts))]
-    chosen = {"/".join(parts): parts for parts in visible if is_data(parts[-1], endings)}
+    chosen = {"/".join(parts): parts for parts in visible if is_data(parts[-1], endings, stream.source.files)}
     unread_names = [
         name for name in map("/".join, visible) if name not in chosen and not is_no_data(name.rpartition("/")[2])
     ]
@@ -160,32 +180,62 @@ def _stored_files(
     committed_files = committed(stream, root, sinks or sinks_above(root), list(chosen))
     warnings = (*unread_files(stream, endings, unread_names), *committed_files.warnings)
     warnings += tuple(of_table(stream, str(root / folder), log) for log, folder in sorted(logs) if log in TABLE_LOGS)
-    stored_files = [
-        (root / files[parts].name, files[parts])
-        for name, parts in chosen.items()
-        if name not in committed_files.uncommitted
-    ]
-    if not stored_files:
+    names = [name for name in chosen if name not in committed_files.uncommitted]
+    numbers, outside = placed(stream, names)
+    names, warnings = [names[number] for number in numbers], (*warnings, *outside)
+    if not names and wanted is None:
         raise _no_file(stream, endings, root, warnings)
-    return stored_files, warnings
+    return [(root / files[chosen[name]].name, files[chosen[name]]) for name in names], warnings
+
+
+def _listed_in_store(root: Place, wanted: Wanted) -> list[Stored]:
+    """The files of a store in the folders that are wanted: a request a folder, not one for all files."""
+    stored, folders = list[Stored](), [""]
+    while folders:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            contents = list(pool.map(lambda folder: (root / folder if folder else root).contents(), folders))
+        inner = list[str]()
+        for folder, (files, names) in zip(folders, contents, strict=True):
+            above = f"{folder}/" if folder else ""
+            stored += [replace(file, name=f"{above}{file.name}") for file in files]
+            inner += [f"{above}{name}" for name in names if wanted.has(f"{above}{name}")]
+        folders = inner
+    return stored
+
+
+def newest_folders(stream: Stream) -> list[list[str]]:
+    """Return the names of the folders of a source, of those in the last of these by name, and so on: a listing a level
+    of its partitions. Raises HDL-402.
+    """
+    place, levels = Place.of(stream.source.path), list[list[str]]()
+    with failures_of(stream, stream.source.path):
+        for _ in stream.source.folders.split("/") if stream.source.folders else stream.source.partitions:
+            names = [name for name in place.folders() if not is_hidden(name)]
+            if not names:
+                break
+            levels.append(names)
+            place = place / names[-1]
+    return levels
 
 
 def _no_file(
     stream: Stream, endings: tuple[str, ...], root: Path | Place, warnings: Sequence[Diagnostic]
 ) -> HeddleError:
-    message = f"stream {stream.name}: no {' or '.join(endings)} file in {root}"
+    kind = f"file that matches {stream.source.files}" if stream.source.files else f"{' or '.join(endings)} file"
+    message = f"stream {stream.name}: no {kind} in {root}"
     hint = "; ".join(["check `path` and `format`", *(warning.message for warning in warnings[:2])])
     return HeddleError("HDL-401", message, hint)
 
 
 def _files(
-    stream: Stream, known: KnownFiles | None, endings: tuple[str, ...]
+    stream: Stream, known: KnownFiles | None, endings: tuple[str, ...], wanted: Wanted | None
 ) -> tuple[list[str], NDArray[np.int64], tuple[Diagnostic, ...]]:
     """The files of a folder of this machine, or the file that the source is, by their paths' parts; the
     numbers of the known ones that are passed over; and the warnings about all others."""
     root = Path(stream.source.path)
     check_place(stream, root)
     if root.is_file():
+        placed(stream, [root.name])
         return [str(root)], np.zeros(0, dtype=np.int64), ()
     if not root.exists():
         raise HeddleError(
@@ -193,11 +243,12 @@ def _files(
             f"stream {stream.name}: there is no {root}",
             "check `path`: it is relative to streams.yaml",
         )
-    walked, above = _walked(str(root)), sinks_above(Place(str(root)))
+    walked, above = _walked(str(root), wanted), sinks_above(Place(str(root)))
     sinks = [folder for folder, log in walked.logs if log == COMMIT_LOG] or above
     # which files are committed is decided of all of them
     entries, passed = _passed(walked.entries, None if sinks else known)
-    data_entries = [entry for entry in entries if is_data(entry.name, endings) and not is_hidden(entry.name)]
+    pattern = stream.source.files
+    data_entries = [entry for entry in entries if is_data(entry.name, endings, pattern) and not is_hidden(entry.name)]
     paths = [entry.path for entry in data_entries if entry.is_file(follow_symlinks=False)]
     # folders that are links are not gone into
     paths += [entry.path for entry in data_entries if entry.is_symlink() and _leads_to_file(stream, entry)]
@@ -210,7 +261,10 @@ def _files(
             [path for name, path in below.items() if name not in committed_files.uncommitted],
             warnings + committed_files.warnings,
         )
-    if not paths and not len(passed):
+    if stream.source.partitions:
+        numbers, outside = placed(stream, names_below(str(root), paths))
+        paths, warnings = [paths[number] for number in numbers], (*warnings, *outside)
+    if not paths and not len(passed) and wanted is None:
         raise _no_file(stream, endings, root, warnings)
     paths.sort(key=None if walked.is_flat else lambda path: path.replace("/", "\0"))
     return paths, passed, warnings
@@ -236,7 +290,8 @@ def _unread(
     unread_paths = [
         entry.path
         for entry in entries
-        if not is_no_data(entry.name) and not (is_data(entry.name, endings) and (read is None or entry.path in read))
+        if not is_no_data(entry.name)
+        and not (is_data(entry.name, endings, stream.source.files) and (read is None or entry.path in read))
     ]
     files = {path[below:] for path in unread_paths} - set(links)
     return (*unread_files(stream, endings, files), *unread_links(stream, links))
@@ -269,14 +324,18 @@ class _Walked(NamedTuple):
     logs: list[tuple[str, str]]
 
 
-def _walked(root: str) -> _Walked:
+def _walked(root: str, wanted: Wanted | None = None) -> _Walked:
     folders, files, is_flat, logs = [root], list[os.DirEntry[str]](), True, list[tuple[str, str]]()
     while folders:
         folder = folders.pop()
         with os.scandir(folder) as entries:
             children = list(entries)
         inner = [entry for entry in children if entry.is_dir(follow_symlinks=False)]
-        folders += [entry.path for entry in inner if not is_hidden(entry.name)]
+        folders += [
+            entry.path
+            for entry in inner
+            if not is_hidden(entry.name) and (wanted is None or wanted.has(entry.path[len(root.rstrip("/")) + 1 :]))
+        ]
         logs += [(folder, entry.name) for entry in inner if entry.name == COMMIT_LOG or entry.name in TABLE_LOGS]
         files += [entry for entry in children if not entry.is_dir(follow_symlinks=False)] if inner else children
         is_flat &= not inner

@@ -22,8 +22,9 @@ from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.streams.sources.clusters import Cluster
-from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns
+from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns, times_at_end
 from spark_jobs.streams.sources.event_times import EventTimes, event_times
+from spark_jobs.streams.sources.exact_folders import misplaced_files
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.splits import Split
@@ -146,7 +147,7 @@ def inspected(
     except HeddleError as error:
         return replace(nothing, diagnostics=(as_warned(error.diagnostic),)), unknown, ()
     paths = {split.path: split for split in reversed(splits)}
-    diagnostics = list(files.warnings)
+    diagnostics = [*files.warnings, *misplaced_files(stream, splits)]
     if not paths:
         return replace(nothing, diagnostics=(*diagnostics, _empty(stream, "holds no data"))), unknown, ()
     newest = max(paths, key=lambda path: (_changed(paths[path]), path))
@@ -254,8 +255,8 @@ def _ends_of(stream: Stream, file: Split) -> _Ends | None:
     format = format_of(stream)
     with suppress(HeddleError, OSError):
         rows = first_rows(stream, file, [])
-        tail = format.last_times(stream, file)
+        tail = times_at_end(stream, file)
         first, last = _span([tail] if rows is None else [rows.column(stream.time), tail])
         if first is not None and last is not None and len(tail):
-            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes))
+            return _Ends(first, last, len(tail), min(file.bytes_about(), format.tail_bytes(file)))
     return None

@@ -43,11 +43,12 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.workload.instants import format_instant
+from optimizer.workload.partitions import is_exact
 from optimizer.workload.values import Stream, digest
 from spark_jobs.engine.workers import Available, in_shares, unavailable
 from spark_jobs.store.storage import Place
-from spark_jobs.store.warehouse import publish_log, quarantine
-from spark_jobs.store.warehouse.plans import former_streams, planned
+from spark_jobs.store.warehouse import quarantine
+from spark_jobs.store.warehouse.plans import former_streams
 from spark_jobs.store.warehouse.quarantine import LeftOut
 from spark_jobs.store.warehouse.schemas import HOUR, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -56,12 +57,16 @@ from spark_jobs.streams.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.streams.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.decoding import events_in, of_each_layout
+from spark_jobs.streams.sources.exact_folders import events_outside
 from spark_jobs.streams.sources.file_statuses import status_of
-from spark_jobs.streams.sources.files import files_of
+from spark_jobs.streams.sources.files import files_of, reopened
 from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.legacy_calendar import MOVED_DATES
 from spark_jobs.streams.sources.listings import first_table, listed_as, named_alike
 from spark_jobs.streams.sources.looks import Look
 from spark_jobs.streams.sources.newest_entries import newest_in
+from spark_jobs.streams.sources.partition_columns import Wanted, wanted
+from spark_jobs.streams.sources.published_times import published_spans
 from spark_jobs.streams.sources.recognition import Seen, file_errors, recognised
 from spark_jobs.streams.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
 from spark_jobs.streams.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, failures_of
@@ -159,6 +164,22 @@ class Ledger(Mapping[str, Arrival]):
     def path(self, number: int) -> str:
         """Path of the file with a number."""
         return str(self._of_last("path")[number].as_py())
+
+    def names(self, numbers: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """Names of the files with some numbers below the source, as last seen."""
+        listings = self.known_as().take(pa.array(self._last)).take(pa.array(numbers, pa.int64())).to_pylist()
+        return [listing.removesuffix(MOVED_DATES).rsplit("|", 2)[0] for listing in listings]
+
+    def unlisted(self, stream: Stream, span: tuple[int, int]) -> tuple[Wanted | None, NDArray[np.int64]]:
+        """The folders to list for a span [begin, end), None: all; and the numbers of the files in all others, which
+        stay as they are known."""
+        if not is_exact(stream.source):
+            return None, np.zeros(0, dtype=np.int64)
+        lows, highs = self._spans
+        here = np.flatnonzero(self._is_here)
+        is_needed = (lows[here] < span[1]) & (highs[here] > span[0])
+        folders, others = wanted(stream.source, span, self.names(here), is_needed)
+        return folders, here[others]
 
     def _places(self, identities: Iterable[str]) -> NDArray[np.int64]:
         """The numbers of those of some identities that are known, ascending, but for what is added."""
@@ -524,16 +545,20 @@ def opened(
     span: tuple[int, int] | None,
     look: Look | None = None,
     available: Available = unavailable,
+    sparing: bool = False,
 ) -> Listed:
     """The files of a stream now: opened are those that are not as the ledger has them, or may hold events of a span
     [begin, end); None: all. ``look``: those that it knows are not looked at, None: all are. ``available``: the workers
-    that open files of a folder, if there are many. Raises what :func:`spark_jobs.streams.sources.files.splits_of`
-    raises."""
+    that open files of a folder, if there are many. ``sparing``: of exact folders only those are listed that the span
+    needs. Raises what :func:`spark_jobs.streams.sources.files.splits_of` raises."""
     passed, known_files = np.zeros(0, dtype=np.int64), None
     if span is not None and look is not None:
         with failures_of(stream, stream.source.path):
             known_files, passed = known.known_files(stream, span, look)
-    files = files_of(stream, known_files)
+    folders, unlisted = None, np.zeros(0, dtype=np.int64)
+    if span is not None and sparing:
+        folders, unlisted = known.unlisted(stream, span)
+    files = files_of(stream, known_files, folders)
     passed = passed[files.passed]
     is_settled, settled = np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
     if span is not None:
@@ -555,21 +580,20 @@ def opened(
             yield files.opened([number])
         # nobody needs them for more than what columns they have
         for number in passed[::-1].tolist():
-            path = known.path(number)
-            yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
+            yield reopened(stream, known.path(number), *known.names([number]))
 
-    listed = np.concatenate([settled, passed])
+    listed = np.concatenate([settled, passed, unlisted])
     return Listed(splits, layouts, listed, files.commit, unopened_splits(), look, files.table, files.warnings)
 
 
 class Admitted(NamedTuple):
-    """Admitted files of a stream: its ``splits``, the ledger with them (``arrivals``), and the reason why a change data
-    feed that should show the changes does not.
+    """Admitted files of a stream: its ``splits``, the ledger with them (``arrivals``), and warnings: why a change data
+    feed that should show the changes does not, and which events lie outside the time of their folder.
     """
 
     splits: list[Split]
     arrivals: Ledger
-    problem: Diagnostic | None
+    problems: tuple[Diagnostic, ...]
 
 
 def admitted(
@@ -636,7 +660,9 @@ def admitted(
                 "refused": arrival.refused,
             }
             admitted_splits.append(replace(split, **about, declared=declared, replacements=replacements))
-    return Admitted(admitted_splits, known, rows.problem)
+    outside = events_outside(stream, judged, splits)
+    problems = outside if rows.problem is None else (rows.problem, *outside)
+    return Admitted(admitted_splits, known, problems)
 
 
 def _seen_now(file: Arrival, seen: Seen | None) -> Arrival:
@@ -727,7 +753,7 @@ def _judged(
             and not any(other.meets(begin, end) for other in removed)
         ):
             until = arrived - stream.allowed_lateness if end is None else min(end, arrived - stream.allowed_lateness)
-            published = _published(warehouse, stream.name, FIRST if begin is None else begin, until)
+            published = published_spans(warehouse, stream.name, FIRST if begin is None else begin, until)
             spans = [(first if begin is None else max(first, begin), min(last, until)) for first, last in published]
             refused = tuple((first, last) for first, last in spans if first < last)
             arrival = replace(arrival, refused=refused, late=events_in(stream, splits_of_file, refused))
@@ -759,33 +785,6 @@ def _modified(stream: Stream, split: Split) -> int:
         return split.version.modified
     with file_errors(stream, split.path):
         return status_of(split.path).st_mtime_ns // 1000
-
-
-def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """The spans of time in [begin, end) for which a stream's windows are published, as intervals of [begin, end)."""
-    if begin >= end:
-        return []
-    rows = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED)
-    versions = sorted({row.plan_version for row in rows})
-    of_stream = (ds.field("stream") == stream) & ds.field("plan_version").isin(versions)
-    plans = {row.plan_version for row in planned(warehouse, of_stream)} if versions else set()
-    spans = []
-    for row in rows:
-        if row.plan_version in plans and stream not in row.record.failed:
-            spans.append((row.begin, min(row.end, row.record.answered_until.get(stream, row.end))))
-    return _joined(spans)
-
-
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
-    for begin, end in sorted(spans):
-        if end <= begin:
-            continue
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((begin, end))
-    return joined
 
 
 def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: str, token: int) -> None:

@@ -116,6 +116,10 @@ def moved(values: pa.Array | pa.ChunkedArray, zone: str | None, is_time: bool) -
     return pa.array(counts.astype(np.int32) if of_day == 1 else counts, mask=~known).cast(kind)
 
 
+MOVED_DATES = "|moved dates"
+"""Suffix of the identity of a file whose dates are moved."""
+
+
 class LegacyTimestamp(ValueError):
     """A timestamp of the legacy calendar that cannot be converted without Java's old offsets of its zone."""
 

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.store.storage import ObjectVersion, Place
+from spark_jobs.streams.sources.compression import Decompressed, codec_ending
 
 FOOTER = 1 << 16
 """Bytes at the end of a Parquet file in a store that are requested at once: most footers are shorter."""
@@ -86,8 +87,19 @@ def look_at(path: str) -> ObjectVersion:
 @contextmanager
 def opened(path: str, version: ObjectVersion | None = None, look: bool = False) -> Iterator[io.BufferedReader]:
     """Open a file at its first byte; in a store with large requests, for a ``look`` at an end of it with smaller ones,
-    and with none where :func:`look_at` cached enough. Raises OSError.
+    and with none where :func:`look_at` cached enough. A compressed file is opened as its content. Raises OSError.
     """
+    with _opened(path, version, look) as file:
+        if not codec_ending(path):
+            yield file
+            return
+        size = Path(path).stat().st_size if Place.of(path).is_local else file.seek(0, io.SEEK_END)
+        yield io.BufferedReader(Decompressed(file, path, size), BUFFER)
+
+
+@contextmanager
+def _opened(path: str, version: ObjectVersion | None, look: bool) -> Iterator[io.BufferedReader]:
+    """Open a file as it is stored."""
     if Place.of(path).is_local:
         with Path(path).open("rb") as file:
             yield file
@@ -105,6 +117,29 @@ def opened(path: str, version: ObjectVersion | None = None, look: bool = False) 
             # its header is looked at, and read again with what follows
             content = _Object(size, lambda: stored, _read(stored, 0, min(size, BUFFER)))
         yield io.BufferedReader(content, BEGINNING if look else BUFFER)
+
+
+class Beginning(NamedTuple):
+    """The first bytes of a file's content; whether they are all; and how many bytes of content one of the file has."""
+
+    data: bytes
+    is_all: bool
+    ratio: float
+
+
+def beginning_of(path: Path | Place, size: int) -> Beginning:
+    """Return the first bytes of a file, or of the content of a compressed one. Raises OSError."""
+    with path.open() if isinstance(path, Place) else path.open("rb") as file:
+        if not codec_ending(path.name):
+            data = file.read(size)
+            return Beginning(data, not file.read(1), 1.0)
+        stored = file.seek(0, io.SEEK_END)
+        content = Decompressed(file, path.name, stored)
+        reader = io.BufferedReader(content, size)
+        data = reader.read(size)
+        # how much smaller the file is shows when more of it is read: it is requested in large blocks
+        more = len(reader.read(COPIED))
+        return Beginning(data, not more, (len(data) + more) / max(1, stored if more < COPIED else file.tell()))
 
 
 def _read(file: pa.NativeFile, begin: int, size: int) -> bytes:
@@ -148,8 +183,10 @@ class _Object(io.RawIOBase):
 
 @contextmanager
 def mapped(path: str, version: ObjectVersion | None = None) -> Iterator[mmap.mmap]:
-    """All of a file that is not empty; that of a store as a temporary copy on this machine's disk. Raises OSError."""
-    if Place.of(path).is_local:
+    """All of a file that is not empty; that of a store, or the content of a compressed one, as a temporary copy on this
+    machine's disk. Raises OSError.
+    """
+    if Place.of(path).is_local and not codec_ending(path):
         with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
         return

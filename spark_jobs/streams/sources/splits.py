@@ -29,6 +29,7 @@ from optimizer.workload.streams import is_readable, roots_of
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import ObjectVersion, Place, is_refusal, store_error
+from spark_jobs.streams.sources.compression import Bomb, NotCompressed, codec_ending
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.objects import Changed
 from spark_jobs.streams.sources.replacements import NOTHING, Replacements
@@ -62,6 +63,8 @@ class Split:
       (:mod:`spark_jobs.streams.sources.column_mapping`);
     - ``deleted``: rows of the split that the table has deleted, ascending: they are counted nowhere else;
     - ``replacements``: known replacements of the stream's files by others; ``declared``: the stream's declaration;
+    - ``folders``: texts of the columns that the names of its folders have, None: null
+      (:mod:`spark_jobs.streams.sources.partition_columns`);
     - ``gaps``: long spans [first, last) between its first and last event without events
       (:mod:`spark_jobs.streams.sources.clusters`);
     - ``has_exact_span``: whether ``begin`` and ``end`` - 1 are times of events, all of which have one.
@@ -84,6 +87,7 @@ class Split:
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
     declared: Declaration | None = field(default=None, compare=False, repr=False)
     gaps: tuple[tuple[int, int], ...] = ()
+    folders: tuple[tuple[str, str | None], ...] = ()
     has_exact_span: bool = field(default=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -292,6 +296,12 @@ def column_places(
 
 
 def _unreadable(stream: Stream, path: str, error: Exception) -> HeddleError:
+    if isinstance(error, NotCompressed):
+        hint = f"rename it without {codec_ending(path)}, or compress it"
+        return HeddleError("HDL-415", f"stream {stream.name}: {path}: {error}", hint)
+    if isinstance(error, Bomb):
+        hint = "is it data? if it is, decompress it"
+        return HeddleError("HDL-480", f"stream {stream.name}: {path} is not read: {error}", hint)
     hint = "is it half written? write to another name and rename it when it is complete"
     if isinstance(error, (FileNotFoundError, Changed)):
         hint = "did it change, or go, while it was read? run it again"

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.workload.formats import DECLARED
-from optimizer.workload.values import BYTE, INT, LONG, SHORT, STRING, TIMESTAMP, Source, Stream
+from optimizer.workload.values import BYTE, INT, LONG, SHORT, STRING, Stream
 from spark_jobs.streams.sources.decoding import read_split
-from spark_jobs.streams.sources.event_times import MOST_BYTES, MOST_ROWS
+from spark_jobs.streams.sources.event_times import MOST_BYTES, MOST_ROWS, text_bytes
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.formats import FORMATS
-from spark_jobs.streams.sources.proposals import Data, url_of
+from spark_jobs.streams.sources.proposals import Data, undeclared
 
 MOST_VALUES = 32_000_000
 """Values of a table that are read at once."""
@@ -100,20 +100,15 @@ class UndeclaredTable:
         self.types = dict(data.columns)
         self._read = dict[str, pa.ChunkedArray]()
         guess = data.guess
-        options = {} if guess is None else dict(guess.options)
-        if data.file_pattern is not None:
-            options["files"] = data.file_pattern
-        source = Source(data.format, url_of(data.path), **options)
+        listed = undeclared(data.path, data.format, data.folders)
+        source = replace(listed.source, **({} if guess is None else guess.options))
         # whatever a CSV file has later than its sample is a text
-        is_text = guess is not None and DECLARED[data.format].is_flat
-        written = {column.name for column in guess.columns if column.formats} if guess is not None else set()
-        schema = tuple(
-            (name, STRING if is_text or (type == TIMESTAMP and name in written) else type)
-            for name, type in data.columns
-        )
+        columns = () if guess is None else guess.columns
+        texts = {column.name for column in columns if DECLARED[data.format].is_flat or column.formats}
+        schema = tuple((column, STRING if column in texts else type) for column, type in data.columns)
         self.stream = Stream(name, source, schema, next(iter(self.types)))
         self.splits = splits_of(self.stream)
-        self.size = sum(split.bytes_about() for split in self.splits)
+        self.size = sum(map(text_bytes, self.splits))
 
     @property
     def is_text(self) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optimizer.combine.kernel_stamps import stamp_kernels
 from optimizer.combine.wavelet_matrix import answer_wavelet
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import ACQ
 from spark_jobs.windows.finals.window_query import seek
 
@@ -126,7 +127,7 @@ def code_at(blocks, zeros, totals, first, last, rank):
 def unknown_group(query: ACQ, groups: Sequence[Group]) -> HeddleError:
     """The error (HDL-605) of groups that a query does not have."""
     shown = "; ".join(", ".join(map(str, group)) or "(none)" for group in groups[:3])
-    columns = ", ".join(name for name, _ in query.group_by) or "no columns: it has one group, ()"
+    columns = ", ".join(shown_column(name) for name, _ in query.group_by) or "no columns: it has one group, ()"
     return HeddleError("HDL-605", f"{query.name} has no such group: {shown}", f"it is grouped by {columns}")
 
 

@@ -21,11 +21,11 @@ from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 
 class Carried(NamedTuple):
-    """Pieces of partial aggregates of an earlier version: ``kept`` are those without a changed event, ``changed`` the
-    others, which are lifted again.
+    """Pieces of partial aggregates of an earlier version: ``unchanged`` are those without a changed event, ``changed``
+    the others, which are lifted again.
     """
 
-    kept: int
+    unchanged: int
     changed: int
 
 
@@ -58,21 +58,27 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
         old = [piece for piece in stored.get(part.synopsis.fingerprint, []) if not is_current(*piece)]
         if old and earlier is None:
             earlier = earlier_streams(warehouse, stream, columns)
-        for former in earlier or () if old else ():
+        for former in earlier or ():
             is_former = named_for(part.synopsis, splits, former)
-            pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in old if is_former(*piece))
-    kept: list[_Piece] = []
+            of_former = [piece for piece in old if is_former(*piece)]
+            if of_former:
+                pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in of_former)
+            # a version that differs in other columns alone has the same name
+            old = [piece for piece in old if piece not in of_former]
+    unchanged: list[_Piece] = []
     changed = 0
     for former, pieces in pending.items():
+        if not pieces:
+            continue
         spans = [(min(piece.begin for piece in pieces), max(piece.end for piece in pieces))]
-        times = changed_times(former, stream, splits, columns, spans) if pieces else {}
+        times = changed_times(former, stream, splits, columns, spans)
         for piece in pieces:
             is_changed = any_changed(times, columns_of_synopsis(piece.part.synopsis), piece.begin, piece.end)
             changed += is_changed
-            kept += [] if is_changed else [piece]
-    if kept:
-        _rename(warehouse, stream, kept, splits)
-    return Carried(len(kept), changed)
+            unchanged += [] if is_changed else [piece]
+    if unchanged:
+        _rename(warehouse, stream, unchanged, splits)
+    return Carried(len(unchanged), changed)
 
 
 def _rename(warehouse: Warehouse, stream: Stream, pieces: Sequence[_Piece], splits: list[Split]) -> None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from optimizer.synopses.synopsis import MOST_PREDICATES
 from optimizer.windows.alignment import absorb
+from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import Stream
 from spark_jobs.store.arrays.numbering import Longs
 from spark_jobs.store.settings import TASK_MEMORY, TaskMemory
@@ -203,7 +204,7 @@ class Lifting:
             is_counted = family.is_limited and (final or family.unchecked > fill_request.GROUP_LIMIT // 8)
             failed = family.beyond() if is_counted else []
             for span in failed:
-                names = ", ".join(name for name, _ in span.synopsis.group_by)
+                names = ", ".join(shown_column(name) for name, _ in span.synopsis.group_by)
                 message = f"more than {span.most_groups:,} groups of {names} in one part of stream {self.stream.name}"
                 self.failed[span.synopsis.fingerprint] = SynopsisFailure(span.synopsis.fingerprint, "HDL-602", message)
             spans = [span for span in family.spans if span not in failed]

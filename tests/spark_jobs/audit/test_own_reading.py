@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -15,9 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from optimizer.workload.nested import Nested
+from optimizer.workload.streams import with_schema
 from optimizer.workload.values import TIMESTAMP, Source, Stream
 from spark_jobs.audit.unshared.duckdb_files import events_of
 from spark_jobs.streams.sources.decoding import read_splits
@@ -147,3 +153,52 @@ def test_what_is_not_read_here_is_said(tmp_path: Path) -> None:
     other = replace(stream, source=Source("parquet", "s3://bucket/a.parquet"))
     with pytest.raises(ReadByRun, match="store"):
         events_of(other, [Split("s3://bucket/a.parquet", "")], COLUMNS, [(0, 1)])
+
+
+def _json_record(row: dict[str, Any]) -> str:
+    """A row as a record, its decimals from their digits, with its time and another column inside an object."""
+    moments = {name: value.isoformat() for name, value in row.items() if hasattr(value, "isoformat")}
+    numbers = {name: f"digits {value:f}" for name, value in row.items() if isinstance(value, Decimal)}
+    record = row | moments | numbers
+    text = json.dumps({"in": {name: record.pop(name) for name in ("ts", "price")}} | record)
+    return re.sub(r'"digits ([^"]*)"', r"\1", text)
+
+
+@settings(max_examples=examples(16), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_json_is_read_alike(tmp_path: Path, data: st.DataObject) -> None:
+    """Lines, arrays, and arrays in objects, compressed and not, of columns inside objects too; or DuckDB says no."""
+    folder = Path(mkdtemp(dir=tmp_path))
+    table = data.draw(workloads.events(BEGIN, BEGIN + 8 * HOUR, HOUR))
+    texts = [_json_record(row) for row in table.to_pylist()]
+    if data.draw(st.booleans()):
+        texts = [text.replace('"carrier"', '"Carrier"', 1) for text in texts]
+    layout = data.draw(st.sampled_from(["lines", "one line", "array", "object"]))
+    path = "f" if layout == "object" else None
+    joined = {"lines": "\n", "one line": ""}.get(layout, ",").join(texts)
+    text = {"array": f"[{joined}]", "object": f'{{"a": [1], "f": [{joined}]}}'}.get(layout, joined).encode()
+    ending = data.draw(st.sampled_from(["", ".gz"]))
+    (folder / f"a.json{ending}").write_bytes(gzip.compress(text) if ending else text)
+    plain = dict(SCHEMA)
+    inner = Nested("struct", (("ts", plain.pop("ts")), ("price", plain.pop("price"))))
+    source = Source("json", str(folder), records=path)
+    stream = with_schema(Stream("s", source, (), "in.ts"), plain, [("in", inner)])
+    splits = splits_of(stream)
+    columns = ["in.ts", "in.price", *plain]
+    chosen = data.draw(spans())
+    batches = [batch.select(columns) for batch in read_splits(stream, splits, columns)]
+    ours = [row for batch in batches for row in batch.to_pylist() if _is_inside(row["in.ts"], chosen)]
+    try:
+        audited = events_of(stream, splits, columns, chosen).to_pylist()
+    except ReadByRun as error:
+        event("read by the run")
+        assert str(error) == "a text of another form", error
+        assert b'"Carrier"' in text or re.search(rb"[-0-9.]{16}", text), text
+        return
+    event("read by DuckDB")
+    assert sorted(map(str, audited)) == sorted(map(str, ours))
+
+
+def _is_inside(moment: Any, chosen: Sequence[tuple[int, int]]) -> bool:
+    micros = None if moment is None else round(moment.timestamp() * 10**6)
+    return micros is not None and any(start <= micros < end for start, end in chosen)

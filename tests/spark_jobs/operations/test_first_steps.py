@@ -176,7 +176,7 @@ def test_everything_below_is_looked_at(folder: Path) -> None:
     assert "warning HDL-135 empty.csv is empty" in completed.err
     text = Path("streams.yaml").read_text()
     assert re.findall(r"^  (\w+):", text, re.M) == ["visits", "orders", "logs"]
-    assert "folders are named by day" in text
+    assert "partitions: [day]" in text and "#   day: date" in text
     assert heddle("validate").code == 0
 
 

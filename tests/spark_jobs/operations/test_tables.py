@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -87,6 +89,12 @@ def returns() -> pa.Table:
 def campaigns() -> pa.Table:
     """A small table with times of its own, which events refer to."""
     return pa.table({"campaign_id": [1, 2, 3], "kind": ["a", "b", "a"], "start_date": [BEGIN.date()] * 3})
+
+
+def zstd_open(path: Path, mode: str, encoding: str) -> Any:
+    """Open a file that is compressed as it is written."""
+    assert mode == "wt"
+    return io.TextIOWrapper(pa.CompressedOutputStream(str(path), "zstd"), encoding=encoding)
 
 
 def write(table: pa.Table, path: Path) -> None:
@@ -211,17 +219,37 @@ def test_a_folder_of_one_schema_is_one_stream_as_before(folder: Path) -> None:
     assert (group.path, group.name, len(group.files)) == (Path("shop"), "shop", 4)
 
 
-def test_files_beside_others_are_named_by_a_pattern_if_sources_have_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_beside_others_are_named_by_a_pattern(folder: Path) -> None:
     for year in (2024, 2025):
-        write(sales(10), folder / "data" / f"sales_{year}.csv")
+        write(sales(10, year), folder / "data" / f"sales_{year}.csv")
     write(products(), folder / "data" / "products.csv")
-    monkeypatch.setattr(file_groups, "HAS_PATTERNS", False)
-    assert [group.name for group in groups_at(Path("data"))] == ["products", "sales_2024", "sales_2025"]
-    monkeypatch.setattr(file_groups, "HAS_PATTERNS", True)
     named = {group.name: (group.path, group.file_pattern) for group in groups_at(Path("data"))}
     assert named == {"products": (Path("data/products.csv"), None), "sales": (Path("data"), "sales_*.csv")}
+    heddle("init", "data", "--yes")
+    assert streams_of(folder)["sales"]["source"]["files"] == "sales_*.csv"
+    assert "stream sales: 2 files, 20 events" in heddle("validate").out
+
+
+@pytest.mark.parametrize("ending", ["csv.gz", "jsonl", "json.zst"])
+def test_tables_of_other_formats_are_grouped_too(folder: Path, ending: str) -> None:
+    opened: Any = {"gz": gzip.open, "zst": zstd_open}.get(ending.rpartition(".")[2], open)
+    for name, table in (("sales", sales()), ("products", products()), ("returns", returns())):
+        path = folder / "data" / f"{name}.{ending}"
+        path.parent.mkdir(exist_ok=True)
+        lines = [json.dumps(row, default=datetime.isoformat) for row in table.to_pylist()]
+        if ending.startswith("csv"):
+            sink = io.BytesIO()
+            pcsv.write_csv(table, sink)
+            lines = sink.getvalue().decode().splitlines()
+        with opened(path, "wt", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    made = plan_project([folder / "data"], folder)
+    counted = {proposal.stream.name: proposal.inspection.events for proposal in made.proposals}
+    assert counted == {"sales": ROWS, "returns": 63}
+    assert [(dimension.name, dimension.key) for dimension in made.dimensions] == [("products", ("product_id",))]
+    assert next(each for each in made.proposals if each.stream.name == "returns").stream.event_id == "return_id"
+    made.write()
+    assert heddle("validate").code == 0
 
 
 def test_of_many_files_that_are_called_alike_only_some_are_opened(

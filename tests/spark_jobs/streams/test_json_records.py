@@ -182,7 +182,7 @@ def test_copies_of_json_hold_each_event_once(spark: SparkSession, tmp_path: Path
     (data / "b").write_text(event(6).replace("ts", "TS").replace("volume", "Volume"))
     for name in ("c.json.tmp", "_hidden.json", "d.json._COPYING_"):
         (data / name).write_text(event(50))
-    stream = stream_of(tmp_path, "{format: json, path: data}")
+    stream = stream_of(tmp_path, "{format: json, path: data, reader: spark}")
     bring_up_to_date(spark, stream, LATER)
     assert sorted(row.split("'volume', ")[1] for row in rows_of(stream)) == [f"{number})]" for number in range(7)]
     (data / "e.json").write_text(event(7).replace("2020-01-01T00:00:07Z", "yesterday"))

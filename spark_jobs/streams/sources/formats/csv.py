@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pyarrow as pa
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources import csv_source
+from spark_jobs.streams.sources.compression import codec_ending, with_codecs
 from spark_jobs.streams.sources.csv_guess import guess_csv, header_of
 from spark_jobs.streams.sources.formats.source_format import (
+    SMALL,
     DuckdbReading,
     Guess,
     Outline,
@@ -31,20 +34,18 @@ class CsvFormat(SourceFormat):
     """Folders of CSV files: :mod:`spark_jobs.streams.sources.csv_source` reads them."""
 
     name = "csv"
-    endings = (".csv",)
-    lone_endings = (".tsv",)
-    named_endings = (".txt",)
+    endings = with_codecs([".csv"])
+    lone_endings = with_codecs([".tsv"])
+    named_endings = with_codecs([".txt"])
     is_each_complete = True
-    tail_bytes = csv_source.HEAD
 
     def columns(
         self, stream: Stream, split: Split, names: Sequence[str], needed: Sequence[str] = ()
     ) -> dict[str, pa.DataType | None]:
         if needed:
             csv_source.check_columns(stream, split.path, needed, split.version)
-        if (Path(split.path).stat().st_size if split.version is None else split.version.size) == 0:
-            return dict.fromkeys(names)
-        return dict.fromkeys(name for name in self.column_names(stream, split) if name in names)
+        present = self.column_names(stream, split)
+        return dict.fromkeys(name for name in (present or names) if name in names)
 
     def column_names(self, stream: Stream, split: Split) -> Sequence[str]:
         return csv_source.names_of(stream, split.path, split.version)
@@ -57,7 +58,12 @@ class CsvFormat(SourceFormat):
     def head(self, stream: Stream, split: Split, columns: Sequence[str]) -> pa.RecordBatch | None:
         return csv_source.head(stream, split.path, columns, split.version)
 
+    def tail_bytes(self, split: Split) -> int:
+        return SMALL if codec_ending(split.path) else csv_source.HEAD
+
     def last_times(self, stream: Stream, split: Split) -> pa.Array:
+        if codec_ending(split.path):
+            return self.all_times(stream, split)
         return csv_source.last_times(stream, split.path, split.version)
 
     def is_of(self, beginning: bytes) -> bool:
@@ -96,7 +102,9 @@ class CsvFormat(SourceFormat):
     def duckdb_reading(self, stream: Stream, paths: Sequence[str], is_numbered: bool) -> DuckdbReading:
         source, row = stream.source, "row_number() OVER () - 1"
         (path,) = paths
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        if codec_ending(path) == ".bz2":
+            raise ReadByRun("DuckDB does not read bzip2")
+        with io.TextIOWrapper(pa.input_stream(path), encoding="utf-8-sig", newline="") as file:
             if source.quote is None:
                 reader = csv.reader(file, delimiter=source.delimiter, quoting=csv.QUOTE_NONE)
             else:

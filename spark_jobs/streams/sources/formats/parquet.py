@@ -27,6 +27,7 @@ from spark_jobs.streams.sources.formats.source_format import (
 )
 from spark_jobs.streams.sources.leaves import Leaf, path_of
 from spark_jobs.streams.sources.legacy_calendar import (
+    MOVED_DATES,
     LegacyCalendar,
     LegacyTimestamp,
     has_moved,
@@ -181,7 +182,7 @@ def parquet_splits(
     with failures_of(stream, path):
         metadata = pq.read_metadata(path) if metadata is None else metadata
         calendar = legacy_calendar(metadata)
-        identity += "|moved dates" if has_moved(metadata, calendar) else ""
+        identity += MOVED_DATES if has_moved(metadata, calendar) else ""
         schema, called = metadata.schema.to_arrow_schema(), dict[tuple[str, ...], str]()
         if file is not None and table is not None and file.mapped is not None:
             called = names_in_file(table, schema, file.mapped == "id")

@@ -7,19 +7,24 @@ from. The pure half, the keys of ``streams.yaml``, is an entry of :data:`optimiz
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.nested import Nested
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import ObjectVersion, Place
 from spark_jobs.streams.sources.csv_guess import GuessedColumn
 from spark_jobs.streams.sources.folders import files_of_folder
 from spark_jobs.streams.sources.objects import look_at
+from spark_jobs.streams.sources.partition_columns import Wanted
 from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split
+
+SMALL = 4 << 20
+"""Bytes up to which all of a file is read for its last times, if there is no other way."""
 
 
 class Guess(NamedTuple):
@@ -35,12 +40,21 @@ class Guess(NamedTuple):
         Approximate bytes of a record.
     has_names
         Whether the files name their columns.
+    nested
+        The columns of structs and arrays, with the types of what is in them.
+    fields
+        The plain values inside structs, as columns with their names.
+    unused
+        Columns that no type fits.
     """
 
     columns: tuple[GuessedColumn, ...]
     options: Mapping[str, Any]
     row_bytes: float
     has_names: bool
+    nested: tuple[tuple[str, Nested], ...] = ()
+    fields: tuple[GuessedColumn, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 class Outline(NamedTuple):
@@ -82,6 +96,13 @@ class SparkReading(NamedTuple):
     nanoseconds: frozenset[str] = frozenset()
 
 
+class DuckdbText(NamedTuple):
+    """A column as a text of DuckDB: its SQL, and conditions under which DuckDB may not give what is written."""
+
+    sql: str
+    doubts: tuple[str, ...]
+
+
 class DuckdbReading(NamedTuple):
     """Arguments for DuckDB's reader of some files, for the audit.
 
@@ -97,6 +118,10 @@ class DuckdbReading(NamedTuple):
         Name and DuckDB's type of each column, by the name in small letters; None: as DuckDB describes them.
     row
         SQL of the number of a row in its file, from zero.
+    relation
+        SQL of the rows, in which ``{}`` stands for the call of the function.
+    text_of
+        The text of each column of the stream, in place of ``columns``.
     """
 
     function: str
@@ -104,6 +129,8 @@ class DuckdbReading(NamedTuple):
     options: Mapping[str, Any]
     row: str
     columns: Mapping[str, tuple[str, str]] | None = None
+    relation: str = "{}"
+    text_of: Callable[[str], DuckdbText] | None = None
 
 
 class ReadByRun(Exception):
@@ -156,23 +183,30 @@ class SourceFormat(ABC):
     has_feed: ClassVar[bool] = False
     """Whether a change data feed may show which rows of rewritten files changed."""
 
+    was_copied: ClassVar[bool] = False
+    """Whether an earlier Heddle had Spark copy such sources."""
+
+    reads_fields: ClassVar[bool] = False
+    """Whether :meth:`duckdb_reading` reads values inside nested columns."""
+
+    is_schema_sampled: ClassVar[bool] = False
+    """Whether :meth:`schemas` are those of a sample of the files' values."""
+
     is_landed: ClassVar[bool] = False
     """Whether ``heddle land`` may write a topic of Kafka into the source."""
 
-    tail_bytes: ClassVar[int] = 0
-    """Bytes at the end of a file that :meth:`last_times` reads at most."""
-
     # ------------------------------------------------------------------------------------------- listing
-    def files(self, stream: Stream, known: KnownFiles | None = None) -> SourceFiles:
+    def files(self, stream: Stream, known: KnownFiles | None = None, wanted: Wanted | None = None) -> SourceFiles:
         """List the files of a stream, none of them opened. ``known``: files of this machine that are passed over.
+        ``wanted``: the folders to list, None: all.
 
-        Raises HDL-401, HDL-402, HDL-405, HDL-416, HDL-430 and HDL-458.
+        Raises HDL-401, HDL-402, HDL-405, HDL-416, HDL-430, HDL-458 and HDL-485.
         """
 
         def open_file(path: str, identity: str, version: ObjectVersion | None, beginning: Any) -> list[Split]:
             return self.splits(stream, path, identity, version, beginning)
 
-        return files_of_folder(stream, known, self.endings, open_file, self.look)
+        return files_of_folder(stream, known, self.endings, open_file, self.look, wanted)
 
     def look(self, path: str) -> tuple[ObjectVersion, Any]:
         """Return the version of a file in a store, and what :meth:`splits` needs of its content."""
@@ -226,9 +260,20 @@ class SourceFormat(ABC):
         """Return some of the first rows of a split, as :meth:`read` does; None if there are none."""
         return next(self.read(stream, split, columns), None)
 
+    def tail_bytes(self, split: Split) -> int:
+        """Return the bytes at the end of a file that :meth:`last_times` reads at most."""
+        return 0
+
     def last_times(self, stream: Stream, split: Split) -> pa.Array:
         """Return the event times of the last rows of a file without statistics; none where they are not known."""
         return pa.nulls(0, pa.timestamp("us", "UTC"))
+
+    def all_times(self, stream: Stream, split: Split) -> pa.Array:
+        """Return the event times of a file whose end cannot be read alone, if it is :data:`SMALL`; else none."""
+        if split.bytes_about() > SMALL:
+            return SourceFormat.last_times(self, stream, split)
+        times = [batch.column(stream.time) for batch in self.read(stream, split, [stream.time])]
+        return pa.concat_arrays([SourceFormat.last_times(self, stream, split), *times])
 
     # ---------------------------------------------------------------------------------------- proposing
     def is_of(self, beginning: bytes) -> bool:

@@ -18,6 +18,7 @@ from spark_jobs.streams.sources.folders import look_at_once
 from spark_jobs.streams.sources.formats.parquet import ParquetFormat, parquet_splits
 from spark_jobs.streams.sources.formats.source_format import SparkReading
 from spark_jobs.streams.sources.objects import seen
+from spark_jobs.streams.sources.partition_columns import Wanted
 from spark_jobs.streams.sources.sink_log import origin_warnings
 from spark_jobs.streams.sources.splits import KnownFiles, SourceFiles, Split, check_place
 
@@ -33,7 +34,7 @@ class TableFormat(ParquetFormat):
     def table(self, stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         """Return the columns and files of the table now. Raises HDL-401, HDL-405, HDL-430 and HDL-458."""
 
-    def files(self, stream: Stream, known: KnownFiles | None = None) -> SourceFiles:
+    def files(self, stream: Stream, known: KnownFiles | None = None, wanted: Wanted | None = None) -> SourceFiles:
         table, files = self.table(stream)
         files = sorted(files, key=lambda file: file.path)
         return SourceFiles(
