@@ -226,7 +226,8 @@ def _grouped(root: Path | Place, files: Sequence[SeenFile], has_other_files: boo
     # empty files belong to files beside them
     for called, alike in sorted(classes.items(), key=lambda item: not any(file.size for file in item[1])):
         neighbour = next((table for table in tables if _is_beside(table, called)), None)
-        if neighbour is not None and not any(file.size for file in alike):
+        is_apart = has_other_files and not called[1:-1]
+        if neighbour is not None and not is_apart and not any(file.size for file in alike):
             neighbour[2].extend(alike)
             continue
         for layout, chosen in _layouts(called[0], alike):
@@ -297,7 +298,8 @@ def _placed(
         yield replace(group, path=folder)
         return
     pattern = _pattern(chosen, below) if "files" in DECLARED[layout.format].keys else None
-    if pattern is not None:
+    # a pattern of the working folder has to say more than an ending
+    if pattern is not None and (home or not has_other_files or not pattern.startswith("*")):
         yield replace(group, path=folder, file_pattern=pattern)
         return
     homes = dict.fromkeys(_home(file)[: len(home) + 1] for file in chosen)

@@ -230,6 +230,16 @@ def test_files_beside_others_are_named_by_a_pattern(folder: Path) -> None:
     assert "stream sales: 2 files, 20 events" in heddle("validate").out
 
 
+def test_files_of_the_working_folder_are_named_by_what_they_are_called(folder: Path) -> None:
+    for year in (2024, 2025):
+        write(sales(10, year), folder / f"sales_{year}.csv")
+    (folder / "empty.csv").touch()
+    completed = heddle("init", "--yes")
+    assert "HDL-135 empty.csv is empty" in completed.err
+    assert streams_of(folder)["sales"]["source"] == {"format": "csv", "path": ".", "files": "sales_*.csv"}
+    assert "stream sales: 2 files, 20 events" in heddle("validate").out
+
+
 @pytest.mark.parametrize("ending", ["csv.gz", "jsonl", "json.zst"])
 def test_tables_of_other_formats_are_grouped_too(folder: Path, ending: str) -> None:
     opened: Any = {"gz": gzip.open, "zst": zstd_open}.get(ending.rpartition(".")[2], open)
