@@ -15,7 +15,7 @@ from optimizer.workload.instants import DAY, duration_text
 from optimizer.workload.values import BOOLEAN, DOUBLE, SECOND, STRING, Stream, Type
 from spark_jobs.operations.table_roles import ProposedDimension
 from spark_jobs.streams.sources.proposals import Proposal
-from spark_jobs.streams.sources.table_keys import is_id, is_position, words_of
+from spark_jobs.streams.sources.table_keys import is_id, is_ordinal, words_of
 
 WINDOWS = (
     (60 * SECOND, 60 * SECOND),
@@ -233,7 +233,7 @@ def _measure(proposal: Proposal) -> str | None:
         and name not in (stream.time, stream.event_id, *proposal.foreign)
         and _distinct(proposal, name) > 1
         and not _is_mostly_null(proposal, name)
-        and not (is_id(name) or is_position(name) or name.startswith("__index"))
+        and not (is_id(name) or is_ordinal(name) or name.startswith("__index"))
         and not _counts_rows(proposal, name)
     ]
     measures.sort(

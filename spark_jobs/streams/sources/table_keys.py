@@ -69,7 +69,7 @@ def is_id(name: str) -> bool:
     return bool(words) and (words[-1] in ID_WORDS or _RUN_TOGETHER.fullmatch(words[-1]) is not None)
 
 
-def is_position(name: str) -> bool:
+def is_ordinal(name: str) -> bool:
     """Return whether values under a name say which time or place, and neither how much nor which thing."""
     return words_of(name)[-1:] == [] or words_of(name)[-1] in POSITIONS
 
@@ -167,7 +167,7 @@ def unique_key(table: UndeclaredTable) -> tuple[str, ...]:
     named = [
         name
         for name in _key_columns(table)
-        if is_id(name) or ((table.types[name] == STRING or name == first) and not is_position(name))
+        if is_id(name) or ((table.types[name] == STRING or name == first) and not is_ordinal(name))
     ]
     likely = [name for name in named if _is_unique(table.data.sample, [name])]
     likely.sort(key=lambda name: (not is_own_id(table.name, name), not is_id(name)))
