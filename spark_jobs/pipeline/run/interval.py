@@ -221,7 +221,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
         return False
     if not stands_as_declared(run.warehouse, previous, prepared.plan, prepared.sources):
         return False
-    if dimensions.revises(run.warehouse, prepared, previous):
+    if narrowing.is_revised_by_dimensions(run.warehouse, prepared, previous):
         return False
     record.diagnostics += standing_silences(prepared) + _others(run)
     record.diagnostics += [

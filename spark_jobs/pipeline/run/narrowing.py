@@ -75,6 +75,14 @@ def changed_windows(
     return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut, formers)
 
 
+def is_revised_by_dimensions(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:
+    """Return whether a changed dimension revises an answer of a publication of the run's interval."""
+    if not dimensions.revising(prepared, publication):
+        return False
+    changed = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication)
+    return bool(changed.radius.queries)
+
+
 def changed_by_declaration(
     plan: SharingPlan, streams: Sequence[str], publication: LogRow, clock: int
 ) -> LateDataImpact:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optimizer.workload.attributes import attributes_in, columns_read
 from optimizer.workload.values import DimensionVersion, Stream
-from spark_jobs.store.storage import Place
+from spark_jobs.store.storage import Place, Stored
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import inside, read_split, times_of
 from spark_jobs.streams.sources.dimension_rows import with_attributes
@@ -26,6 +26,9 @@ FOLDER = "dimensions"
 
 CURRENT = "current"
 """The file next to the versions of a dimension that names the one that a run used last."""
+
+ENDING = ".parquet"
+"""Ending of the files of versions."""
 
 READ = "read"
 """The file next to the versions of a dimension that says from which files one was read."""
@@ -94,6 +97,20 @@ def with_current_versions(warehouse: Warehouse, stream: Stream) -> Stream:
     return stream_with_versions(stream, {name: version for name, version in versions.items() if version is not None})
 
 
+def _newest_first(warehouse: Warehouse, name: str) -> list[Stored]:
+    files = (file for file in versions_folder(warehouse, name).listed() if file.name.endswith(ENDING))
+    return sorted(files, key=lambda file: -file.modified)
+
+
+def old_versions(warehouse: Warehouse, name: str, needed: Collection[str], before: int) -> list[Place]:
+    """The files of versions of a dimension that were written before a moment (microseconds), without the
+    :data:`RECENT` newest and those whose ids are ``needed``.
+    """
+    files = _newest_first(warehouse, name)[RECENT:]
+    old = (file for file in files if file.modified < before and file.name.removesuffix(ENDING) not in needed)
+    return [versions_folder(warehouse, name) / file.name for file in old]
+
+
 def earlier_streams(warehouse: Warehouse, stream: Stream, columns: Iterable[str]) -> list[Stream]:
     """A stream with each combination of the :data:`RECENT` versions of the dimensions that some columns are read from,
     without the one that it has.
@@ -101,9 +118,7 @@ def earlier_streams(warehouse: Warehouse, stream: Stream, columns: Iterable[str]
     used = {attribute.dimension for attribute in attributes_in(stream, columns).values()}
     choices: list[list[tuple[str, DimensionVersion]]] = []
     for name in sorted(used):
-        files = [file for file in versions_folder(warehouse, name).listed() if file.name.endswith(".parquet")]
-        files = sorted(files, key=lambda file: -file.modified)[:RECENT]
-        ids = [file.name.removesuffix(".parquet") for file in files]
+        ids = [file.name.removesuffix(ENDING) for file in _newest_first(warehouse, name)[:RECENT]]
         known = (version_named(warehouse, name, id) for id in ids)
         choices.append([(name, version) for version in known if version is not None])
     streams = [stream_with_versions(stream, dict(chosen)) for chosen in product(*choices)][: RECENT * RECENT]

@@ -197,12 +197,18 @@ def _look(stream: Stream, split: Split, looked_at: list[Split], columns: Sequenc
         # a column that another file has may be null in this one
         check_columns(stream, [split] if format_of(stream).is_each_complete else looked_at, used)
         lacking = missing_columns(stream, [split], used)
-        first_rows(stream, split, used)
+        rows = first_rows(stream, split, used)
     except HeddleError as error:
         return [error.diagnostic]
     if lacking:
         message = f"stream {stream.name}: {split.path} has no column {', '.join(lacking)}, as others have: null there"
         return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")]
+    if rows is not None and format_of(stream).is_schema_sampled:
+        empty = [name for name in used if name != stream.time and rows.column(name).null_count == len(rows)]
+        if empty:
+            message = f"stream {stream.name}: {', '.join(empty)} is null in the first {len(rows):,} records of "
+            hint = "is the key spelled as in the file, and the path to it right?"
+            return [Diagnostic("HDL-403", message + split.path, hint, severity="warning")]
     try:
         check_columns(stream, [split], [name for name, _ in stream.schema])
     except HeddleError as error:
