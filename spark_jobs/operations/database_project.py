@@ -113,17 +113,18 @@ def plan_database(
     url: DatabaseUrl,
     table: str,
     folder: Path,
-    time: str | None = None,
+    time: str | Sequence[str] | None = None,
     name: str | None = None,
     airflow: bool = False,
-    choose: project.Choose = lambda data, time, name: (time, name),
+    choose: project.Choose | None = None,
 ) -> DatabaseProject:
     """A project over a table of a database; arguments as of :func:`spark_jobs.operations.project.plan_project`.
 
     Raises as :func:`tables_of`, HDL-135 for a table without rows, HDL-136 for one without a time, HDL-404.
     """
+    column = time if time is None or isinstance(time, str) else next(iter(time), None)
     with _opened(url) as database:
-        proposal, origin = _proposed(seen := _looked_at(database, url, table), url, time, name, choose)
+        proposal, origin = _proposed(seen := _looked_at(database, url, table), url, column, name, choose)
     summary = seen.summary
     notes = _notes(proposal, origin, seen.columns.values())
     lines = [*_stream_lines(proposal, origin, url, folder, notes)]
@@ -133,7 +134,7 @@ def plan_database(
     )
     files = [(project.STREAMS, text + "\n"), *project.files_beside([proposal], folder, airflow)]
     about = f"table {summary.name}: {_events(proposal)}; time: {proposal.time}"
-    return DatabaseProject(folder, (proposal,), tuple(files), (), (about, *(f"  {note}" for note in notes)))
+    return DatabaseProject(folder, (proposal,), tuple(files), lines=(about, *(f"  {note}" for note in notes)))
 
 
 @contextmanager
@@ -223,7 +224,7 @@ def _seen_by_spark(database: JdbcTables, url: DatabaseUrl, table: str) -> SeenTa
 
 
 def _proposed(
-    seen: SeenTable, url: DatabaseUrl, time: str | None, name: str | None, choose: project.Choose
+    seen: SeenTable, url: DatabaseUrl, time: str | None, name: str | None, choose: project.Choose | None
 ) -> tuple[Proposal, Origin]:
     spelled, summary, pairs = seen.summary.name, seen.summary, seen.types
     if not pairs:
@@ -236,7 +237,9 @@ def _proposed(
     # a path only names the table in messages
     candidates = candidates_of(pairs, seen.sample)
     data = Data(Path(spelled), seen.kind, (), tuple(pairs), seen.sample, candidates, unused)
-    chosen, called = choose(data, time_of(data, time), name or stream_name(Path(spelled.rpartition(".")[2])))
+    chosen, called = time_of(data, time), name or stream_name(Path(spelled.rpartition(".")[2]))
+    if choose is not None:
+        chosen, called = choose(data, chosen, called)
     schema = tuple((each, TIMESTAMP if each == chosen.name and chosen.unit is None else type_) for each, type_ in pairs)
     key = summary.key if summary.key is not None else chosen.name
     if summary.key is None and not is_position(seen.columns[chosen.name.lower()]):
@@ -249,7 +252,7 @@ def _proposed(
         zone="UTC" if is_local else None,
     )
     stream = Stream(called, Source("delta", "", time_unit=chosen.unit, origin=origin), schema, chosen.name)
-    inspection = Inspection(called, 0, *_instants(seen.ends(chosen), chosen), False, ())
+    inspection = Inspection(called, 0, *_instants(seen.ends(chosen), chosen), None, None, ())
     is_about = summary.rows is not None and summary.rows > MOST_COUNTED
     rows = summary.rows if summary.rows is not None and is_about else seen.count()
     return Proposal(stream, data, chosen, inspection, rows, is_about, True), origin

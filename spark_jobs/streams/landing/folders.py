@@ -445,7 +445,7 @@ class _Landing:
             str(raw.path),
             str(self.table.table),
             str(self.table.quarantine),
-            **self.totals,
+            *self.totals.values(),
             unreadable=tuple(self.unreadable),
             rewritten=tuple(self.rewritten),
             waiting=tuple(self.waiting),

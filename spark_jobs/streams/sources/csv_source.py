@@ -414,6 +414,9 @@ def head(
         data, size = b"", HEAD
         while more := file.read(size):
             data, size = data + more, len(data) + len(more)
+            if not (more := file.read(1)):
+                break  # these are all records, and the last one is complete
+            data += more
             records = [record for record in _records(stream.source, data) if record.end is not None]
             # what ends where the data end may go on
             if len(records) > 1 or len(data) >= BLOCK:
