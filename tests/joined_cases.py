@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from hypothesis import strategies as st
 
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.instants import DAY
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import normal
@@ -64,7 +64,7 @@ class JoinedCase:
     case: Case
     rows: Mapping[str, pa.Table]
     spans: Mapping[str, Sequence[tuple[int | None, int | None]]]
-    joins: Mapping[str, Attribute]
+    joins: Mapping[str, JoinedAttribute]
 
 
 def _type_of(column: str) -> pa.DataType:
@@ -137,9 +137,9 @@ def _dimension(
 
 
 @st.composite
-def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, Attribute]:
+def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, JoinedAttribute]:
     """Some joins: a dimension may be joined twice, and by attributes of those joined before."""
-    joins: dict[str, Attribute] = {}
+    joins: dict[str, JoinedAttribute] = {}
     for dimension in draw(st.lists(st.sampled_from(dimensions), min_size=1, max_size=3)):
         keys = []
         for key in dimension.key:
@@ -147,7 +147,7 @@ def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, Attrib
             columns = [name for name in KEYED if (TYPES[name].name, TYPES[name].scale) == (type_.name, type_.scale)]
             others = [each._replace(column=name).name for each in joins.values() for name in columns]
             keys.append(draw(st.sampled_from([*columns, *others])))
-        attribute = Attribute(dimension.name, tuple(keys), None)
+        attribute = JoinedAttribute(dimension.name, tuple(keys), None)
         joins[attribute.name] = attribute
     return joins
 

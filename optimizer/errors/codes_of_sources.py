@@ -45,9 +45,7 @@ CODES_OF_SOURCES = (
         "Run again; write files under another name and rename them.",
     ),
     Code("HDL-409", "Reading a file failed in a way that was not foreseen.", "Leave the file out, and report it."),
-    Code(
-        "HDL-410", "Events without a usable time were left out.", "Correct the files if they should count.", "warning"
-    ),
+    Code("HDL-410", "Events without a usable time were left out.", "Correct the files if they should count.", "either"),
     Code(
         "HDL-411",
         "Events came later than the stream allows, after their windows were published; they are left out.",

@@ -159,7 +159,7 @@ def _joins(
     earlier: Mapping[str, bool],
     changes: Mapping[str, float] | None,
 ) -> tuple[JoinPrice, ...]:
-    """How the queries are joined that may be joined late."""
+    """The prices of both joins of the queries that may be joined late."""
     coefficients = model.coefficients if model.name == "measured" else Coefficients()
     return tuple(
         price

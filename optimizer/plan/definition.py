@@ -255,7 +255,7 @@ class SharingPlan:
 
     @property
     def joined_late(self) -> dict[str, bool]:
-        """Whether each query, by its name, is joined with its dimensions late."""
+        """The queries by name, true for those that are joined with their dimensions late."""
         late = frozenset(self.late)
         return {query.name: query.name in late for query in self.workload.queries}
 

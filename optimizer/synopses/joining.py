@@ -80,7 +80,7 @@ class JoinPrice:
         return cls(**dict(data) | {name: tuple(data[name]) for name in ("keys", "attributes")})
 
     def lines(self) -> tuple[str, ...]:
-        """How the query is joined and why, in words."""
+        """Lines that say how the query is joined and why."""
         by_keys, by_attributes = (
             f"{_number(rows)} partial rows a day by {_listed(columns)}"
             for rows, columns in ((self.key_rows, self.keys), (self.attribute_rows, self.attributes))
@@ -138,14 +138,14 @@ class _Pricing:
         return float(groups * growth**exponent * fragments)
 
     def _price(self, rows: float, queries: Sequence[ACQ], projected: int) -> float:
-        """Of rows that are written, and read by each run whose windows cover them."""
+        """The price of rows that are written, and read by each run whose windows cover them."""
         costs = self.coefficients
         projection = projected * float(costs.per_row_projected)
         again = max(query.window.reach for query in queries) / RUN
         return rows * (float(costs.per_partial_row) + projection + again * (float(costs.per_row_read) + projection))
 
     def early(self, family: Family, queries: Sequence[ACQ]) -> float:
-        """Of a family that is joined early."""
+        """The price of a family that is joined early."""
         form = late_form(self.stream, queries[0])
         assert form is not None
         names = {attribute.dimension for attribute in form.attributes.values()}
@@ -156,7 +156,7 @@ class _Pricing:
         return self._price(self.rows(family, queries), queries, 0) + again
 
     def late(self, candidates: _Candidates, late: Collection[Family]) -> float:
-        """Of the rows by key, for the families that are joined late and those that group by the keys."""
+        """The price of the rows by key, for the families that are joined late and those that group by the keys."""
         queries = [*candidates.others, *(query for family in late for query in candidates.early[family])]
         if not queries:
             return 0.0
@@ -165,7 +165,7 @@ class _Pricing:
         return self._price(self.rows(candidates.stored, queries), queries, projected)
 
     def total(self, candidates: _Candidates, late: Collection[Family]) -> float:
-        """Of all the candidates, and of the queries that group by the keys."""
+        """The price of all the candidates, and of the queries that group by the keys."""
         apart = (self.early(family, queries) for family, queries in candidates.early.items() if family not in late)
         return self.late(candidates, late) + sum(apart)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from optimizer.workload.attributes import Attribute, attributes_in
+from optimizer.workload.attributes import JoinedAttribute, attributes_in
 from optimizer.workload.predicates import normal
 from optimizer.workload.values import ACQ, Call, Expression, Stream, Type, columns_of
 
@@ -23,7 +23,7 @@ EXACT_KEYS = ("boolean", "long", "string", "date", "timestamp", "decimal")
 
 @dataclass(frozen=True)
 class LateForm:
-    """What a synopsis stores for a query that is joined late, and what is left for its answers.
+    """Content that a synopsis stores for a query that is joined late, and the rest of the query.
 
     Parameters
     ----------
@@ -40,11 +40,11 @@ class LateForm:
     filter: Expression | None
     group_by: tuple[tuple[str, Type], ...]
     condition: Expression | None
-    attributes: Mapping[str, Attribute]
+    attributes: Mapping[str, JoinedAttribute]
 
 
 def late_form(stream: Stream, query: ACQ) -> LateForm | None:
-    """How a query is joined late; None if it is not possible, or the query joins nothing.
+    """The late form of a query; None if it is not possible, or the query joins nothing.
 
     Possible are windows of time whose attributes are group columns, or are compared in conditions that AND joins and
     that read nothing else but keys. Dimensions with validities are joined at the time of each event.

@@ -30,6 +30,7 @@ from spark_jobs.streams.sources.compression import codec_ending
 from spark_jobs.streams.sources.decoding import discover_schema
 from spark_jobs.streams.sources.file_names import some
 from spark_jobs.streams.sources.files import files_of
+from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.splits import Split
 
 FORMATS = ("csv", "json")
@@ -110,7 +111,7 @@ class LandedFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rows of all files are in the table."""
+        """Return whether all rows of all files are in the table."""
         return not (self.quarantined or self.rewritten or self.waiting)
 
     @property
@@ -162,7 +163,7 @@ def raw_folder_of(
             raise HeddleError.of(errors[0])
         hint = f"--stream names one of {', '.join(sorted(known)[:20])}"
         raise HeddleError("HDL-474", f"{streams} declares no stream {stream}", hint)
-    if chosen is not None and chosen.source.format == "delta" and table is None:
+    if chosen is not None and format_of(chosen).is_landed and table is None:
         table = chosen.source.path
     raw = chosen if chosen is not None and chosen.source.format in FORMATS else _of_folder(path, known, streams)
     if raw.source.origin is not None:
@@ -440,12 +441,12 @@ class _Landing:
         self.misfits.clear()
 
     def result(self, raw: RawFolder) -> LandedFolder:
-        """What was landed."""
+        """The result of the landing."""
         return LandedFolder(
             str(raw.path),
             str(self.table.table),
             str(self.table.quarantine),
-            *self.totals.values(),
+            **{name: self.totals[name] for name in ("files", "landed", "quarantined", "commits")},  # type: ignore[arg-type]
             unreadable=tuple(self.unreadable),
             rewritten=tuple(self.rewritten),
             waiting=tuple(self.waiting),

@@ -91,9 +91,14 @@ class RowReader:
 
     def ways(self, split: Split) -> list[Callable[[], Iterator[FileRows]]]:
         """Ways to read a file, the quickest first. Each is tried if that before it raised a coded error."""
-        if self.stream.source.format == "csv":
-            return [lambda: self._strictly(split), lambda: self._csv(split)]
-        ways = [lambda: self._strictly(split), lambda: self._json(split, of_walker(self.stream, split))]
+        by_format = {"csv": self._ways_of_csv, "json": self._ways_of_json}
+        return [lambda: self._strictly(split), *by_format[self.stream.source.format](split)]
+
+    def _ways_of_csv(self, split: Split) -> list[Callable[[], Iterator[FileRows]]]:
+        return [lambda: self._csv(split)]
+
+    def _ways_of_json(self, split: Split) -> list[Callable[[], Iterator[FileRows]]]:
+        ways = [lambda: self._json(split, of_walker(self.stream, split))]
         if not records_path(self.stream):
             ways.append(lambda: self._json(split, of_lines(self.stream, split)))
         return ways
@@ -139,18 +144,18 @@ class RowReader:
 
     def _csv(self, split: Split) -> Iterator[FileRows]:
         with failures_of(self.stream, split.path):
-            stream, wanted = self._columns_of_file(split)
-            conversions = [converter(stream, name, _type(stream, name)) for name in wanted]
+            stream, names_read = self._columns_of_file(split)
+            conversions = [converter(stream, name, _type(stream, name)) for name in names_read]
             seen = 0
-            for records, fields in read_apart(stream, split.path, wanted, split.version, PIECES):
+            for records, fields in read_apart(stream, split.path, names_read, split.version, PIECES):
                 good = [at for at, record in enumerate(records) if record.problem is None]
 
                 def problem(column: int, row: int, value: Any, records: Any = records, good: Any = good) -> HeddleError:
                     text = value.decode(errors="replace") if isinstance(value, bytes) else value
                     if isinstance(value, bytes):
-                        message = f"stream {stream.name}: column {wanted[column]} of {split.path}, line "
+                        message = f"stream {stream.name}: column {names_read[column]} of {split.path}, line "
                         return HeddleError("HDL-420", f"{message}{records[good[row]].line}, is not UTF-8")
-                    return misfit(stream, split.path, wanted[column], records[good[row]].line, text)
+                    return misfit(stream, split.path, names_read[column], records[good[row]].line, text)
 
                 why = {at: record.problem for at, record in enumerate(records) if record.problem is not None}
                 columns, bad = _converted(fields, conversions, problem)
@@ -159,27 +164,27 @@ class RowReader:
                 def piece(at: int, records: Any = records) -> _Piece:
                     return _Piece(records[at].line, records[at].beginning, records[at].size)
 
-                yield self._rows(split, dict(zip(wanted, columns, strict=True)), good, why, piece, seen)
+                yield self._rows(split, dict(zip(names_read, columns, strict=True)), good, why, piece, seen)
                 seen += len(records)
 
     def _json(self, split: Split, records: Iterator[JsonPiece]) -> Iterator[FileRows]:
         with failures_of(self.stream, split.path):
-            stream, wanted = self._columns_of_file(split)
-            of_records = RecordTexts(stream, split.path, wanted)
+            stream, names_read = self._columns_of_file(split)
+            of_records = RecordTexts(stream, split.path, names_read)
             seen, batch, size = 0, list[JsonPiece](), 0
             for record in records:
                 batch.append(record)
                 size += len(record.text)
                 if len(batch) == PIECES or size > 4 << 20:
-                    yield self._json_rows(split, wanted, of_records, batch, seen)
+                    yield self._json_rows(split, names_read, of_records, batch, seen)
                     seen, batch, size = seen + len(batch), [], 0
             if batch:
-                yield self._json_rows(split, wanted, of_records, batch, seen)
+                yield self._json_rows(split, names_read, of_records, batch, seen)
 
     def _json_rows(
-        self, split: Split, wanted: list[str], of_records: RecordTexts, pieces: list[JsonPiece], seen: int
+        self, split: Split, names_read: list[str], of_records: RecordTexts, pieces: list[JsonPiece], seen: int
     ) -> FileRows:
-        texts: list[list[str | None]] = [[] for _ in wanted]
+        texts: list[list[str | None]] = [[] for _ in names_read]
         good, why = list[int](), dict[int, HeddleError]()
         for at, piece in enumerate(pieces):
             try:
@@ -193,7 +198,7 @@ class RowReader:
 
         def problem(column: int, row: int, value: Any) -> HeddleError:
             piece = pieces[good[row]]
-            return of_records.misfit(wanted[column], piece.line, piece.place, value)
+            return of_records.misfit(names_read[column], piece.line, piece.place, value)
 
         arrays = [pa.array(column, pa.string()) for column in texts]
         columns, bad = _converted(arrays, of_records.conversions, problem)
@@ -203,7 +208,7 @@ class RowReader:
             content = pieces[at].text.encode(errors="surrogateescape")
             return _Piece(pieces[at].line, content, len(content))
 
-        return self._rows(split, dict(zip(wanted, columns, strict=True)), good, why, stored, seen)
+        return self._rows(split, dict(zip(names_read, columns, strict=True)), good, why, stored, seen)
 
     def _rows(
         self,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.values import STRING, Stream
 from spark_jobs.store.storage import Place
 
@@ -73,7 +73,7 @@ class VersionRows:
             numbers = np.where(known, step.positions(numbers * np.int64(part.most) + others), np.int32(-1))
         return numbers if self._spans is None else self._spans.rows(numbers, times)
 
-    def take(self, attribute: Attribute, key: Sequence[str], places: pa.Array, is_encoded: bool) -> pa.Array:
+    def take(self, attribute: JoinedAttribute, key: Sequence[str], places: pa.Array, is_encoded: bool) -> pa.Array:
         """An attribute (n,) of the rows at some places (n,), null where there is none; of a text dictionary-encoded if
         ``is_encoded``. ``key``: the names of the key columns."""
         column = attribute.column
@@ -118,8 +118,8 @@ class _Values:
             return of_dictionary[places.to_numpy()]
         if not self._is_number:
             texts = values if values.type == pa.string() else values.cast(pa.string())
-            found = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
-            return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int32)
+            numbers_of_texts = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
+            return np.asarray(pc.fill_null(numbers_of_texts, -1).to_numpy(), dtype=np.int32)
         numbers = self._table.positions(_numbers(values))
         if values.null_count:
             numbers[~values.is_valid().to_numpy(zero_copy_only=False)] = -1
@@ -154,7 +154,7 @@ def _loaded(place: str, key: tuple[str, ...]) -> VersionRows:
 
 
 def with_attributes(
-    stream: Stream, batch: pa.RecordBatch, attributes: Mapping[str, Attribute], encoded: Collection[str] = ()
+    stream: Stream, batch: pa.RecordBatch, attributes: Mapping[str, JoinedAttribute], encoded: Collection[str] = ()
 ) -> pa.RecordBatch:
     """A batch of events with attributes as columns: those of :func:`optimizer.workload.attributes.attributes_in`, whose
     keys it has.
@@ -162,7 +162,7 @@ def with_attributes(
     ``encoded``: attributes that may be dictionary-encoded. Raises ValueError for a dimension without a version.
     """
     columns, times = {name: batch.column(name) for name in batch.schema.names}, np.zeros(0, dtype=np.int64)
-    places: dict[Attribute, pa.Array] = {}
+    places: dict[JoinedAttribute, pa.Array] = {}
     for name, attribute in attributes.items():
         dimension = stream.dimension(attribute.dimension)
         if dimension.version is None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic
-from optimizer.workload.attributes import Attribute, attributes_in
+from optimizer.workload.attributes import JoinedAttribute, attributes_in
 from optimizer.workload.values import Stream
 
 CODE = "HDL-465"
@@ -54,12 +54,12 @@ class Unmatched:
         return Unmatched(self.dimension, events, without_row, self.null_keys + other.null_keys, keys)
 
 
-def joins_of(stream: Stream, columns: Iterable[str]) -> dict[str, Attribute]:
+def joins_of(stream: Stream, columns: Iterable[str]) -> dict[str, JoinedAttribute]:
     """For each join that some columns of a stream need, by its name, the attribute that says whether there is a row."""
     return {each.row.name: each.row for each in attributes_in(stream, columns).values()}
 
 
-def unmatched_in(events: pa.RecordBatch, join: str, attribute: Attribute) -> Unmatched:
+def unmatched_in(events: pa.RecordBatch, join: str, attribute: JoinedAttribute) -> Unmatched:
     """The events of a batch without a row, which has the keys of a join and, under its name, whether there is a row."""
     has_none = pc.invert(events.column(join))
     if not pc.any(has_none, min_count=0).as_py():

@@ -17,7 +17,7 @@ from spark_jobs.store.warehouse.plans import load_plan
 from tests.joined_cases import JoinedCase, joined_cases, joined_events, with_stored_dimensions
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, planned, stored
-from tests.spark_jobs.streams.test_joined_rows import as_read, in_order
+from tests.spark_jobs.joined_tables import as_read, in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.instants import DAY
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import DATE, Dimension, DimensionVersion, Source
@@ -368,7 +368,7 @@ def test_rows_are_found_as_in_a_dict(case: Any, form: Callable[[pa.Array], pa.Ar
     numbers = of_version.numbers(keys, np.array(times, dtype=np.int64))
     expected = by_dict(rows, names, times, plain)
     assert numbers.tolist() == expected
-    attribute = Attribute("d", names, "x")
+    attribute = JoinedAttribute("d", names, "x")
     values = [None if number < 0 else f"x{number}" for number in expected]
     places = pa.array(numbers, mask=numbers < 0)
     for is_encoded in (False, True):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import duckdb
 import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
@@ -199,6 +198,8 @@ class DuckdbConnection(Connection):
             raise _without_file(name, path)
         self._path = path
         with self.failures():
+            import duckdb
+
             self._connection = duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"})
         try:
             with self.failures():
@@ -275,9 +276,13 @@ class DuckdbConnection(Connection):
 
     # ---------------------------------------------------------------------------------------------- failures
     def is_own(self, error: Exception) -> bool:
+        import duckdb
+
         return isinstance(error, (duckdb.Error, pa.ArrowException))
 
     def coded(self, error: Exception, table: str) -> HeddleError:
+        import duckdb
+
         if isinstance(error, duckdb.IOException):
             hint = "another program has it open to write it, or it is no such file: run it again"
             return HeddleError("HDL-489", f"{self.name}: {self._path} cannot be opened: {driver_message(error)}", hint)
