@@ -58,6 +58,11 @@ def with_codecs(endings: Iterable[str]) -> tuple[str, ...]:
     return (*plain, *(ending + codec for ending in plain for codec in CODECS))
 
 
+def without_codecs(endings: Iterable[str]) -> list[str]:
+    """Return the endings of files that are not compressed."""
+    return [ending for ending in endings if not codec_ending(ending)]
+
+
 class _Lent(io.RawIOBase):
     """A file that a stream reads from and does not close when it is forgotten."""
 

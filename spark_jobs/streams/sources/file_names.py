@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from optimizer.errors.diagnostics import Diagnostic, count
 from optimizer.workload.values import Stream
+from spark_jobs.streams.sources.compression import CODECS, without_codecs
 
 TEMPORARY = (
     *(".tmp", ".temp", ".crc", "._copying_", ".inprogress"),
@@ -68,7 +69,9 @@ def unread_files(stream: Stream, endings: tuple[str, ...], names: Iterable[str])
     if not names:
         return ()
     message = f"stream {stream.name} does not read {count(len(names), 'file')} in {stream.source.path}: {some(names)}"
-    hint = f"only {' and '.join(endings)} files are read: rename them, or name them by `files` below `source`"
+    plain = without_codecs(endings)
+    compressed = "" if len(plain) == len(endings) else f" (and the same with {', '.join(CODECS)})"
+    hint = f"only {', '.join(plain)} files{compressed} are read: rename them, or name them by `files` below `source`"
     if stream.source.files is not None:
         hint = f"only files that match {stream.source.files} are read, as `files` says"
     return (Diagnostic("HDL-414", message, hint, severity="warning"),)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import ObjectVersion, Place, Stored, check_bucket
+from spark_jobs.streams.sources.compression import without_codecs
 from spark_jobs.streams.sources.file_names import (
     COMMIT_LOG,
     TABLE_LOGS,
@@ -221,7 +222,11 @@ def newest_folders(stream: Stream) -> list[list[str]]:
 def _no_file(
     stream: Stream, endings: tuple[str, ...], root: Path | Place, warnings: Sequence[Diagnostic]
 ) -> HeddleError:
-    kind = f"file that matches {stream.source.files}" if stream.source.files else f"{' or '.join(endings)} file"
+    kind = (
+        f"file that matches {stream.source.files}"
+        if stream.source.files
+        else f"{' or '.join(without_codecs(endings))} file"
+    )
     message = f"stream {stream.name}: no {kind} in {root}"
     hint = "; ".join(["check `path` and `format`", *(warning.message for warning in warnings[:2])])
     return HeddleError("HDL-401", message, hint)
