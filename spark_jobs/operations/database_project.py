@@ -184,9 +184,10 @@ def _looked_at(database: Connection | JdbcTables, url: DatabaseUrl, table: str) 
 def _seen(connection: Connection, url: DatabaseUrl, table: str) -> SeenTable:
     relation = connection.relation(table)
     spelled = ".".join(relation)
-    summary = next((each for each in connection.tables() if each.name == spelled), None)
-    assert summary is not None
     columns = connection.columns(relation)
+    listed = next((each for each in connection.tables() if each.name == spelled), None)
+    # partitions of a table, and tables of the server's own, are not listed
+    summary = TableSummary(spelled, None, False, columns) if listed is None else listed
     pairs = _types(connection, relation, columns)
     origin = Origin("jdbc", url.jdbc, spelled)
     stream = Stream("init", Source("delta", "", origin=origin), tuple(pairs), "")
