@@ -363,6 +363,12 @@ def test_a_column_that_only_folders_have_is_hinted_at(lake: Path) -> None:
     assert finding.code == "HDL-403" and "`partitions: [day, region]`" in finding.hint
 
 
+def test_null_in_the_name_of_a_folder_is_no_warning(tmp_path: Path) -> None:
+    (tmp_path / f"region={NULL}").mkdir()
+    write(rows_of([1]), tmp_path / f"region={NULL}" / "a.json", "json")
+    assert inspect(stream_of(tmp_path, "json", {"region": STRING}), ["region", "x"]).diagnostics == ()
+
+
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
 def test_the_time_may_be_in_the_folders_alone(tmp_path: Path, format: str) -> None:
     for day in ("2024-01-30", "2024-01-31"):
