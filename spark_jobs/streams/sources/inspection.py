@@ -204,7 +204,8 @@ def _look(stream: Stream, split: Split, looked_at: list[Split], columns: Sequenc
         message = f"stream {stream.name}: {split.path} has no column {', '.join(lacking)}, as others have: null there"
         return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")]
     if rows is not None and format_of(stream).is_schema_sampled:
-        empty = [name for name in used if name != stream.time and rows.column(name).null_count == len(rows)]
+        of_file = [name for name in used if name != stream.time and name not in dict(split.folders)]
+        empty = [name for name in of_file if rows.column(name).null_count == len(rows)]
         if empty:
             message = f"stream {stream.name}: {', '.join(empty)} is null in the first {len(rows):,} records of "
             hint = "is the key spelled as in the file, and the path to it right?"
