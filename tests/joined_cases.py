@@ -37,16 +37,8 @@ from optimizer.workload.values import (
 )
 from tests.workloads import POOLS, SCHEMA, TYPES, Case, arrow_schema, cases, sequence_cases
 
-UNREAD = frozenset({"due"})
-"""Columns that no dimension has: a version cannot be named by dates yet (test_columns_of_every_type_have_a_content)."""
-
-KEYED = tuple(
-    name for name in ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen") if name not in UNREAD
-)
+KEYED = ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen")
 """Columns of types that keys may have."""
-
-ATTRIBUTES = tuple((name, type_) for name, type_ in SCHEMA if name not in UNREAD)
-"""Columns that every dimension has."""
 
 FORMATS = ("parquet", "csv", "delta")
 
@@ -126,10 +118,10 @@ def _dimension(
     order = draw(st.permutations(range(len(keys))))
     keys, spans = [keys[at] for at in order], [spans[at] for at in order]
     columns = {column: pa.array([values[at] for values in keys], _type_of(like[at])) for at, column in enumerate(key)}
-    for column, _ in ATTRIBUTES:
+    for column, _ in SCHEMA:
         pool = draw(st.lists(st.sampled_from([*POOLS[column], None]), min_size=1, max_size=4))
         columns[column] = pa.array([draw(st.sampled_from(pool)) for _ in keys], _type_of(column))
-    schema = [(column, TYPES[like[at]]) for at, column in enumerate(key)] + list(ATTRIBUTES)
+    schema = [(column, TYPES[like[at]]) for at, column in enumerate(key)] + list(SCHEMA)
     ends: tuple[str | None, str | None] = (None, None)
     if validity:
         ends = ("since", None if validity == "from" else "until")
@@ -221,7 +213,7 @@ def joined_cases(
         inner = [name for name in used if draw(st.booleans())]
         kept = set() if query.pattern is None else {query.pattern.on, *query.pattern.per}
         names = {}
-        for column, _ in ATTRIBUTES if used else ():
+        for column, _ in SCHEMA if used else ():
             if column not in kept and draw(st.integers(0, 2)):
                 names[column] = joins[draw(st.sampled_from(used))]._replace(column=column).name
         queries.append(joined_query(query, names, inner, stream.types))

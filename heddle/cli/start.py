@@ -160,18 +160,18 @@ def streams(
         stream_profiles, problems = profiles(streams, name)
         dimensions = dimension_profiles(streams, name)
     print_diagnostics(problems)
-    if as_json:
-        listed: dict[str, Sequence[StreamProfile | DimensionProfile]] = {"streams": stream_profiles}
-        listed |= {"dimensions": dimensions} if dimensions else {}
-        print_json({what: [profile.to_json() for profile in of] for what, of in listed.items()})
-    else:
-        _show_profiles(stream_profiles, dimensions)
+    _show_profiles(stream_profiles, dimensions, as_json)
     profiled: Sequence[StreamProfile | DimensionProfile] = [*stream_profiles, *dimensions]
     wrong = [*problems, *(problem for profile in profiled for problem in profile.diagnostics)]
     raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
 
 
-def _show_profiles(streams: Sequence[StreamProfile], dimensions: Sequence[DimensionProfile]) -> None:
+def _show_profiles(streams: Sequence[StreamProfile], dimensions: Sequence[DimensionProfile], as_json: bool) -> None:
+    if as_json:
+        listed: dict[str, Sequence[StreamProfile | DimensionProfile]] = {"streams": streams}
+        listed |= {"dimensions": dimensions} if dimensions else {}
+        print_json({what: [profile.to_json() for profile in of] for what, of in listed.items()})
+        return
     for profile in streams:
         _show_profile(profile)
     for dimension in dimensions:

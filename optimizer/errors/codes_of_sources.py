@@ -209,6 +209,30 @@ CODES_OF_SOURCES = (
         severity="warning",
     ),
     Code(
+        "HDL-471",
+        "Files of a landed folder changed after they were landed; the table has their rows of then.",
+        "Replace the rows with `heddle land … --again FILE`; write new rows to new files.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-472",
+        "Rows of a landed folder, or complete files, do not fit the stream; they are in the quarantine table.",
+        "See `why` there; correct the stream or the file, and land the file with `--again FILE`.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-473",
+        "Files of a folder did not land: they changed meanwhile, end within a row, or cannot be read.",
+        "Land again when they are complete; write to another name and rename complete files.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-474",
+        "A folder cannot be landed as requested: its stream, columns, table or options.",
+        "Correct what the message names.",
+        exit_code=2,
+    ),
+    Code(
         "HDL-475",
         "Some events lie more than 366 days from all others of their stream.",
         "If a clock was wrong, correct the file; otherwise nothing: the time in between costs nothing.",

@@ -146,6 +146,13 @@ def attributes_in(stream: Stream, columns: Iterable[str]) -> dict[str, Attribute
     return attributes
 
 
+def shown_columns(names: Iterable[str]) -> list[str]:
+    """Columns as people read them, each once, without whether dimensions have rows."""
+    attributes = ((name, read_attribute(name)) for name in names)
+    shown = (shown_column(name) for name, attribute in attributes if attribute is None or attribute.column is not None)
+    return list(dict.fromkeys(shown))
+
+
 def described_joins(columns: Iterable[str]) -> list[str]:
     """The joins behind some columns of a query, a sentence each: dimension, keys, columns in use, inner or left."""
     used: dict[Attribute, list[str]] = {}

@@ -324,7 +324,7 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
     if origin.format == "delta":
         return _delta(spark, stream, origin.path)
     if origin.format == "jdbc":
-        return _of_database(spark, stream, origin), None
+        return spark.read.format("jdbc").options(**database_options(spark, stream, None)).load(), None
     place = _delta_place(spark, origin)
     if place is not None:
         return _delta(spark, stream, place)
@@ -337,16 +337,18 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
         return frame, None
 
 
-def _of_database(spark: SparkSession, stream: Stream, origin: Origin) -> DataFrame:
-    """The rows of a table of a database."""
-    url, named = address_of(stream), {name.lower() for name, _ in origin.options}
-    reader = _reader(spark, origin).format("jdbc").option("url", origin.path).option("dbtable", origin.table)
-    if url is not None and "driver" not in named and not _has_driver(spark, origin.path):
+def database_options(spark: SparkSession, stream: Stream, table: str | None) -> dict[str, str]:
+    """The options with which Spark reads a table of a stream's database (None: the origin's own)."""
+    origin, url = _origin(stream), address_of(stream)
+    options = {name: value_of(value) for name, value in origin.options}
+    named = {name.lower() for name in options}
+    options |= {"url": origin.path, "dbtable": origin.table if table is None else table}
+    if url is not None and "driver" not in named and not _has_driver(spark, origin.path) and url.kind in DRIVERS:
         # a jar of `spark.jars` is not among those in which Java looks for drivers
-        reader = reader.option("driver", DRIVERS[url.kind]) if url.kind in DRIVERS else reader
+        options["driver"] = DRIVERS[url.kind]
     if "fetchsize" not in named:
-        reader = reader.option("fetchsize", FETCHED)
-    return (reader.option("preferTimestampNTZ", "true") if origin.zone is not None else reader).load()
+        options["fetchsize"] = FETCHED
+    return options | ({"preferTimestampNTZ": "true"} if origin.zone is not None else {})
 
 
 def _has_driver(spark: SparkSession, url: str) -> bool:

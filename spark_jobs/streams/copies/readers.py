@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
-from optimizer.workload.formats import COPIED_AS, DECLARED
+from optimizer.workload.formats import COPIED_AS
 from optimizer.workload.streams import has_columns, load_streams, with_copy
 from optimizer.workload.values import Dimension, Origin, Source, Stream
 from spark_jobs.store.settings import settings
@@ -88,7 +88,7 @@ def read_by(stream: Stream) -> Stream:
         return stream
     from spark_jobs.streams.copies.origins import location_of
 
-    with _session() as spark:
+    with spark_session() as spark:
         location = location_of(spark, stream)
     if location is not None:
         direct = replace(stream, source=replace(source, format=location[0], path=location[1], origin=None))
@@ -130,8 +130,9 @@ def reason(stream: Stream) -> str:
         )
     why: str | None = "the table has features that only Spark reads"
     if origin.format in FORMATS and FORMATS[origin.format].was_copied and source.reader != "spark":
-        why = f"as it has {' or '.join(sorted(DECLARED[origin.format].copied))}"
-        if not (origin.options or origin.since):
+        keys = [*(["options"] if origin.options else []), *(["since"] if origin.since is not None else [])]
+        why = f"as it has {' and '.join(keys)}"
+        if not keys:
             why = "made by an earlier Heddle; delete it, and Heddle reads the files itself, all of them as new ones"
     elif source.reader == "spark" or origin.format not in FORMATS:
         try:
@@ -167,7 +168,7 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
 
     from spark_jobs.streams.copies.origins import origin_columns
 
-    with _session() as spark:
+    with spark_session() as spark:
         columns = origin_columns(spark, stream)
     return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
 
@@ -184,7 +185,7 @@ def _described(stream: Stream) -> pa.Schema | None:
 
 
 @contextmanager
-def _session() -> Iterator[SparkSession]:
+def spark_session() -> Iterator[SparkSession]:
     """The session of this process, or one for now."""
     from pyspark.sql import SparkSession
 
@@ -229,7 +230,7 @@ def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tupl
                 by_spark = not is_direct(stream)
                 if by_spark and spark is None:
                     report("starting Spark")
-                    spark = stack.enter_context(_session())
+                    spark = stack.enter_context(spark_session())
                 copied += filter(None, [bring_up_to_date(spark, stream, time.time_ns() // 1000, report)])
             except HeddleError as error:
                 problems.append(error.diagnostic)

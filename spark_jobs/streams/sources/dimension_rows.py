@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 VALID_FROM, VALID_TO = "valid from", "valid to"
 """Columns of a version with its rows' validity [from, to), in microseconds."""
+
+MOST_VERSIONS = 3
+"""Versions of a dimension whose rows a process holds, as it may compare some."""
 
 ALWAYS = -(1 << 62), 1 << 62
 """Validity of rows without one."""
@@ -135,10 +137,20 @@ def _numbers(values: pa.Array) -> NDArray[np.int64]:
     return np.asarray((pc.fill_null(integers, 0) if integers.null_count else integers).to_numpy())
 
 
-@lru_cache(maxsize=32)
+_versions: dict[str, dict[tuple[str, tuple[str, ...]], VersionRows]] = {}
+"""By folder of a dimension the rows of the versions that were used last, the newest behind."""
+
+
 def _loaded(place: str, key: tuple[str, ...]) -> VersionRows:
     """The rows of a version's file, which never changes."""
-    return VersionRows(pq.read_table(Place(place).open_unchanging()), key)
+    of_dimension = _versions.setdefault(place.rpartition("/")[0], {})
+    rows = of_dimension.pop((place, key), None)
+    if rows is None:
+        rows = VersionRows(pq.read_table(Place(place).open_unchanging()), key)
+        for former in list(of_dimension)[: 1 - MOST_VERSIONS]:
+            of_dimension.pop(former, None)
+    of_dimension[place, key] = rows
+    return rows
 
 
 def with_attributes(

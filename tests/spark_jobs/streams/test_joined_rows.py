@@ -10,13 +10,13 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.workload.values import DATE, Stream
+from optimizer.workload.values import Stream
 from spark_jobs.audit.unshared.duckdb_files import events_of
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.dimensions import pinned_stream
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
-from tests.joined_cases import FORMATS, UNREAD, JoinedCase, joined_cases, joined_events, with_stored_dimensions
+from tests.joined_cases import FORMATS, JoinedCase, joined_cases, joined_events, with_stored_dimensions
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import stored
 
@@ -56,8 +56,7 @@ def test_attributes_are_those_of_a_join(tmp_path: Path, joined: JoinedCase, data
     stream = stored(joined.case, folder / "source", "parquet").stream
     names = []
     for name, attribute in joined.joins.items():
-        schema = stream.dimension(attribute.dimension).schema
-        columns = [column for column, type_ in schema if type_ != DATE or not UNREAD]
+        columns = [column for column, _ in stream.dimension(attribute.dimension).schema]
         some = data.draw(st.lists(st.sampled_from(columns), max_size=4, unique=True))
         names += [
             *([name] if data.draw(st.booleans()) else []),
