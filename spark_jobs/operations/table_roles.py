@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.errors.diagnostics import Diagnostic
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
+from optimizer.workload.streams import MOST_DIMENSIONS
 from optimizer.workload.values import BOOLEAN, STRING, TIMESTAMP, Dimension, Source, Type
 from spark_jobs.operations.yaml_lines import column_line, source_lines
 from spark_jobs.streams.sources.proposals import Data
@@ -121,31 +122,59 @@ class TableRoles:
 def roles_of(looked: Mapping[str, Data], with_times: Collection[str] = ()) -> TableRoles:
     """Return what each table is, by its name. ``with_times``: tables that are streams whatever else they may be.
 
-    Raises what reading raises.
+    A table that cannot be read is left out, with the reason, unless it has times: a look at the stream tells it.
     """
-    tables = {name: UndeclaredTable(name, data) for name, data in looked.items()}
+    tables, problems = dict[str, UndeclaredTable](), list[Diagnostic]()
     timed = [name for name, data in looked.items() if data.likely_times or name in with_times]
-    dimensions, unused = list[ProposedDimension](), list[UndeclaredTable]()
+    dimensions, unused = dict[str, ProposedDimension](), list[UndeclaredTable]()
+    for name, data in looked.items():
+        try:
+            tables[name] = UndeclaredTable(name, data)
+        except HeddleError as error:
+            problems += [] if name in timed else [replace(error.diagnostic, severity="warning")]
     for name, table in tables.items():
-        others = [tables[other] for other in timed if other != name]
-        if name in timed:
-            if name not in with_times and (dimension := _dimension_with_times(table, others)) is not None:
-                dimensions.append(dimension)
-            continue
-        key = unique_key(table) if table.rows <= LARGEST else ()
-        if key:
-            references = references_to(table, key[0], others) if len(key) == 1 else []
-            dimensions.append(_dimension(table, key, references))
-        else:
-            unused.append(table)
-    names = {dimension.name for dimension in dimensions}
-    streams = tuple(name for name in timed if name not in names)
-    dimensions = [_with_references(dimension, streams) for dimension in dimensions]
+        others = [tables[other] for other in timed if other != name and other in tables]
+        try:
+            dimension = _dimension_of(table, others, name in timed) if name not in with_times else None
+            unused += [table] if dimension is None and name not in timed else []
+        except HeddleError as error:
+            dimension = None
+            problems += [] if name in timed else [replace(error.diagnostic, severity="warning")]
+        if dimension is not None:
+            dimensions[name] = dimension
+    # those that events refer to come first if there are too many
+    ordered = sorted(dimensions, key=lambda name: not dimensions[name].references)
+    chosen = {name: dimensions[name] for name in dimensions if name in ordered[:MOST_DIMENSIONS]}
+    streams = tuple(name for name in timed if name not in chosen)
+    declared = tuple(_with_references(dimension, streams) for dimension in chosen.values())
     foreign = {
-        name: tuple(each.column for dimension in dimensions for each in dimension.references if each.table == name)
+        name: tuple(each.column for dimension in declared for each in dimension.references if each.table == name)
         for name in streams
     }
-    return TableRoles(streams, tuple(dimensions), tuple(_left_out(unused)), foreign)
+    problems += [*_left_out(unused), *_too_many(ordered[MOST_DIMENSIONS:])]
+    return TableRoles(streams, declared, tuple(problems), foreign)
+
+
+def _dimension_of(
+    table: UndeclaredTable, others: Sequence[UndeclaredTable], has_times: bool
+) -> ProposedDimension | None:
+    """A table as a dimension; None if it is none. Raises what reading raises."""
+    if has_times:
+        return _dimension_with_times(table, others)
+    # one row is a document rather than a table
+    key = unique_key(table) if 1 < table.rows <= LARGEST else ()
+    if not key:
+        return None
+    return _dimension(table, key, references_to(table, key[0], others) if len(key) == 1 else [])
+
+
+def _too_many(names: Sequence[str]) -> list[Diagnostic]:
+    """The warning about dimensions beyond the largest number, if there are any."""
+    if not names:
+        return []
+    message = f"of the dimensions {MOST_DIMENSIONS} are proposed; left out: {', '.join(names[:NAMED])}"
+    message += f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [Diagnostic("HDL-496", message, "name the files or folders that you need", severity="warning")]
 
 
 def _dimension(table: UndeclaredTable, key: tuple[str, ...], references: Sequence[KeyReference]) -> ProposedDimension:

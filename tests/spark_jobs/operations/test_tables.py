@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from optimizer.workload.streams import load_streams
 from spark_jobs.operations import project as module
+from spark_jobs.operations import table_roles
 from spark_jobs.operations.project import plan_project
 from spark_jobs.operations.table_roles import dimensions_lines
 from spark_jobs.streams.sources import file_groups
@@ -343,6 +344,25 @@ def test_a_key_of_two_columns_needs_both(folder: Path) -> None:
     write(prices, folder / "prices.csv")
     write(sales(), folder / "sales.csv")
     assert [dimension.key for dimension in plan_project([], folder).dimensions] == [("store_id", "product_id")]
+
+
+def test_a_table_that_cannot_be_read_is_left_out_and_others_are_not(folder: Path) -> None:
+    shop(folder)
+    rows = [f"{at},x{at}" for at in range(5000)]
+    (folder / "stores.csv").write_text("\n".join(["store_id,name", *rows, "1,2,3", ""]))
+    completed = heddle("init", "--yes")
+    assert completed.code == 0 and "warning HDL-421" in completed.err and "stores.csv" in completed.err
+    assert set(streams_of(folder)) == {"sales", "returns"}
+    assert set(yaml.safe_load((folder / "streams.yaml").read_text())["dimensions"]) == {"products"}
+
+
+def test_more_dimensions_than_a_file_may_have_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_roles, "MOST_DIMENSIONS", 1)
+    shop(folder)
+    write(pa.table({"store_id": [1, 2], "name": ["a", "b"]}), folder / "a_stores.csv")
+    completed = heddle("init", "--yes")
+    assert "HDL-496 of the dimensions 1 are proposed; left out: a_stores" in completed.err
+    assert set(yaml.safe_load((folder / "streams.yaml").read_text())["dimensions"]) == {"products"}
 
 
 def test_without_any_stream_the_tables_are_named(folder: Path) -> None:
