@@ -34,7 +34,7 @@ key.
 """
 
 PER_EVENT = 4e-7
-"""CPU seconds to read an event, look its attributes up and lift it, as ``tests/benchmarks/joins.py`` measures them."""
+"""CPU seconds to read an event, look its attributes up and lift it (``tests/benchmarks/late_joins.py``)."""
 
 RUN = DAY
 """Time between two runs: each of them reads the partial rows below its windows."""

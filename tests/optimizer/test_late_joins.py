@@ -21,7 +21,18 @@ from optimizer.synopses.late import late_form, with_late_forms
 from optimizer.synopses.sharing import ONE_BUCKET, Profile
 from optimizer.synopses.synopsis import synopses_of
 from optimizer.workload.notation import written
-from optimizer.workload.values import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Workload
+from optimizer.workload.values import (
+    ACQ,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Dimension,
+    Source,
+    Stream,
+    Workload,
+    columns_of,
+)
 
 PRODUCTS = Dimension(
     "products",
@@ -95,8 +106,6 @@ def test_conditions_on_attributes_and_group_columns_become_keys(
     assert form is not None
     assert (form.filter and written(form.filter)) == filter
     assert [name for name, _ in form.group_by] == group_by
-    from optimizer.workload.values import columns_of
-
     assert (form.condition and set(columns_of(form.condition))) == condition
 
 
@@ -111,11 +120,6 @@ TIMED = replace(STREAM, dimensions=(replace(PRODUCTS, valid_from="since"), DEPAR
         ("SELECT count(*) FILTER (WHERE category = 'a') AS n FROM orders JOIN products USING (product_id)", STREAM),
         ("SELECT count(*) AS n FROM orders JOIN products USING (product_id) WHERE category = 'a' OR qty > 3", STREAM),
         (BY_CATEGORY, TIMED),
-        (
-            "SELECT category, count(*) AS n FROM orders JOIN products USING (product_id)"
-            " WINDOW ROWS 10 SLIDE 5 ON t GROUP BY category",
-            STREAM,
-        ),
     ],
 )
 def test_what_reads_an_attribute_of_an_event_is_joined_early(text: str, stream: Stream) -> None:
