@@ -303,6 +303,19 @@ CODES_OF_SOURCES = (
         "Write `zone: UTC`, or the zone of the values, under `source`.",
     ),
     Code(
+        "HDL-494",
+        "`heddle init` leaves out a table that has neither times nor a unique key.",
+        "Name a time column by --time, or leave it.",
+        severity="warning",
+    ),
+    Code("HDL-495", "--time of `heddle init` names no table or column.", "Write stream=column.", exit_code=2),
+    Code(
+        "HDL-496",
+        "`heddle init` proposes only some of very many tables.",
+        "Name the files or folders that you need.",
+        severity="warning",
+    ),
+    Code(
         "HDL-497",
         "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
         "Run the interval again with `heddle run`: its answers then stand on the version of now.",

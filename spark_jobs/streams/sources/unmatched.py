@@ -13,9 +13,6 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.attributes import JoinedAttribute, attributes_in
 from optimizer.workload.values import Stream
 
-CODE = "HDL-465"
-"""Code of a dimension that lacks rows for more than :data:`SHARE` of the events."""
-
 SHARE = 0.01
 """Share of the events without a row that is reported."""
 
@@ -106,5 +103,5 @@ def warnings_of_unmatched(stream: str, counted: Sequence[Unmatched]) -> list[Dia
         keys = f", for example {', '.join(each.keys)}" if each.keys else ""
         message = f"{each.without_row:,} of {each.events:,} events of {stream} have no row in dimension {name}{keys}"
         hint = "JOIN leaves them out, LEFT JOIN keeps them with nulls; add the rows to the dimension"
-        warnings.append(Diagnostic(CODE, message, hint, severity="warning"))
+        warnings.append(Diagnostic("HDL-465", message, hint, severity="warning"))
     return warnings
