@@ -19,7 +19,7 @@ from optimizer.workload.attributes import (
 )
 from optimizer.workload.nested import read_path
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Workload, from_json, to_json
-from tests.optimizer.test_joins import ORDERS, query
+from tests.optimizer.joined_orders import ORDERS, query
 
 DIMENSIONS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 COLUMNS = st.one_of(

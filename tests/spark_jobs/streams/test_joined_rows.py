@@ -16,17 +16,17 @@ from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.dimensions import pinned_stream
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
-from tests.joined_cases import FORMATS, JoinedCase, joined_cases, joined_events, with_stored_dimensions
+from tests.joined_cases import (
+    FORMATS,
+    JoinedCase,
+    as_read,
+    in_order,
+    joined_cases,
+    joined_events,
+    with_stored_dimensions,
+)
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import stored
-
-
-def in_order(table: pa.Table) -> list[list[str]]:
-    """The rows of a table as texts, in an order of their own; times as numbers."""
-    columns = [
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.itercolumns()
-    ]
-    return sorted(map(list, zip(*(map(str, column.to_pylist()) for column in columns), strict=True)))
 
 
 def looked_up(stream: Stream, names: list[str], encoded: list[str]) -> pa.Table:
@@ -70,8 +70,3 @@ def test_attributes_are_those_of_a_join(tmp_path: Path, joined: JoinedCase, data
     span = (joined.case.begin - 10**15, joined.case.end + 10**15)
     timed = expected.filter(expected["ts"].is_valid()).select(names)
     assert in_order(events_of(pinned, splits_of(pinned), names, [span])) == in_order(as_read(timed, pinned))
-
-
-def as_read(table: pa.Table, stream: Stream) -> pa.Table:
-    """A table in the types of the stream's columns."""
-    return table.cast(pa.schema([(name, arrow_type(stream.types[name])) for name in table.column_names]))
