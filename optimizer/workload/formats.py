@@ -65,7 +65,8 @@ DECLARED = {
     "iceberg": DeclaredFormat(("path", "table", "time_unit"), is_direct=True, is_either=True),
     "orc": DeclaredFormat(("path", "time_unit", "options", "since")),
     "json": DeclaredFormat(
-        ("path", "time_unit", "null", "timestamp_format", "records", "reader", "options", "since"), is_direct=True
+        ("path", "time_unit", "null", "timestamp_format", "records", "reader", "options", "since", *KEYS_OF_FOLDERS),
+        is_direct=True,
     ),
     "avro": DeclaredFormat(("path", "time_unit", "options", "since")),
     "jdbc": DeclaredFormat(("path", "table", "time_unit", "reader", *KEYS_OF_SPARK), is_database=True),

@@ -196,13 +196,15 @@ def with_schema(
             message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
         seen[name.lower()] = name
-    if stream.time not in dict(pairs) and (path := read_path(stream.time)) is not None and stream.source.origin is None:
+    path = None if stream.time in dict(pairs) else read_path(stream.time)
+    if path is not None and path.root in dict(nested) and stream.source.origin is not None:
+        message = f"stream {stream.name}: its time {stream.time} is a field, and Spark copies it"
+        raise HeddleError("HDL-455", message, "name a column of its own: of what Spark copies, the time is no field")
+    if path is not None:
         nested = tuple(_timed(stream, path, name, type_) for name, type_ in nested)
     time_type = LeafTypes(dict(pairs), dict(nested)).get(stream.time)
     if time_type is None:
         message = f"stream {stream.name} has no column {stream.time} (its `time`)"
-        if stream.source.origin is not None and read_path(stream.time) is not None:
-            raise HeddleError("HDL-455", message, "of what Spark copies, the time is no field of a nested column")
         raise HeddleError("HDL-455", message, _close(stream.time, [*dict(pairs), *_leaves(nested)]))
     if time_type.name == "long" and stream.source.time_unit is not None:
         pairs = tuple((name, TIMESTAMP if name == stream.time else type_) for name, type_ in pairs)
@@ -419,7 +421,8 @@ class _Reader:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_columns(dimension, schema.items())
+            source, pairs = with_partitions(source, tuple(schema.items()))
+            return with_columns(replace(dimension, source=source), pairs)
         except HeddleError as error:
             message = error.diagnostic.message.removeprefix(f"dimension {name}: ")
             raise _Bad(error.diagnostic.code, message, error.diagnostic.hint, keys["schema"]) from None
@@ -528,13 +531,14 @@ class _Reader:
             if key in written:
                 hint = "take out `reader: spark`, `options` and `since`, with which Spark reads it"
                 raise _Bad("HDL-457", f"Spark has no {key}", hint, source[key])
-        if reader == "direct":
+        if reader == "direct" and declared.copied & written.keys():
             hint = f"take out {' and '.join(sorted(declared.copied & written.keys()))}, or `reader`"
             raise _Bad("HDL-457", "reader is direct, and other keys are Spark's", hint, source["reader"])
         for key in ("files", "partitions"):
             if written.get(key):
-                hint = "leave `reader` out; Spark itself takes columns from folders that are called name=value"
-                raise _Bad("HDL-457", f"{key} and `reader: spark` exclude each other", hint, source["reader"])
+                hint = "Spark itself takes columns from folders that are called name=value"
+                at = source.get("reader", source.get(key, node))
+                raise _Bad("HDL-457", f"{key} is not of what Spark reads (`reader`, `options`, `since`)", hint, at)
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}

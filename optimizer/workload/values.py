@@ -502,9 +502,9 @@ class Source:
     folders: str = _later("")
 
     @property
-    def options_of_text(self) -> bool:
-        """Return whether the source has keys of text that Spark does not know."""
-        return bool(self.null or self.timestamp_format or self.records)
+    def has_own_keys(self) -> bool:
+        """Return whether the source has keys that only Heddle's own readers know."""
+        return bool(self.null or self.timestamp_format or self.records or self.files or self.partitions)
 
     @property
     def options(self) -> str:

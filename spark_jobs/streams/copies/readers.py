@@ -105,7 +105,7 @@ def _with_former_copy(stream: Stream) -> Stream:
     files, and goes on with them.
     """
     source = stream.source
-    if not format_of(stream).was_copied or source.reader != "auto" or source.options_of_text:
+    if not format_of(stream).was_copied or source.reader != "auto" or source.has_own_keys:
         return stream
     origin = Origin(source.format, source.path, copies=settings().copies)
     copied = Source(COPIED_AS, "", time_unit=source.time_unit, reader=source.reader, origin=origin)

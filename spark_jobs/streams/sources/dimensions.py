@@ -27,12 +27,11 @@ from optimizer.workload.values import STRING, TIMESTAMP, Dimension, DimensionVer
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_guess import guess_column
-from spark_jobs.streams.sources.decoding import common_columns, read_split
+from spark_jobs.streams.sources.decoding import common_columns, folder_columns, read_split
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.partition_columns import partition_types
 from spark_jobs.streams.sources.splits import failures_of
 
 DUPLICATE, TOO_LARGE = "HDL-462", "HDL-463"
@@ -76,10 +75,8 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
             raise HeddleError("HDL-401", message, "check the path")
         guess = format_of(stream).guess([Place.of(path) for path in files[:3]])
         if guess is None:
-            names = format_of(stream).files(stream).names if stream.source.partitions else ()
-            of_folders = partition_types(stream, names) if stream.source.partitions else []
-            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream), of_folders)
-            return with_columns(dimension, [*pairs, *of_folders]), warnings
+            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream), folder_columns(stream))
+            return with_columns(dimension, pairs), warnings
     source = replace(dimension.source, **{key: value for key, value in guess.options.items() if key != "null"})
     texts = replace(dimension, source=source, schema=tuple((column.name, STRING) for column in guess.columns))
     rows = read_rows(texts, [column.name for column in guess.columns])
@@ -95,7 +92,7 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
         columns.append((column.name, STRING if is_other_format and len(formats) > 1 else column.type))
     pattern = next((known[0] for known in formats if known), None) if len(formats) == 1 else None
     source = replace(source, null=nulls, timestamp_format=source.timestamp_format or pattern)
-    return with_columns(replace(dimension, source=source), columns), ()
+    return with_columns(replace(dimension, source=source), [*columns, *folder_columns(stream)]), ()
 
 
 def files_of_dimension(dimension: Dimension) -> list[str]:

@@ -143,6 +143,12 @@ def _look(
     if lacking:
         message = f"stream {stream.name}: {split.path} has no column {', '.join(lacking)}, as others have: null there"
         return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")], rows
+    if rows is not None and format_of(stream).is_schema_sampled:
+        empty = [name for name in used if name != stream.time and rows.column(name).null_count == len(rows)]
+        if empty:
+            message = f"stream {stream.name}: {', '.join(empty)} is null in the first {len(rows):,} records of "
+            hint = "is the key spelled as in the file, and the path to it right?"
+            return [Diagnostic("HDL-403", message + split.path, hint, severity="warning")], rows
     try:
         check_columns(stream, [split], [name for name, _ in stream.schema])
     except HeddleError as error:
