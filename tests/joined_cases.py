@@ -33,8 +33,10 @@ from optimizer.workload.values import (
     Expression,
     Output,
     Source,
+    Stream,
     Workload,
 )
+from spark_jobs.streams.sources.expressions import arrow_type
 from tests.workloads import POOLS, SCHEMA, TYPES, Case, arrow_schema, cases, sequence_cases
 
 KEYED = ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen")
@@ -299,3 +301,16 @@ def with_stored_dimensions(joined: JoinedCase, folder: Path, formats: Sequence[s
     stream = replace(joined.case.stream, dimensions=tuple(dimensions))
     case = replace(joined.case, workload=Workload(joined.case.workload.queries, (stream,)))
     return replace(joined, case=case)
+
+
+def in_order(table: pa.Table) -> list[list[str]]:
+    """The rows of a table as texts, in an order of their own; times as numbers."""
+    columns = [
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.itercolumns()
+    ]
+    return sorted(map(list, zip(*(map(str, column.to_pylist()) for column in columns), strict=True)))
+
+
+def as_read(table: pa.Table, stream: Stream) -> pa.Table:
+    """A table in the types of the stream's columns."""
+    return table.cast(pa.schema([(name, arrow_type(stream.types[name])) for name in table.column_names]))

@@ -1,4 +1,4 @@
-"""Orders, and the dimensions that they are joined with, for tests of the language of joins."""
+"""A stream of orders with dimensions, and queries that join them."""
 
 from __future__ import annotations
 
@@ -50,12 +50,10 @@ WINDOW = "WINDOW RANGE '1 hour' ON ts"
 
 
 def parsed(text: str) -> ParseResult:
-    """Parse a text over the orders."""
     return parse(text.replace("{w}", WINDOW), {"orders": ORDERS}, "w.sql", unreadable=("lost",))
 
 
 def query(text: str) -> ACQ:
-    """The query of a text without a finding."""
     result = parsed(f"-- name: q\n{text}")
     assert not result.diagnostics, result.diagnostics
     return result.queries[0]

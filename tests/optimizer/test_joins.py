@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimizer.language.parser import parse
-from optimizer.workload.values import (
-    LONG,
-    STRING,
-    Call,
-    Column,
-    Dimension,
-    Stream,
-)
+from optimizer.workload.values import LONG, STRING, Call, Column, Dimension, Stream
 from tests.optimizer.joined_orders import FILE, ORDERS, PRODUCTS, WINDOW, parsed, query
 
 

@@ -71,7 +71,7 @@ class VersionRows:
             others = part.positions(values)
             known = (numbers >= 0) & (others >= 0)
             numbers = np.where(known, step.positions(numbers * np.int64(part.most) + others), np.int32(-1))
-        return numbers if self._spans is None else self._spans.rows(numbers, times)
+        return numbers if self._spans is None else self._spans.rows_at(numbers, times)
 
     def take(self, attribute: JoinedAttribute, key: Sequence[str], places: pa.Array, is_encoded: bool) -> pa.Array:
         """An attribute (n,) of the rows at some places (n,), null where there is none; of a text dictionary-encoded if
@@ -118,8 +118,8 @@ class _Values:
             return of_dictionary[places.to_numpy()]
         if not self._is_number:
             texts = values if values.type == pa.string() else values.cast(pa.string())
-            numbers_of_texts = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
-            return np.asarray(pc.fill_null(numbers_of_texts, -1).to_numpy(), dtype=np.int32)
+            indices = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
+            return np.asarray(pc.fill_null(indices, -1).to_numpy(), dtype=np.int32)
         numbers = self._table.positions(_numbers(values))
         if values.null_count:
             numbers[~values.is_valid().to_numpy(zero_copy_only=False)] = -1

@@ -16,10 +16,17 @@ from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.dimensions import pinned_stream
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
-from tests.joined_cases import FORMATS, JoinedCase, joined_cases, joined_events, with_stored_dimensions
+from tests.joined_cases import (
+    FORMATS,
+    JoinedCase,
+    as_read,
+    in_order,
+    joined_cases,
+    joined_events,
+    with_stored_dimensions,
+)
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import stored
-from tests.spark_jobs.joined_tables import as_read, in_order
 
 
 def looked_up(stream: Stream, names: list[str], encoded: list[str]) -> pa.Table:
