@@ -27,6 +27,7 @@ PLACES = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
 TOOLS = {"pip", "uv", "heddle"}
 """Installed by the Makefile itself, before the pins or after them."""
 THROUGH = {
+    "adbc_driver_manager": "adbc-driver-postgresql",
     "click": "typer",
     "httpx": "apache-airflow",
     "llvmlite": "numba",

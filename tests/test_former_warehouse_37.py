@@ -1,4 +1,4 @@
-"""Read, repair, roll back and continue warehouses that the code before issues 37, 39 and 40 wrote.
+"""Read, repair, roll back and continue warehouses that the code before issues 37, 39, 40 and 41 wrote.
 
 ``fixtures/make_warehouse_37.py`` describes the history of the warehouses. Tasks run in this process, and DuckDB judges
 what is published again (:mod:`tests.oracle`).
@@ -48,7 +48,7 @@ from tests.in_process import Clock, heddle, without_spark
 from tests.spark_jobs.followed import wrong
 
 FIXTURES = Path(__file__).parent / "fixtures"
-ISSUES = ("37", "39", "40")
+ISSUES = ("37", "39", "40", "41")
 SAID: dict[str, dict[str, Any]] = {
     issue: json.loads((FIXTURES / f"answers_{issue}.json").read_text()) for issue in ISSUES
 }
@@ -93,7 +93,9 @@ def unpacked(issue: str, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
     Path("streams.yaml").write_text(text.replace(old, str(Path("../landing/readings").resolve())))
 
 
-@pytest.fixture(params=["37", pytest.param("39", marks=pytest.mark.longer), "40"])
+@pytest.fixture(
+    params=["37", pytest.param("39", marks=pytest.mark.longer), pytest.param("40", marks=pytest.mark.longer), "41"]
+)
 def issue(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -215,7 +217,7 @@ def test_commands_print_what_they_printed(issue: str, clock: Clock, what: str) -
 def test_all_answers_are_read(issue: str, clock: Clock) -> None:
     answers = SAID[issue]["read"]
     assert (
-        len(answers) == {"37": 16, "39": 18, "40": 18}[issue]
+        len(answers) == {"37": 16, "39": 18, "40": 18, "41": 18}[issue]
         and sum(len(reply["rows"]) for reply in answers.values()) > 200
     )
     assert all(has(done("read", name), reply) for name, reply in answers.items())
@@ -352,7 +354,7 @@ def test_the_code_of_before_goes_on_where_this_one_wrote(clock: Clock) -> None:
     params=[
         "37 moved",
         "37 here",
-        *(pytest.param(f"{issue} moved", marks=pytest.mark.longer) for issue in ("39", "40")),
+        *(pytest.param(f"{issue} moved", marks=pytest.mark.longer) for issue in ("39", "40", "41")),
     ]
 )
 def moved(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:

@@ -6,6 +6,19 @@ from optimizer.errors.code import Code
 
 CODES_OF_RUNS = (
     # ---------------------------------------------------------------- warehouse, publishing and servers
+    Code(
+        "HDL-494",
+        "`heddle init` leaves out a table that has neither times nor a unique key.",
+        "Name a time column by --time, or leave it.",
+        severity="warning",
+    ),
+    Code("HDL-495", "--time of `heddle init` names no table or column.", "Write stream=column.", exit_code=2),
+    Code(
+        "HDL-496",
+        "`heddle init` proposes only some of very many tables.",
+        "Name the files or folders that you need.",
+        severity="warning",
+    ),
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(
         "HDL-502",
@@ -434,8 +447,8 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-627",
-        "The table and the checkpoint that a topic is to be landed with do not belong together, or are in use.",
-        "Take those that do, or land into another folder.",
+        "The table that a topic or a folder is landed in is in use, or is not that of the checkpoint or the stream.",
+        "Use those that do, or land into another table.",
     ),
     Code(
         "HDL-628",

@@ -122,7 +122,7 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-432",
-        "A stream that only Spark reads is not copied yet.",
+        "A stream whose source is copied is not copied yet.",
         "Run it, or `heddle copy`; until then it is planned at one event a second.",
         severity="either",
     ),
@@ -209,6 +209,30 @@ CODES_OF_SOURCES = (
         severity="warning",
     ),
     Code(
+        "HDL-471",
+        "Files of a landed folder changed after they were landed; the table has their rows of then.",
+        "Replace the rows with `heddle land … --again FILE`; write new rows to new files.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-472",
+        "Rows of a landed folder, or complete files, do not fit the stream; they are in the quarantine table.",
+        "See `why` there; correct the stream or the file, and land the file with `--again FILE`.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-473",
+        "Files of a folder did not land: they changed meanwhile, end within a row, or cannot be read.",
+        "Land again when they are complete; write to another name and rename complete files.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-474",
+        "A folder cannot be landed as requested: its stream, columns, table or options.",
+        "Correct what the message names.",
+        exit_code=2,
+    ),
+    Code(
         "HDL-475",
         "Some events lie more than 366 days from all others of their stream.",
         "If a clock was wrong, correct the file; otherwise nothing: the time in between costs nothing.",
@@ -244,14 +268,14 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-485",
-        "Files lie outside the folders that `partitions` or the pattern in `path` declare. For a pattern it is a "
-        "warning: they are not read.",
+        "Files lie outside the folders that `partitions` or the pattern in `path` declare (those of a pattern: a "
+        "warning, they are not read).",
         "Move the files, or correct `partitions` or `path`.",
         severity="either",
     ),
     Code(
         "HDL-486",
-        "Events lie outside the time of their folder, which is declared exact. They count by their own time.",
+        "Events lie outside the time of their folder, which is declared exact; they count by their own time.",
         "Write them into their folder, or leave `exact` out.",
         severity="warning",
     ),
@@ -259,6 +283,32 @@ CODES_OF_SOURCES = (
         "HDL-487",
         "A file has another value in a column than the name of its folder.",
         "Take the column out of `partitions` to read the file's values, or correct the file.",
+    ),
+    Code(
+        "HDL-489",
+        "The database of a stream cannot be reached or opened.",
+        "Start the server, or correct host, port and database; let the program that writes the file close it.",
+    ),
+    Code(
+        "HDL-490",
+        "The database of a stream refuses the user, or does not let the user read the table.",
+        "Correct `user` and `password` under `options`, or grant SELECT.",
+    ),
+    Code(
+        "HDL-491",
+        "Reading the table of a stream from its database failed.",
+        "Run it again once the cause is gone: nothing of this time was copied, and nothing is copied twice.",
+    ),
+    Code(
+        "HDL-492",
+        "Timestamps of a database name no time zone, the stream declares none, and this machine's clock is not UTC.",
+        "Write `zone: UTC`, or the zone of the values, under `source`.",
+    ),
+    Code(
+        "HDL-497",
+        "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
+        "Run the interval again with `heddle run`: its answers then stand on the version of now.",
+        severity="warning",
     ),
     Code(
         "HDL-499",

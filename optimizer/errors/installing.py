@@ -14,6 +14,8 @@ IS_CHECKOUT = (PROJECT / "pyproject.toml").is_file()
 """Whether this code is a checkout of the repository, which has a Makefile."""
 
 EXTRAS = {
+    "adbc_driver_postgresql": "databases",
+    "adbc_driver_sqlite": "databases",
     "airflow": "airflow",
     "delta": "spark",
     "fastapi": "serve",

@@ -87,8 +87,8 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: 
         hint = did_you_mean(table.name, known, "dimensions") or "declare it below `dimensions:` in streams.yaml"
         refuse("HDL-201", f"there is no dimension {shown_text(table.name)}", hint, table)
     dimension, name = known[dimension_name], table.alias or dimension_name
-    used_names = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins)]
-    if name.lower() in (other.lower() for other in used_names):
+    tables = [scope.stream_alias or scope.stream.name, *(joined.name for joined in scope.joins)]
+    if name.lower() in (table_name.lower() for table_name in tables):
         refuse(CODE, f"two tables are named {shown_text(name)}", f"write JOIN {dimension_name} AS another_name", node)
     if not dimension.schema:
         refuse("HDL-213", f"the columns of dimension {dimension_name} are not known", "give it a `schema`", node)

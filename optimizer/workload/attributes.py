@@ -49,7 +49,7 @@ class Attribute(NamedTuple):
 
     @property
     def row(self) -> Attribute:
-        """Whether the dimension has a row for the event."""
+        """The attribute that says whether the dimension has a row for the event."""
         return self._replace(column=None)
 
 

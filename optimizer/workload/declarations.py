@@ -34,6 +34,8 @@ def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
     # what came later is there only if it is declared: stored digests stay
     written += [source.records] if source.records is not None else []
     copied = None if origin is None else [origin.format, to_json(origin.options), origin.watermark, origin.since]
+    if copied is not None and origin is not None and origin.zone is not None:
+        copied.append(origin.zone)
     ordered: list[Any] = [columns] if in_order else []
     folders = sorted(partition.name for partition in source.partitions if partition.name in used)
     if folders:

@@ -13,8 +13,8 @@ KEYS_OF_TEXT = ("delimiter", "header", "quote", "null", "timestamp_format")
 KEYS_OF_FOLDERS = ("files", "partitions")
 """Keys that choose files of a folder by name, and make columns of the names of folders."""
 
-KEYS_OF_SPARK = ("options", "watermark", "since")
-"""Keys that only sources have that Spark reads."""
+KEYS_OF_SPARK = ("options", "watermark", "since", "zone")
+"""Keys that only sources have that are copied."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DeclaredFormat:
     is_either
         Whether the source has a ``path`` or a ``table``, and not both.
     is_database
-        Whether ``path`` is the JDBC URL of a database.
+        Whether ``path`` is the URL of a database (:mod:`optimizer.workload.databases`).
     is_flat
         Whether no column can be a struct, map or array.
     title
@@ -65,10 +65,11 @@ DECLARED = {
     "iceberg": DeclaredFormat(("path", "table", "time_unit"), is_direct=True, is_either=True),
     "orc": DeclaredFormat(("path", "time_unit", "options", "since")),
     "json": DeclaredFormat(
-        ("path", "time_unit", "null", "timestamp_format", "records", "reader", "options", "since"), is_direct=True
+        ("path", "time_unit", "null", "timestamp_format", "records", "reader", "options", "since", *KEYS_OF_FOLDERS),
+        is_direct=True,
     ),
     "avro": DeclaredFormat(("path", "time_unit", "options", "since")),
-    "jdbc": DeclaredFormat(("path", "table", "time_unit", *KEYS_OF_SPARK), is_database=True),
+    "jdbc": DeclaredFormat(("path", "table", "time_unit", "reader", *KEYS_OF_SPARK), is_database=True),
     "table": DeclaredFormat(("table", "time_unit", "reader", "watermark", "since")),
 }
 """The source formats, by the names that ``format`` has."""

@@ -12,10 +12,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.databases import DatabaseUrl, parse_database_url
+from optimizer.workload.dimensions import with_columns
 from optimizer.workload.formats import COPIED_AS, DECLARED, KEYS_OF_FOLDERS, KEYS_OF_SPARK, KEYS_OF_TEXT, UNNAMED
 from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
 from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_path
@@ -101,9 +104,6 @@ MOST_DIMENSIONS = 100
 
 MOST_KEYS = 8
 """Columns of a dimension's key."""
-
-KEY_TYPES = ("long", "string", "date", "timestamp", "boolean", "decimal")
-"""Types of the key of a dimension."""
 
 MOST_NULLS = 100
 """Most texts that stand for null."""
@@ -196,13 +196,15 @@ def with_schema(
             message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
         seen[name.lower()] = name
-    if stream.time not in dict(pairs) and (path := read_path(stream.time)) is not None and stream.source.origin is None:
+    path = None if stream.time in dict(pairs) else read_path(stream.time)
+    if path is not None and path.root in dict(nested) and stream.source.origin is not None:
+        message = f"stream {stream.name}: its time {stream.time} is a field, and Spark copies it"
+        raise HeddleError("HDL-455", message, "name a column of its own: of what Spark copies, the time is no field")
+    if path is not None:
         nested = tuple(_timed(stream, path, name, type_) for name, type_ in nested)
     time_type = LeafTypes(dict(pairs), dict(nested)).get(stream.time)
     if time_type is None:
         message = f"stream {stream.name} has no column {stream.time} (its `time`)"
-        if stream.source.origin is not None and read_path(stream.time) is not None:
-            raise HeddleError("HDL-455", message, "of what Spark copies, the time is no field of a nested column")
         raise HeddleError("HDL-455", message, _close(stream.time, [*dict(pairs), *_leaves(nested)]))
     if time_type.name == "long" and stream.source.time_unit is not None:
         pairs = tuple((name, TIMESTAMP if name == stream.time else type_) for name, type_ in pairs)
@@ -223,33 +225,6 @@ def with_schema(
             message = f"stream {stream.name}: its column of event ids {stream.event_id} is a {type_}"
             raise HeddleError("HDL-461", message, "name a column of strings or integers")
     return with_copy(replace(stream, schema=pairs, nested=nested))
-
-
-def with_columns(dimension: Dimension, columns: Iterable[tuple[str, Type]]) -> Dimension:
-    """The dimension with these columns.
-
-    Raises HDL-456 if two differ by case alone, HDL-455 if one of the key or of the validities is missing or of a type
-    that neither can have.
-    """
-    schema = tuple(columns)
-    types, seen = dict(schema), dict[str, str]()
-    for name, _ in schema:
-        if seen.setdefault(name.lower(), name) != name:
-            message = f"dimension {dimension.name}: columns {seen[name.lower()]} and {name} differ by case at most"
-            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
-    for name in dimension.special:
-        if name not in types:
-            message = f"dimension {dimension.name}: there is no column {name}"
-            raise HeddleError("HDL-455", message, _close(name, types))
-    for name in dimension.key:
-        if types[name].name not in KEY_TYPES:
-            message = f"dimension {dimension.name}: its key {name} is a {types[name]}"
-            raise HeddleError("HDL-455", message, f"a key is one of {', '.join(KEY_TYPES)}")
-    for name in dimension.special[len(dimension.key) :]:
-        if types[name] not in (TIMESTAMP, DATE):
-            message = f"dimension {dimension.name}: {name} is a {types[name]}"
-            raise HeddleError("HDL-455", message, "validities are timestamps or dates")
-    return replace(dimension, schema=schema)
 
 
 def has_columns(stream: Stream) -> bool:
@@ -446,7 +421,8 @@ class _Reader:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_columns(dimension, schema.items())
+            source, pairs = with_partitions(source, tuple(schema.items()))
+            return with_columns(replace(dimension, source=source), pairs)
         except HeddleError as error:
             message = error.diagnostic.message.removeprefix(f"dimension {name}: ")
             raise _Bad(error.diagnostic.code, message, error.diagnostic.hint, keys["schema"]) from None
@@ -527,8 +503,8 @@ class _Reader:
         if declared.is_either and ("path" in source) == ("table" in source):
             hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
             raise _Bad("HDL-453", f"a source of {format_} has either a 'path' or a 'table'", hint, node)
-        place = self._url_of_database(source["path"]) if declared.is_database else ""
-        folders = ""
+        database = self._database(source["path"]) if declared.is_database else None
+        place, folders = database.jdbc if database is not None else "", ""
         if "path" in source and not place:
             place = self._text(source["path"])
             # a folder that is called so is no pattern
@@ -536,6 +512,11 @@ class _Reader:
                 place, folders = split_pattern(place)
             place = self._place(place, source["path"])
         written = self._options(format_, source) | self._of_folders(source, folders)
+        if database is not None and not self._text(source["path"]).startswith("jdbc:"):
+            # of a JDBC URL they stay where they are: it names an existing copy
+            credentials = {"user": database.user, "password": database.password}
+            options = {name: value for name, value in credentials.items() if value} | dict(written.get("options", ()))
+            written |= {"options": tuple(sorted(options.items()))} if options else {}
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
@@ -550,13 +531,14 @@ class _Reader:
             if key in written:
                 hint = "take out `reader: spark`, `options` and `since`, with which Spark reads it"
                 raise _Bad("HDL-457", f"Spark has no {key}", hint, source[key])
-        if reader == "direct":
+        if reader == "direct" and declared.copied & written.keys():
             hint = f"take out {' and '.join(sorted(declared.copied & written.keys()))}, or `reader`"
             raise _Bad("HDL-457", "reader is direct, and other keys are Spark's", hint, source["reader"])
         for key in ("files", "partitions"):
             if written.get(key):
-                hint = "leave `reader` out; Spark itself takes columns from folders that are called name=value"
-                raise _Bad("HDL-457", f"{key} and `reader: spark` exclude each other", hint, source["reader"])
+                hint = "Spark itself takes columns from folders that are called name=value"
+                at = source.get("reader", source.get(key, node))
+                raise _Bad("HDL-457", f"{key} is not of what Spark reads (`reader`, `options`, `since`)", hint, at)
         copied = Source(COPIED_AS, "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(
             format_, place, copies=self.copies, **{key: written[key] for key in KEYS_OF_SPARK if key in written}
@@ -591,16 +573,17 @@ class _Reader:
             raise _Bad(diagnostic.code, diagnostic.message, diagnostic.hint, node or source["path"]) from None
         return chosen | {"folders": folders}
 
-    def _url_of_database(self, node: yaml.Node) -> str:
-        """JDBC's URL of a database, without credentials."""
-        url = self._text(node)
-        if not (re.match(r"jdbc:[a-z0-9]+:", url) and url.isprintable() and len(url) <= 1024):
-            raise _Bad("HDL-457", "the source's path is no URL of a database", "jdbc:postgresql://host/database", node)
-        if _KEY.search(url) or re.search(r"//[^/]*:[^/]*@|[/:][^/@:]+/[^/@:]+@", url):
-            # never repeated: it would end up in plans, pages and logs
-            hint = "`options` takes them from the environment, each written as ${NAME}"
-            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
-        self._check_not_limited(node)
+    def _database(self, node: yaml.Node) -> DatabaseUrl:
+        """The database of a URL, which has no credentials but a user and a reference to the environment."""
+        text = self._text(node)
+        try:
+            url = parse_database_url(text, self.folder)
+        except HeddleError as error:
+            raise _Bad(error.diagnostic.code, error.diagnostic.message, error.diagnostic.hint, node) from None
+        if not text.startswith("jdbc:") and url.file:
+            self._place(url.file, node)
+        else:
+            self._check_not_limited(node)
         return url
 
     def _table(self, node: yaml.Node) -> str:
@@ -657,6 +640,9 @@ class _Reader:
             if key == "null":
                 options[key] = self._texts(node)
                 continue
+            if key == "zone":
+                options[key] = self._zone(node)
+                continue
             text = self._text(node)
             if key == "records":
                 parts = text.split(".")
@@ -700,6 +686,16 @@ class _Reader:
                 source["delimiter" if "delimiter" in options else "quote"],
             )
         return options
+
+    def _zone(self, node: yaml.Node) -> str:
+        """The name of a time zone."""
+        name = self._text(node)
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = "a name of the tz database: UTC, Europe/Berlin, America/New_York"
+            raise _Bad("HDL-457", f"there is no time zone {name[:100]!r}", hint, node) from None
+        return name
 
     def _texts(self, node: yaml.Node) -> tuple[str, ...]:
         """One text or a list of them."""

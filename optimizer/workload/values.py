@@ -428,15 +428,16 @@ class ACQ:
 
 @dataclass(frozen=True)
 class Origin:
-    """Source that Spark reads; Heddle reads a copy of it.
+    """Source of which Heddle reads a copy: a database, or what only Spark reads.
 
     - ``format``: as Spark calls it (``table``: a table of a catalogue).
-    - ``path``: a file or folder (absolute), or JDBC's URL.
+    - ``path``: a file or folder (absolute), or the JDBC URL of a database.
     - ``table``: of a catalogue or database.
     - ``options``: of Spark's reader, sorted.
     - ``watermark``: for sources without files, a column whose values grow as rows come in.
     - ``since``: (microseconds) earlier events are not read.
     - ``copies``: the folder in which its copy lies.
+    - ``zone``: the time zone of a database's timestamps without one; None: UTC, for Spark that of its JVM.
     """
 
     format: str
@@ -446,6 +447,7 @@ class Origin:
     watermark: str | None = None
     since: int | None = None
     copies: str = ""
+    zone: str | None = _later(None)
 
     @property
     def name(self) -> str:
@@ -500,9 +502,9 @@ class Source:
     folders: str = _later("")
 
     @property
-    def options_of_text(self) -> bool:
-        """Return whether the source has keys of text that Spark does not know."""
-        return bool(self.null or self.timestamp_format or self.records)
+    def has_own_keys(self) -> bool:
+        """Return whether the source has keys that only Heddle's own readers know."""
+        return bool(self.null or self.timestamp_format or self.records or self.files or self.partitions)
 
     @property
     def options(self) -> str:

@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
+from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ
 from spark_jobs.audit.checks.kinds import AUDITS
 from spark_jobs.audit.checks.recompute import Difference, Drawn, EventsHeld, compared
 from spark_jobs.audit.checks.row_windows import compared_rows
 from spark_jobs.audit.checks.sampling import Past, Units, systematic
 from spark_jobs.audit.checks.staged_answers import Staged, units_of
 from spark_jobs.engine.choice import Engine
+from spark_jobs.operations.audited_versions import noted_versions
 from spark_jobs.pipeline.run.narrowing import changed_windows
 from spark_jobs.pipeline.run.preparation import listed, plan_without, prepare
 from spark_jobs.pipeline.run.values import PreparedRun, RunRequest
@@ -133,7 +136,8 @@ def _recompute_interval(
     result: Recomputation,
 ) -> None:
     plan = load_plan(warehouse, row.plan_version)
-    listing = listed(warehouse, plan, clock, within=(row.begin, row.end))
+    versions = noted_versions(warehouse, row)
+    listing = listed(warehouse, plan, clock, within=(row.begin, row.end), versions_used=versions.newest)
     request = RunRequest(row.plan_version, row.begin, row.end, "audit", clock, late=row.record.late)
     prepared = prepare(warehouse, plan, request, listing)
     result.notes += [f"{problem['code']} {problem['message']}" for problem in listing.problems]
@@ -151,6 +155,7 @@ def _recompute_interval(
     }
     without |= _deleted(warehouse, row)
     reduced = plan_without(prepared.plan, sorted(without & {query.name for query in prepared.plan.workload.queries}))
+    plans = [reduced, *versions.other_plans(reduced)]
     queries = [query for query in reduced.workload.queries if query.stream in ends]
     with tempfile.TemporaryDirectory(prefix="heddle-audit-") as folder:
         staged = Staged(_copied(warehouse, spans, Path(folder)))
@@ -160,30 +165,62 @@ def _recompute_interval(
         result.windows += sum(len(each.numbers) for each in sample)
         result.answers += sum(int(each.units.answers[list(each.numbers)].sum()) for each in sample)
         for chunk in _chunks(sample, {name: EventsHeld(prepared.sources[name]) for name in ends}):
-            _compare(engine, staged, reduced, prepared, chunk, changed, result)
+            _compare(engine, staged, plans, prepared, chunk, changed, result)
 
 
 def _compare(
     engine: Engine,
     staged: Staged,
-    plan: SharingPlan,
+    plans: Sequence[SharingPlan],
     prepared: PreparedRun,
     chunk: Sequence[Drawn],
     changed: Mapping[str, NDArray[np.int64] | None],
     result: Recomputation,
 ) -> None:
+    """Compare the answers of a chunk. ``plans``: the plan with each choice of its dimensions' versions; an answer is
+    right if it is by one of them, as it stands on one."""
+    differences = _differences(engine, staged, plans[0], prepared, chunk, result)
+    for plan in plans[1:]:
+        names = {difference.query for difference in differences}
+        joined = {query.name for query in plan.workload.queries if _joins(plan, query)} & names
+        if not joined:
+            break
+        again = [each for each in chunk if each.units.query.name in joined]
+        wrong = {_answer(each) for each in _differences(engine, staged, plan, prepared, again, result)}
+        differences = [each for each in differences if each.query not in joined or _answer(each) in wrong]
+    ago = {query.name: query.window.ago for query in plans[0].workload.queries}
+    for difference in differences:
+        instant = difference.end + ago[difference.query]
+        at = changed.get(difference.query, np.zeros(0, np.int64))
+        is_outdated = at is None or bool(np.isin(instant, at).any())
+        (result.outdated if is_outdated else result.wrong).append(difference)
+
+
+def _answer(difference: Difference) -> tuple[str, int, tuple[str | None, ...]]:
+    """The answer that differs."""
+    return difference.query, difference.end, difference.group
+
+
+def _joins(plan: SharingPlan, query: ACQ) -> bool:
+    return bool(attributes_in(plan.workload.stream(query.stream), query.columns()))
+
+
+def _differences(
+    engine: Engine,
+    staged: Staged,
+    plan: SharingPlan,
+    prepared: PreparedRun,
+    chunk: Sequence[Drawn],
+    result: Recomputation,
+) -> list[Difference]:
+    """The differences of the answers of a chunk; notes how they were looked for."""
     checks = []
     for by_key, recompute in ((False, compared), (True, compared_rows)):
         sample = [each for each in chunk if AUDITS[each.units.query.kind].by_key == by_key]
         checks += recompute(engine, staged, plan, prepared.sources, sample)
-    ago = {query.name: query.window.ago for query in plan.workload.queries}
     for check in checks:
         result.notes += [note for note in [check["noted"]] if note and note not in result.notes]
-        for difference in check["differences"]:
-            instant = difference.end + ago[difference.query]
-            at = changed.get(difference.query, np.zeros(0, np.int64))
-            is_outdated = at is None or bool(np.isin(instant, at).any())
-            (result.outdated if is_outdated else result.wrong).append(difference)
+    return [difference for check in checks for difference in check["differences"]]
 
 
 def _changed(warehouse: Warehouse, prepared: PreparedRun, row: LogRow) -> Mapping[str, NDArray[np.int64] | None]:

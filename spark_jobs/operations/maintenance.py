@@ -30,6 +30,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.operations import erasure
 from spark_jobs.operations.erasure import Holder
 from spark_jobs.operations.file_checks import check_files
+from spark_jobs.pipeline.run.dimensions import sweep_versions
 from spark_jobs.results import own_table
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, log_counts, publish_log, registry
@@ -173,6 +174,7 @@ def maintain(
         maintained.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
         maintained.removed += maintained.tables[f"copy of {stream.name}"]
     maintained.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
+    maintained.removed += sweep_versions(warehouse, retention, dry_run)
     if erase:
         erasure.expire_logs(warehouse, retention, dry_run)
         maintained.holders = erasure.holders(warehouse, retention)

@@ -188,7 +188,7 @@ class Place:
         if self.is_local:
             return self.local().read_bytes()
         system, path = self._reached()
-        with system.open_input_stream(path) as file:
+        with system.open_input_stream(path, compression=None) as file:
             content: bytes = file.read()
         return content
 
@@ -328,7 +328,7 @@ class Draft:
 
 
 def _put(system: fs.FileSystem, path: str, content: pa.Buffer) -> None:
-    stream = system.open_output_stream(path)
+    stream = system.open_output_stream(path, compression=None)
     try:
         stream.write(content)
     except BaseException:

@@ -92,7 +92,20 @@ streams:
     source: {{format: jdbc, path: "jdbc:postgresql://me:{mark("stream_url")}@db/x?password={mark("stream_url")}"}}
     schema: {{ts: timestamp, symbol: string, price: double}}
     time: ts
+  in_url:
+    source: {{format: jdbc, table: x, path: "postgresql://me:{mark("stream_server")}@db/x"}}
+    schema: {{ts: timestamp}}
+    time: ts
 """
+
+DATABASE_STREAMS = """
+streams:
+  trades:
+    source: {format: jdbc, path: "postgresql://me:${JDBC_PASSWORD}@127.0.0.1:1/x", table: trades}
+    schema: {ts: timestamp, symbol: string, price: double}
+    time: ts
+"""
+"""A database that is down."""
 
 BEGIN, END = "2013-07-01T00:00:00Z", "2013-07-01T02:00:00Z"
 INTERVAL = ("--from", BEGIN, "--to", END)
@@ -205,6 +218,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
         (folder / "streams.yaml").write_text(STREAMS)
         (folder / "bad.yaml").write_text(BAD_STREAMS)
+        (folder / "database.yaml").write_text(DATABASE_STREAMS)
         (folder / "queries.sql").write_text(QUERIES)
         # what it prints is the text of the file itself
         (folder / "plain.sql").write_text("select count(*) from trades window range '1 hour' slide '1 hour' on ts")
@@ -267,10 +281,27 @@ def test_a_command_shows_no_secret(project: Path, name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_an_address_with_a_secret_is_not_repeated(project: Path, name: str) -> None:
     options = dict(parameters(name))
-    for option, values in (("--warehouse", ADDRESSES), ("--streams", ("bad.yaml",))):
+    for option, values in (("--warehouse", ADDRESSES), ("--streams", ("bad.yaml", "database.yaml"))):
         for value in values if option in options else ():
             said = call(name, *CASES[name][-1], option, value)
             check(f"heddle {name} {option} {value}", said.out, said.err.replace(value, ""))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("postgresql://me:{}@127.0.0.1:1/x", "mysql://me:{}@127.0.0.1:1/x", "jdbc:postgresql://h/x?password={}"),
+        *("postgresql://me@h/x?password={}", "postgres://me:{}@h:no/x", "postgresq://me:{}@h/x"),
+    ],
+)
+def test_the_password_of_a_database_is_not_repeated(project: Path, url: str) -> None:
+    for more in ((), ("--table", "trades")):
+        said = call("init", url.format(mark("init")), "--dry-run", *more)
+        assert said.code != 0
+        check(f"heddle init {url}", said.out, said.err)
+    said = call("init", "postgresql://me:${JDBC_PASSWORD}@127.0.0.1:1/x", "--dry-run")
+    assert said.code != 0 and "HDL-489" in said.err
+    check("heddle init", said.out, said.err)
 
 
 @pytest.mark.parametrize("debug", ["", "1"])

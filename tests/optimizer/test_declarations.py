@@ -18,12 +18,12 @@ DECIDING = {
     "stream": ("source", "time", "schema", "event_id"),
     "source": (
         *("format", "delimiter", "header", "quote", "null", "timestamp_format", "time_unit"),
-        *("options", "since", "watermark"),
+        *("options", "since", "watermark", "partitions", "zone"),
     ),
 }
 """Keys of streams.yaml that decide what an event is."""
 
-LOCATING = {"stream": (), "source": ("path", "table", "reader")}
+LOCATING = {"stream": (), "source": ("path", "table", "reader", "files")}
 """Keys that say where the events are and who reads them. Files and tables have identities of their own."""
 
 SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness"), "source": ()}
@@ -59,8 +59,11 @@ SOURCES: dict[str, dict[str, Any]] = {
     "options": {"format": "json", "path": "data", "options": {"multiLine": "true"}},
     "since": {"format": "json", "path": "data", "since": "2026-01-01"},
     "watermark": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "watermark": "id"},
+    "zone": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "zone": "Europe/Berlin"},
     "table": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "b"},
     "reader": {"format": "parquet", "path": "data", "reader": "direct"},
+    "files": {"files": "*.txt"},
+    "partitions": {"partitions": ["x"]},
 }
 """Of each key of a source one that differs from that of the same format without the key."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -75,11 +77,16 @@ class At:
             write_deltalake(self.root.url, table, mode="append")
             return
         sink = io.BytesIO()
+        ending = self.format
         if self.format == "csv":
             pcsv.write_csv(table, sink)
+        elif self.format == "json":
+            ending += ".gz"
+            lines = [json.dumps(row | {"ts": row["ts"].isoformat()}) for row in table.to_pylist()]
+            sink.write(gzip.compress("\n".join(lines).encode(), mtime=0))
         else:
             pq.write_table(table, sink, row_group_size=7, compression="none", use_dictionary=False)
-        file = self.root / f"{name}.{self.format}"
+        file = self.root / f"{name}.{ending}"
         file.parent.make_folder()
         file.put(sink.getvalue())
 
@@ -126,7 +133,7 @@ ON_PLACES = settings(
 )
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [*FORMATS, "json"])
 @ON_PLACES
 @given(files=st.dictionaries(NAMES, EVENTS, min_size=1, max_size=4))
 def test_splits_are_those_of_a_folder(place: str, tmp_path: Path, format: str, files: dict[str, list[Event]]) -> None:

@@ -23,10 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from optimizer.workload.attributes import columns_read
 from optimizer.workload.partitions import NULL, pattern_regex
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import Stream, Type
 from spark_jobs.audit.unshared.duckdb_expressions import quoted, text_literal
+from spark_jobs.audit.unshared.duckdb_joins import joined_events
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.decoding import repeated_rows
 from spark_jobs.streams.sources.expressions import arrow_type
@@ -46,21 +48,22 @@ Spans = Sequence[tuple[int, int]]
 
 def events_of(stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Spans) -> pa.Table:
     """The events of some spans [start, end), microseconds: ``columns``, the time among them, in the stream's types.
+    Attributes of dimensions are joined by DuckDB, too.
 
     Raises ReadByRun.
     """
-    names = list(dict.fromkeys([stream.time, *columns]))
+    names = columns_read(stream, [stream.time, *columns])
     types = {name: stream.types[name] for name in names}
     if not format_of(stream).reads_fields and not types.keys() <= dict(stream.schema).keys():
         raise ReadByRun("a column is nested")
     parts = _parts(stream, splits, spans)
     try:
         tables = [_read(stream, part, names, spans) for part in parts]
+        schema = pa.schema([(name, arrow_type(types[name])) for name in names])
+        table = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+        return joined_events(_reader(), stream, table, columns)
     except (duckdb.Error, OSError, UnicodeDecodeError, OverflowError, pa.ArrowInvalid) as error:
         raise ReadByRun(f"DuckDB cannot read it: {type(error).__name__}") from error
-    schema = pa.schema([(name, arrow_type(types[name])) for name in names])
-    table = pa.concat_tables([schema.empty_table(), *tables])
-    return table.select(list(columns)).combine_chunks()
 
 
 # ------------------------------------------------------------------------------------------------ which files

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,9 +15,11 @@ from pyspark.sql import types as T
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
+from optimizer.workload.attributes import columns_read
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.audit.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
+from spark_jobs.audit.unshared.spark_joins import joined_frame
 from spark_jobs.audit.unshared.windows import unshared
 from spark_jobs.engine.session import CpuSeconds
 from spark_jobs.store.storage import Place
@@ -165,15 +168,15 @@ def measure(
         report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
         stream = plan.workload.stream(query.stream)
         time_column = quoted_column(stream.time)
-        frame = with_leaves(native_frame(spark, stream), stream, query.columns()).where(
-            time_column < F.timestamp_micros(F.lit(end))
-        )
+        frame = with_leaves(native_frame(spark, stream), stream, columns_read(stream, query.columns()))
+        frame = frame.where(time_column < F.timestamp_micros(F.lit(end)))
         if query.kind.reads_every_column:
             frame = frame.select(*(quoted_column(name) for name, _ in stream.schema))
         if not query.kind.reads_from_first:
             first = history_start([query.window], begin, end)
             frame = frame.where(time_column >= F.timestamp_micros(F.lit(first)))
         rows = frame.count() if number else 0
+        frame = joined_frame(frame, stream, query.columns(), partial(native_frame, spark))
         cpu, wall = CpuSeconds(), time.perf_counter()
         ends, ago = F.col("window_end"), query.window.ago
         answers = unshared(frame, query, stream.time).where(

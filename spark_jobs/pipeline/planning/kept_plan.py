@@ -20,8 +20,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.installing import PROJECT
 from optimizer.language.files import STDIN, workload_files
@@ -35,9 +33,9 @@ from spark_jobs.store.settings import DECLARED, settings
 from spark_jobs.store.warehouse import places, plans
 from spark_jobs.store.warehouse.places import relocated_as
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.sources.files import files_of
+from spark_jobs.streams.sources.dimensions import stream_of_rows
+from spark_jobs.streams.sources.files import files_digest
 from spark_jobs.streams.sources.folders import newest_folders
-from spark_jobs.streams.sources.formats import format_of
 
 FILE = "planned.json"
 
@@ -175,20 +173,17 @@ def _registered(warehouse: Warehouse) -> str:
 
 def _listing(stream: Stream) -> str:
     """Digest of the listing of a source; empty if a listing does not reveal all changes of its files."""
-    if stream.source.origin is not None or not format_of(stream).is_listing_complete:
-        return ""
     try:
+        dimensions = [files_digest(stream_of_rows(each)) for each in stream.dimensions]
+        if not all(dimensions):
+            return ""
         if is_exact(stream.source):
             # rates and columns are looked at again when a folder comes
-            return digest(["folders", newest_folders(stream)])
-        files = files_of(stream)
-        if files.warnings:
-            return ""
-        dimensions = [_listing(Stream(each.name, each.source, each.schema, "")) for each in stream.dimensions]
-        marks = files.marks.to_pylist() if isinstance(files.marks, pa.Array) else list(files.marks)
+            return digest(["folders", newest_folders(stream), *dimensions])
+        listed = files_digest(stream)
     except HeddleError:
         return ""
-    return digest([files.table, files.commit, list(files.names), marks, *dimensions])
+    return digest([listed, *dimensions]) if listed and dimensions else listed
 
 
 def _settings() -> list[tuple[str, str]]:

@@ -181,4 +181,5 @@ def replan(
         tolerance=float("inf") if keeps_trees else 0,
         profiles=profiles_of(workload, rates, chosen),
         sharing=() if keeps_trees else base.synopses_by_name,
+        joined={} if keeps_trees else base.joined_late,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from optimizer.errors.codes import is_fatal
@@ -13,19 +15,24 @@ from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
-from optimizer.workload.values import Dimension, DimensionVersion, Stream
+from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
 from spark_jobs.pipeline.run.values import PreparedRun, Run
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimension_versions import (
+    FOLDER,
     current_version_of,
     note_current,
+    note_read,
+    old_versions,
     version_named,
+    version_read_from,
     versions_folder,
     with_version,
 )
-from spark_jobs.streams.sources.dimensions import passing, store_version, stream_with_versions
+from spark_jobs.streams.sources.dimensions import passing, store_version, stream_of_rows, stream_with_versions
+from spark_jobs.streams.sources.files import files_digest
 from spark_jobs.windows.partials.carrying import carry_over
 
 
@@ -39,18 +46,27 @@ def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
     return used
 
 
-def pinned(warehouse: Warehouse, plan: SharingPlan, is_noted: bool) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
+def pinned(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    is_noted: bool,
+    versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
+) -> tuple[SharingPlan, list[str], list[Diagnostic]]:
     """Read the dimensions that a plan uses, once: the plan with their versions, the names of the queries that join one
     which cannot be used, and why.
 
-    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it.
+    ``is_noted``: the versions are stored in the warehouse. Otherwise nothing is written to it. ``versions_used``: of
+    these dimensions the versions, or why there is none, whatever they hold now.
     """
     versions: dict[str, DimensionVersion] = {}
     problems: dict[str, Diagnostic] = {}
     declared = {dimension.name: dimension for stream in plan.workload.streams for dimension in stream.dimensions}
     for name, columns in used_columns(plan).items():
         try:
-            versions[name] = _newest(warehouse, declared[name], columns, is_noted)
+            used = versions_used.get(name)
+            if isinstance(used, HeddleError):
+                raise used
+            versions[name] = used or _newest(warehouse, declared[name], columns, is_noted)
         except HeddleError as error:
             if is_fatal(error.diagnostic.code):
                 raise
@@ -74,8 +90,18 @@ def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -
 def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
     if not is_noted:
         return store_version(dimension, columns, passing(dimension.name))
-    version = store_version(dimension, columns, versions_folder(warehouse, dimension.name))
-    note_current(warehouse, dimension.name, version)
+    name = dimension.name
+    try:
+        listed = files_digest(stream_of_rows(dimension))
+    except HeddleError:
+        # reading says what is wrong
+        listed = ""
+    basis = digest([to_json(dimension), sorted(columns), listed]) if listed else ""
+    version = version_read_from(warehouse, name, basis) if basis else None
+    if version is None:
+        version = store_version(dimension, columns, versions_folder(warehouse, name))
+        note_read(warehouse, name, basis, version)
+    note_current(warehouse, name, version)
     return version
 
 
@@ -120,7 +146,7 @@ def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]
     return revising
 
 
-def former_streams(
+def streams_as_published(
     warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
 ) -> dict[str, Sequence[Stream] | None]:
     """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
@@ -133,16 +159,6 @@ def former_streams(
         known = [with_version(stream, each, version) for each, version in versions if version is not None]
         formers[name] = known if len(known) == len(versions) else None
     return formers
-
-
-def revises(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:
-    """Return whether a changed dimension revises an answer of a publication of the run's interval."""
-    if not revising(prepared, publication):
-        return False
-    from spark_jobs.pipeline.run.narrowing import changed_windows
-
-    changed = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication)
-    return bool(changed.radius.queries)
 
 
 def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:
@@ -183,8 +199,10 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
                 raise
             # a stream that cannot be read fails when it is lifted
             continue
-        if carried.kept or carried.changed:
-            run.report(f"a dimension of {name} changed: {carried.kept} partial aggregates stay, {carried.changed} go")
+        if carried.unchanged or carried.changed:
+            run.report(
+                f"a dimension of {name} changed: {carried.unchanged} partial aggregates stay, {carried.changed} go"
+            )
 
 
 @dataclass(frozen=True)
@@ -235,3 +253,25 @@ def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVers
             spans = int(begins[standing].min()), int(ends[standing].max())
             older.append(OlderVersion(name, len(standing), *spans))
     return older
+
+
+def sweep_versions(warehouse: Warehouse, retention: int, dry_run: bool) -> int:
+    """Remove the versions of dimensions that nothing needs; their number.
+
+    Those stay that standing publications note, that a run used last, that are among the newest, or that were written
+    within the last ``retention`` (microseconds).
+    """
+    known = publish_log.publications_read(warehouse, None)
+    noted: dict[str, set[str]] = {}
+    for owner, of in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
+        for name, ids in versions_noted(of).items() if known.all_standing[owner] else ():
+            noted.setdefault(name, set()).update(ids)
+    removed = 0
+    for name in (warehouse.place / FOLDER).folders():
+        current = current_version_of(warehouse, name)
+        needed = noted.get(name, set()) | ({current.id} if current is not None else set())
+        for file in old_versions(warehouse, name, needed, time.time_ns() // 1000 - retention):
+            removed += 1
+            if not dry_run:
+                file.remove()
+    return removed

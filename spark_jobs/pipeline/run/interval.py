@@ -164,9 +164,9 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
         if stream.source.origin is not None:
             # what copies is not for those who copy nothing
             from spark_jobs.streams.copies.copying import bring_up_to_date
+            from spark_jobs.streams.copies.databases.opening import is_direct
 
-            session = run.engine.session()
-            assert session is not None, "given workers read what is here"
+            session = None if is_direct(stream) else run.engine.session()
             bring_up_to_date(session, stream, request.clock, run.report)
 
     def available() -> Workers | None:
@@ -221,7 +221,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
         return False
     if not stands_as_declared(run.warehouse, previous, prepared.plan, prepared.sources):
         return False
-    if dimensions.revises(run.warehouse, prepared, previous):
+    if narrowing.is_revised_by_dimensions(run.warehouse, prepared, previous):
         return False
     record.diagnostics += standing_silences(prepared) + _others(run)
     record.diagnostics += [

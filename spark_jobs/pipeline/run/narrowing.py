@@ -71,8 +71,16 @@ def changed_windows(
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
     past, begin = publication.record, prepared.request.begin
     arrivals = prepared.listing.arrivals
-    formers = dimensions.former_streams(warehouse, prepared, publication)
+    formers = dimensions.streams_as_published(warehouse, prepared, publication)
     return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut, formers)
+
+
+def is_revised_by_dimensions(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:
+    """Return whether a changed dimension revises an answer of a publication of the run's interval."""
+    if not dimensions.revising(prepared, publication):
+        return False
+    changed = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication)
+    return bool(changed.radius.queries)
 
 
 def changed_by_declaration(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from optimizer.errors.codes import is_fatal
@@ -15,7 +16,7 @@ from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, digest
+from optimizer.workload.values import DimensionVersion, Stream, digest
 from spark_jobs.engine.workers import Available, unavailable
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
 from spark_jobs.pipeline.run import dimensions
@@ -44,6 +45,7 @@ def listed(
     trust: bool = True,
     available: Available = unavailable,
     sparing: bool = False,
+    versions_used: Mapping[str, DimensionVersion | HeddleError] = MappingProxyType({}),
 ) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
     ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
@@ -54,10 +56,11 @@ def listed(
     ``sparing``: of folders that are declared exact only those are listed that the run needs.
 
     ``note``: the run whose listing this is; it enters new files into the ledger
-    (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written.
+    (:mod:`spark_jobs.streams.sources.ledger`). None: nothing is written. ``versions_used``: as
+    :func:`spark_jobs.pipeline.run.dimensions.pinned` takes them.
     """
     listing = SourceListing({}, {}, [], [], [], within)
-    plan, listing.unfit[:], problems = dimensions.pinned(warehouse, plan, note is not None)
+    plan, listing.unfit[:], problems = dimensions.pinned(warehouse, plan, note is not None, versions_used)
     listing.streams.update({stream.name: stream for stream in plan.workload.streams})
     listing.problems.extend(problem.to_json() for problem in problems)
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
@@ -167,13 +170,15 @@ def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> lis
     for tree in plan.trees:
         if tree.stream not in ends or not tree.kind.has_instants:
             continue
-        for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():
+        stream = plan.workload.stream(tree.stream)
+        for synopsis, queries in synopses_of(stream, tree.queries, tree.together, tree.late).items():
             until = ends[tree.stream]
             windows = [query.window for query in queries]
             start = history_start(windows, begin, until)
             end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
             if start < end:
-                work.append(SynopsisWork(synopsis, queries, start, end, until))
+                is_late = any(map(synopsis.joins_late, queries))
+                work.append(SynopsisWork(synopsis, queries, start, end, until, stream if is_late else None))
     return merged(work)
 
 

@@ -1,4 +1,4 @@
-"""Bring copies up to date: Spark reads new rows, and one commit adds them and removes those that are gone.
+"""Bring copies up to date: new rows are read, and one commit adds them and removes those that are gone.
 
 A copy is a Delta table with the stream's columns and :data:`PIECE`, by which it is partitioned: the piece of the origin
 (:mod:`spark_jobs.streams.copies.origins`) that a row belongs to. Runs read it like any Delta table: its log shows late,
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,20 +28,15 @@ from spark_jobs.store.storage import Draft, Place
 from spark_jobs.store.warehouse.conditional import check_conditional
 from spark_jobs.store.warehouse.data_files import UNWRITABLE, is_awkward, log_place, now_millis, unwritable
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.copies.origins import (
-    PATH,
-    Change,
-    Reading,
-    changes_since,
-    failures,
-    path_from_spark,
-    said_by_folders,
-)
+from spark_jobs.streams.copies.databases.batch import batch_since
+from spark_jobs.streams.copies.databases.opening import is_direct, opened
 from spark_jobs.streams.sources.decoding import rows_of_spark
 from spark_jobs.streams.sources.expressions import arrow_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
+
+    from spark_jobs.streams.copies.origins import Change, Reading
 
 PIECE = "__piece"
 """The column with the piece of the origin that a row belongs to."""
@@ -81,13 +77,14 @@ class Copied:
 
 
 def bring_up_to_date(
-    spark: SparkSession, stream: Stream, clock: int, report: Callable[[str], None] = lambda line: None
+    spark: SparkSession | None, stream: Stream, clock: int, report: Callable[[str], None] = lambda line: None
 ) -> Copied | None:
     """Bring the copy of a stream's origin up to date; None if it has no origin.
 
-    ``clock``: microseconds. Raises what :func:`spark_jobs.streams.copies.origins.changes_since` raises, HDL-404 for a
-    value that is not of its declared type (nothing is copied then), HDL-510 if other runs keep committing first,
-    HDL-542 if nothing can be written.
+    ``spark``: None if Heddle reads the origin itself (:func:`is_direct`). ``clock``: microseconds. Raises what
+    :func:`spark_jobs.streams.copies.origins.changes_since` and
+    :func:`spark_jobs.streams.copies.databases.batch.batch_since` raise, HDL-404 for a value that is not of its declared
+    type (nothing is copied then), HDL-510 if other runs keep committing first, HDL-542 if nothing can be written.
     """
     if stream.source.origin is None:
         return None
@@ -122,30 +119,68 @@ def sweep(stream: Stream, retention: int, dry_run: bool = False) -> int:
         return len(removed)
 
 
-def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[[str], None]) -> Copied:
+def _followed(spark: SparkSession | None, stream: Stream, clock: int, report: Callable[[str], None]) -> Copied:
     place = Place.of(stream.source.path)
     warehouse, name = Warehouse(place.parent), place.name
     table = warehouse.table(name) if DeltaTable.is_deltatable(log_place(place.url)) else None
     known = _known(table) if table is not None else {}
-    change = changes_since(spark, stream, {piece: sum(rows for _, _, rows in of) for piece, of in known.items()}, clock)
-    if not change.came and not change.gone and table is not None:
-        return Copied(stream.name, 0, 0, 0)
-    report(f"copying {stream.name}")
-    schema, files = _schema(stream, change), list[tuple[str, str, int, int]]()
-    try:
+    counts = {piece: sum(rows for _, _, rows in of) for piece, of in known.items()}
+    with (_read_here if is_direct(stream) else _read_by_spark)(spark, stream, counts, clock) as came:
+        if not came.pieces and not came.gone and table is not None:
+            return Copied(stream.name, 0, 0, 0)
+        report(f"copying {stream.name}")
+        files = list[tuple[str, str, int, int]]()
+        try:
+            came.write(place, files)
+            empty = came.pieces - {each[0] for each in files}
+            files += [(piece, *_write(place, [], came.schema), 0) for piece in sorted(empty)]
+            _commit(warehouse, name, table, came.schema, files, {piece: known[piece] for piece in came.gone})
+        except HeddleError as error:
+            # no commit names them; of what is not known to have failed they stay until maintenance
+            if error.diagnostic.code != UNWRITABLE:
+                for _, path, *_ in files:
+                    (place / path).remove()
+            raise
+    return Copied(stream.name, len(came.pieces), sum(rows for *_, rows in files), len(came.gone))
+
+
+@dataclass(frozen=True)
+class _Came:
+    """Rows that a copy lacks: names of their ``pieces``, the columns of their files, and a function that writes them
+    into a place and adds each file to a list (piece, path, bytes, rows). ``gone``: pieces that are no more.
+    """
+
+    pieces: frozenset[str]
+    gone: Sequence[str]
+    schema: pa.Schema
+    write: Callable[[Place, list[tuple[str, str, int, int]]], None]
+
+
+@contextmanager
+def _read_here(spark: SparkSession | None, stream: Stream, known: Mapping[str, int], clock: int) -> Iterator[_Came]:
+    with opened(stream) as connection:
+        batch = batch_since(connection, stream, known, clock)
+
+        def write(place: Place, files: list[tuple[str, str, int, int]]) -> None:
+            for file in batch.files(lambda rows, schema: _write(place, rows, schema)):
+                files.append(file)
+
+        yield _Came(frozenset(batch.pieces), batch.gone, batch.schema, write)
+
+
+@contextmanager
+def _read_by_spark(spark: SparkSession | None, stream: Stream, known: Mapping[str, int], clock: int) -> Iterator[_Came]:
+    from spark_jobs.streams.copies.origins import changes_since
+
+    assert spark is not None, "given workers read what is here"
+    session, change = spark, changes_since(spark, stream, known, clock)
+
+    def write(place: Place, files: list[tuple[str, str, int, int]]) -> None:
         for reading in change.came:
-            files += _written(spark, stream, reading, place)
-        empty = {piece for reading in change.came for piece in reading.pieces.values()} - {each[0] for each in files}
-        files += [(piece, *_write(place, [], schema), 0) for piece in sorted(empty)]
-        _commit(warehouse, name, table, schema, files, {piece: known[piece] for piece in change.gone})
-    except HeddleError as error:
-        # no commit names them; of what is not known to have failed they stay until maintenance
-        if error.diagnostic.code != UNWRITABLE:
-            for _, path, *_ in files:
-                (place / path).remove()
-        raise
-    came = sum(len(set(reading.pieces.values())) for reading in change.came)
-    return Copied(stream.name, came, sum(rows for *_, rows in files), len(change.gone))
+            files += _written(session, stream, reading, place)
+
+    pieces = frozenset(piece for reading in change.came for piece in reading.pieces.values())
+    yield _Came(pieces, change.gone, _schema(stream, change), write)
 
 
 def _known(table: DeltaTable) -> dict[str, list[tuple[str, int, int]]]:
@@ -160,6 +195,8 @@ def _known(table: DeltaTable) -> dict[str, list[tuple[str, int, int]]]:
 def _schema(stream: Stream, change: Change) -> pa.Schema:
     """The columns of files that hold what has come: those declared ones that the origin has."""
     from pyspark.sql.pandas.types import to_arrow_type
+
+    from spark_jobs.streams.copies.origins import said_by_folders
 
     fields: dict[str, pa.Field] = {}
     for reading in change.came:
@@ -177,10 +214,21 @@ def _schema(stream: Stream, change: Change) -> pa.Schema:
 def _written(spark: SparkSession, stream: Stream, reading: Reading, place: Place) -> list[tuple[str, str, int, int]]:
     """Write the rows of some pieces: of each file the piece, the path in the table, the bytes and the rows."""
     from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    from spark_jobs.streams.copies.origins import PATH, failures
 
     frame, declared = reading.frame, [name for name, _ in (*stream.schema, *stream.nested)]
     known = {name.lower(): name for name in frame.columns}
-    chosen = [F.col(_quote(known[name.lower()])).alias(name) for name in declared if name.lower() in known]
+    zone = None if stream.source.origin is None else stream.source.origin.zone
+
+    def column(name: str) -> Column:
+        chosen = F.col(_quote(known[name.lower()]))
+        if zone is None or not isinstance(frame.schema[known[name.lower()]].dataType, T.TimestampNTZType):
+            return chosen.alias(name)
+        return F.to_utc_timestamp(chosen.cast("timestamp"), zone).alias(name)
+
+    chosen = [column(name) for name in declared if name.lower() in known]
     if not chosen and frame.columns:
         hint = f"it has {', '.join(frame.columns[:16])}"
         raise HeddleError("HDL-403", f"stream {stream.name}: what Spark reads has none of its columns", hint)
@@ -232,6 +280,8 @@ def _task(
 
 def _with_folders(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Add the columns that the folders of a file define to its rows, converted to their declared types."""
+    from spark_jobs.streams.copies.origins import said_by_folders
+
     for name, text in said_by_folders(stream, path).items():
         declared = arrow_type(dict(stream.schema)[name])
         try:
@@ -247,6 +297,8 @@ def _with_folders(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordB
 
 def _by_path(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of a batch by the file that they are of."""
+    from spark_jobs.streams.copies.origins import PATH, path_from_spark
+
     if PATH not in batch.schema.names:
         yield "", batch
         return

@@ -7,8 +7,6 @@ whenever its rows may have changed, so a copy is brought up to date by comparing
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,14 +20,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from optimizer.errors.diagnostics import HeddleError, printable
-from optimizer.errors.redaction import keep_secret, redacted
+from optimizer.errors.redaction import redacted
 from optimizer.workload.nested import Nested
-from optimizer.workload.streams import ENVIRONMENT, TIME_UNITS
+from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.urls import normalised
 from optimizer.workload.values import Origin, Stream, Type
 from spark_jobs.store.storage import ObjectVersion, Place, check_bucket
 from spark_jobs.store.warehouse.publish_log import coded_error
+from spark_jobs.streams.copies.databases.opening import address_of, value_of
 from spark_jobs.streams.copies.json_records import LENIENT, records_task
+from spark_jobs.streams.copies.spans import COUNTED_AGAIN, UNPLACED, WatermarkSpan, by_clock, spans_of
 from spark_jobs.streams.sources.sink_log import read_names
 from spark_jobs.streams.sources.splits import check_place
 
@@ -39,8 +39,22 @@ if TYPE_CHECKING:
 PATH = "__path"
 """The column of a frame with the path of a row's file."""
 
-COUNTED_AGAIN = 3
-"""Number of the newest copied spans that are counted again, because rows may have become visible since."""
+DRIVERS = {
+    "db2": "com.ibm.db2.jcc.DB2Driver",
+    "duckdb": "org.duckdb.DuckDBDriver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "postgresql": "org.postgresql.Driver",
+    "redshift": "com.amazon.redshift.jdbc42.Driver",
+    "snowflake": "net.snowflake.client.jdbc.SnowflakeDriver",
+    "sqlite": "org.sqlite.JDBC",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+}
+"""Classes of JDBC drivers, unless the option ``driver`` names another."""
+
+FETCHED = "10000"
+"""Rows that a driver takes at once, unless the option ``fetchsize`` says: some would take all of a table."""
 
 FILES = ("orc", "json", "avro", "parquet")
 """Formats of files in a folder."""
@@ -145,6 +159,8 @@ def failures(stream: Stream) -> Iterator[None]:
         if "HeddleError: " in str(error):
             raise coded_error(error) from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
+        if origin.format == "jdbc" and re.search("ClassNotFoundException|No suitable driver", text):
+            hint = "name its JDBC driver's jar as spark.jars in spark-defaults.conf, and SPARK_CONF_DIR its folder"
         raise HeddleError(
             "HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {reason}", hint
         ) from error
@@ -203,23 +219,11 @@ def _piece(path: str) -> str:
 def _reader(spark: SparkSession, origin: Origin) -> Any:
     reader = spark.read
     for name, value in origin.options:
-        reader = reader.option(name, _value(value))
+        reader = reader.option(name, value_of(value))
     if origin.format in ("orc", "parquet"):
         reader = reader.option("mergeSchema", "true")
     # what folders say, the copy adds: Spark itself loses the files that lie beside such folders
     return reader.option("recursiveFileLookup", "true") if origin.format in FILES else reader
-
-
-def _value(text: str) -> str:
-    """An option's value, read from the environment where it refers to it. Raises HDL-434 if the variable is not set."""
-    match = ENVIRONMENT.fullmatch(text)
-    if match is None:
-        return text
-    value = os.environ.get(match[1])
-    if value is None:
-        raise HeddleError("HDL-434", f"an option of a source is {text}, which is not set", f"set {match[1]}")
-    keep_secret({"password": value})
-    return value
 
 
 def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mapping[str, str]) -> Reading:
@@ -227,7 +231,7 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mappi
     paths = list(pieces)
     if origin.format == "json" and not any(name.lower() in LENIENT for name, _ in origin.options):
         records = _json_records(spark, stream, origin, paths)
-        options = {name: _value(value) for name, value in origin.options}
+        options = {name: value_of(value) for name, value in origin.options}
         # a record that is none is an error, never a row of nulls
         typed = _typed_records(stream, records, options | {"mode": "FAILFAST"}).select("typed.*", PATH)
         return Reading(_since(stream, typed), pieces, lambda: _misfit(stream, records, options))
@@ -244,7 +248,7 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mappi
 def _json_records(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
     """The records of JSON files, which are looked at one by one before Spark types them
     (:mod:`spark_jobs.streams.copies.json_records`)."""
-    known = {name.lower(): _value(value) for name, value in origin.options}
+    known = {name.lower(): value_of(value) for name, value in origin.options}
     reader = spark.read.option("recursiveFileLookup", "true")
     reader = reader.option("wholetext", known.get("multiline", "false"))
     if "linesep" in known:
@@ -320,8 +324,7 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
     if origin.format == "delta":
         return _delta(spark, stream, origin.path)
     if origin.format == "jdbc":
-        reader = _reader(spark, origin).format("jdbc").option("url", origin.path).option("dbtable", origin.table)
-        return reader.load(), None
+        return spark.read.format("jdbc").options(**database_options(spark, stream, None)).load(), None
     place = _delta_place(spark, origin)
     if place is not None:
         return _delta(spark, stream, place)
@@ -332,6 +335,35 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
         return frame, {path: _piece(path) for path in paths if path is not None} if None not in paths else None
     except PySparkException:
         return frame, None
+
+
+def database_options(spark: SparkSession, stream: Stream, table: str | None) -> dict[str, str]:
+    """The options with which Spark reads a table of a stream's database (None: the origin's own)."""
+    origin, url = _origin(stream), address_of(stream)
+    options = {name: value_of(value) for name, value in origin.options}
+    named = {name.lower() for name in options}
+    options |= {"url": origin.path, "dbtable": origin.table if table is None else table}
+    if url is not None and "driver" not in named and not _has_driver(spark, origin.path) and url.kind in DRIVERS:
+        # a jar of `spark.jars` is not among those in which Java looks for drivers
+        options["driver"] = DRIVERS[url.kind]
+    if "fetchsize" not in named:
+        options["fetchsize"] = FETCHED
+    return options | ({"preferTimestampNTZ": "true"} if origin.zone is not None else {})
+
+
+def _has_driver(spark: SparkSession, url: str) -> bool:
+    """Return whether Java finds a driver for a URL by itself. (Spark Connect does not say it.)"""
+    java: Any = spark
+    if not hasattr(spark, "_jvm"):
+        return True
+    try:
+        driver = java._jvm.java.sql.DriverManager.getDriver(url)
+    except Exception as error:
+        if type(error).__name__ != "Py4JJavaError":
+            raise
+        return False
+    # Spark puts a class that it was told among those that Java finds, in a wrapping that it does not know again
+    return not str(driver.getClass().getName()).endswith("DriverWrapper")
 
 
 def _delta_place(spark: SparkSession, origin: Origin) -> str | None:
@@ -385,32 +417,36 @@ def _since(stream: Stream, frame: DataFrame) -> DataFrame:
 
 # ------------------------------------------------------------------------------------------- spans
 def _spans_changed(stream: Stream, origin: Origin, frame: DataFrame, known: Mapping[str, int], clock: int) -> Change:
-    """Rows after the last span, and those of the newest spans whose number of rows has changed."""
+    """Rows after the last span, those of the newest spans whose number of rows has changed, and those without a
+    watermark if that has."""
     name = origin.watermark or stream.time
     number = _number(frame, stream, name)
-    spans = sorted(
-        ((bounds["after"], bounds["to"], piece) for piece in known for bounds in [json.loads(piece)]), key=_last
-    )
+    spans = spans_of(known)
+    placed = [(span, piece) for span, piece in spans if not span.is_unplaced]
     outdated, came = list[str](), list[Reading]()
-    for after, to, piece in spans[-COUNTED_AGAIN:]:
-        rows = _since(stream, frame.where(_between(frame, name, after, to)))
-        count = rows.count()
-        if count != known[piece]:
-            outdated.append(piece)
-            came.append(Reading(rows, {"": json.dumps({"after": after, "to": to, "rows": count})}))
-    last = spans[-1][1] if spans else None
+
+    def replace_by(pieces: Mapping[str, int], rows: DataFrame, after: int | None, to: int, count: int) -> None:
+        if count == sum(pieces.values()):
+            return
+        outdated.extend(pieces)
+        if count or to != UNPLACED:
+            came.append(Reading(rows, {"": WatermarkSpan(after, to, count).piece}))
+
+    for span, piece in placed[-COUNTED_AGAIN:]:
+        rows = _since(stream, frame.where(_between(frame, name, span.after, span.to)))
+        replace_by({piece: known[piece]}, rows, span.after, span.to, rows.count())
+    last = placed[-1][0].to if placed else None
+    unplaced = _since(stream, frame.where(_column(frame, name).isNull()))
+    without = {piece: known[piece] for span, piece in spans if span.is_unplaced}
+    replace_by(without, unplaced, UNPLACED, UNPLACED, unplaced.count())
     most = frame.agg(F.max(number)).collect()[0][0]
     end = _moment(frame, stream, name, clock - stream.lateness - 1)
     if most is not None and end is not None:
         most = min(int(most), end)
     if most is not None and (last is None or most > last):
         rows = _since(stream, frame.where(_between(frame, name, last, int(most))))
-        came.append(Reading(rows, {"": json.dumps({"after": last, "to": int(most)})}))
+        came.append(Reading(rows, {"": WatermarkSpan(last, int(most)).piece}))
     return Change(tuple(came), tuple(outdated))
-
-
-def _last(span: tuple[int | None, int, str]) -> int:
-    return span[1]
 
 
 def _between(frame: DataFrame, name: str, after: int | None, to: int) -> Column:
@@ -436,7 +472,9 @@ def _moment(frame: DataFrame, stream: Stream, name: str, instant: int) -> int | 
     instants.
     """
     type_ = _field(frame, name).dataType
-    if isinstance(type_, (T.TimestampType, T.TimestampNTZType)):
+    if isinstance(type_, T.TimestampNTZType):
+        return by_clock(instant, _origin(stream).zone)
+    if isinstance(type_, T.TimestampType):
         return instant
     unit = stream.source.time_unit if name.lower() == stream.time.lower() else None
     if unit is None or not isinstance(type_, T.IntegralType):

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
-from optimizer.workload.formats import COPIED_AS, DECLARED
+from optimizer.workload.formats import COPIED_AS
 from optimizer.workload.streams import has_columns, load_streams, with_copy
 from optimizer.workload.values import Dimension, Origin, Source, Stream
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.data_files import log_place
+from spark_jobs.streams.copies.databases.opening import is_direct, opened, why_spark
 from spark_jobs.streams.sources.decoding import discover_schema, discovered_types
 from spark_jobs.streams.sources.dimensions import with_schema_of_files
 from spark_jobs.streams.sources.formats import FORMATS, format_of
@@ -85,7 +88,7 @@ def read_by(stream: Stream) -> Stream:
         return stream
     from spark_jobs.streams.copies.origins import location_of
 
-    with _session() as spark:
+    with spark_session() as spark:
         location = location_of(spark, stream)
     if location is not None:
         direct = replace(stream, source=replace(source, format=location[0], path=location[1], origin=None))
@@ -102,7 +105,7 @@ def _with_former_copy(stream: Stream) -> Stream:
     files, and goes on with them.
     """
     source = stream.source
-    if not format_of(stream).was_copied or source.reader != "auto" or source.options_of_text:
+    if not format_of(stream).was_copied or source.reader != "auto" or source.has_own_keys:
         return stream
     origin = Origin(source.format, source.path, copies=settings().copies)
     copied = Source(COPIED_AS, "", time_unit=source.time_unit, reader=source.reader, origin=origin)
@@ -125,17 +128,19 @@ def reason(stream: Stream) -> str:
         return f"Heddle itself: {source.format} at {place}" + (
             f"; columns in its folders: {', '.join(columns)}" if columns else ""
         )
-    if source.reader == "spark":
-        why = "as `reader` says"
-    elif origin.format in FORMATS and FORMATS[origin.format].was_copied:
-        keys = DECLARED[origin.format].copied
-        why = f"as it has {' or '.join(sorted(keys))}"
-        if not (origin.options or origin.since):
+    why: str | None = "the table has features that only Spark reads"
+    if origin.format in FORMATS and FORMATS[origin.format].was_copied and source.reader != "spark":
+        keys = [*(["options"] if origin.options else []), *(["since"] if origin.since is not None else [])]
+        why = f"as it has {' and '.join(keys)}"
+        if not keys:
             why = "made by an earlier Heddle; delete it, and Heddle reads the files itself, all of them as new ones"
-    elif origin.format in FORMATS:
-        why = "the table has features that only Spark reads"
-    else:
-        why = f"only Spark reads {'such a table' if origin.format == 'table' else origin.format}"
+    elif source.reader == "spark" or origin.format not in FORMATS:
+        try:
+            why = why_spark(stream)
+        except HeddleError as error:
+            why = error.diagnostic.message
+    if why is None:
+        return f"Heddle itself, into a copy at {source.path}"
     return f"Spark, into a copy at {source.path}: {why}"
 
 
@@ -144,6 +149,9 @@ def unseen(stream: Stream) -> str:
     origin = stream.source.origin
     if origin is None or origin.format not in ("jdbc", "table"):
         return ""
+    if origin.format == "jdbc":
+        lower = origin.watermark or stream.time
+        return f"rows that are changed or deleted after they were copied, and rows that come with a lower {lower}"
     if origin.watermark is not None:
         return f"if it has no files: rows that change, or come later without a greater {origin.watermark}"
     return f"if it has no files: rows that change, or come when later ones of {stream.time} have been copied"
@@ -154,17 +162,30 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     Spark finds."""
     if stream.source.origin is None:
         return discover_schema(stream)
+    if is_direct(stream) and (described := _described(stream)) is not None:
+        return discovered_types(stream, {stream.source.origin.name: described})
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from spark_jobs.streams.copies.origins import origin_columns
 
-    with _session() as spark:
+    with spark_session() as spark:
         columns = origin_columns(spark, stream)
     return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
 
 
+def _described(stream: Stream) -> pa.Schema | None:
+    """The columns of a table that Heddle reads; None if it has some that only Spark reads, and Spark is there."""
+    origin = stream.source.origin
+    assert origin is not None
+    with opened(stream) as connection:
+        columns = connection.columns(connection.relation(origin.table))
+    if any(column.is_nested for column in columns) and stream.source.reader == "auto" and find_spec("pyspark"):
+        return None
+    return pa.schema([pa.field(column.name, column.arrow) for column in columns if column.arrow is not None])
+
+
 @contextmanager
-def _session() -> Iterator[SparkSession]:
+def spark_session() -> Iterator[SparkSession]:
     """The session of this process, or one for now."""
     from pyspark.sql import SparkSession
 
@@ -202,10 +223,14 @@ def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tupl
         return copied, problems
     from spark_jobs.streams.copies.copying import bring_up_to_date
 
-    report("starting Spark")
-    with _session() as spark:
+    with ExitStack() as stack:
+        spark: SparkSession | None = None
         for stream in streams:
             try:
+                by_spark = not is_direct(stream)
+                if by_spark and spark is None:
+                    report("starting Spark")
+                    spark = stack.enter_context(spark_session())
                 copied += filter(None, [bring_up_to_date(spark, stream, time.time_ns() // 1000, report)])
             except HeddleError as error:
                 problems.append(error.diagnostic)

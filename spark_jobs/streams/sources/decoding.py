@@ -62,7 +62,7 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     """
     with failures_of(stream, stream.source.path):
         schemas = format_of(stream).schemas(stream)
-        of_folders = partition_types(stream, format_of(stream).files(stream).names) if stream.source.partitions else []
+        of_folders = folder_columns(stream)
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
@@ -81,16 +81,20 @@ def discovered_types(
     of its folders.
     """
     pairs, nested, diagnostics = common_columns(stream, schemas, of_folders)
-    return with_schema(stream, [*pairs, *of_folders], nested), diagnostics
+    return with_schema(stream, pairs, nested), diagnostics
+
+
+def folder_columns(stream: Stream) -> list[tuple[str, Type]]:
+    """The columns that the names of a stream's folders have, with their types. Raises what listing raises."""
+    return partition_types(stream, format_of(stream).files(stream).names) if stream.source.partitions else []
 
 
 def common_columns(
     stream: Stream, schemas: Mapping[str, pa.Schema], of_folders: Sequence[tuple[str, Type]] = ()
 ) -> tuple[list[tuple[str, Type]], list[tuple[str, Nested]], tuple[Diagnostic, ...]]:
-    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, without those of its
-    folders, and what is left out.
+    """The plain and the nested columns that the ``schemas`` of a stream's files have in common, and what is left out.
 
-    Raises HDL-431 if no type holds all of its times.
+    ``of_folders``: columns that the names of their folders have. Raises HDL-431 if no type holds all of its times.
     """
     in_folders = {name.lower() for name, _ in of_folders}
     names: dict[str, str] = {}
@@ -130,7 +134,7 @@ def common_columns(
             )
         elif isinstance(type, Nested):
             nested, leaves = [*nested, (name, type)], leaves + type.leaves
-    return pairs, nested, tuple(diagnostics.values())
+    return [*pairs, *of_folders], nested, tuple(diagnostics.values())
 
 
 def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str]) -> Type | Nested | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +15,14 @@ from optimizer.workload.attributes import Attribute
 from optimizer.workload.values import STRING, Stream
 from spark_jobs.store.storage import Place
 
+if TYPE_CHECKING:
+    from spark_jobs.store.arrays.key_tables import SpanTable
+
 VALID_FROM, VALID_TO = "valid from", "valid to"
 """Columns of a version with its rows' validity [from, to), in microseconds."""
+
+MOST_VERSIONS = 3
+"""Versions of a dimension whose rows a process holds, as it may compare some."""
 
 ALWAYS = -(1 << 62), 1 << 62
 """Validity of rows without one."""
@@ -40,62 +45,85 @@ class VersionRows:
     """
 
     def __init__(self, rows: pa.Table, key: Sequence[str]) -> None:
-        self._rows, self._encoded = rows, dict[str, pa.Array]()
-        self._distinct = [_distinct(rows[name].combine_chunks()) for name in key]
-        codes, self._steps = np.zeros(len(rows), dtype=np.int64), list[NDArray[np.int64]]()
-        for name, distinct in zip(key, self._distinct, strict=True):
-            wide = codes * max(len(distinct), 1) + _codes(distinct, rows[name].combine_chunks())
-            self._steps.append(np.unique(wide))
-            codes = np.searchsorted(self._steps[-1], wide)
-        self._is_timed = VALID_FROM in rows.column_names
-        if self._is_timed:
-            begin, self._end = (rows[name].to_numpy() for name in (VALID_FROM, VALID_TO))
-            self._begins = np.unique(begin)
-            self._codes, codes = codes, codes * (len(self._begins) + 1) + np.searchsorted(self._begins, begin) + 1
-        # in the order of the keys' values codes need not ascend, as texts are ordered otherwise
-        self._order = np.argsort(codes, kind="stable")
-        self._sorted = codes[self._order]
+        # tables are compiled, which those need not load who read no dimension
+        from spark_jobs.store.arrays.key_tables import KeyTable, SpanTable
 
-    def numbers(self, keys: Sequence[pa.Array], times: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._columns = {name: rows[name].combine_chunks() for name in rows.column_names}
+        self._encoded = dict[str, pa.Array]()
+        self._spans: SpanTable | None = None
+        is_timed = VALID_FROM in self._columns
+        keys = [self._columns[name] for name in key]
+        self._parts = [_Values(values, is_unique=len(key) == 1 and not is_timed) for values in keys]
+        numbers, self._steps = self._parts[0].positions(keys[0]), list[KeyTable]()
+        for values, part in zip(keys[1:], self._parts[1:], strict=True):
+            codes = numbers * np.int64(part.most) + part.positions(values)
+            distinct = np.unique(codes) if is_timed or part is not self._parts[-1] else codes
+            self._steps.append(KeyTable(distinct))
+            numbers = self._steps[-1].positions(codes)
+        if is_timed:
+            begins, ends = (self._columns[name].to_numpy() for name in (VALID_FROM, VALID_TO))
+            self._spans = SpanTable(numbers, begins, ends, int(numbers.max(initial=-1)) + 1)
+
+    def numbers(self, keys: Sequence[pa.Array], times: NDArray[np.int64]) -> NDArray[np.int32]:
         """The numbers of the rows (n,) for some keys, each (n,), at some times (n,) in microseconds; -1: no row."""
-        codes, is_known = np.zeros(len(times), dtype=np.int64), np.ones(len(times), dtype=bool)
-        for values, distinct, step in zip(keys, self._distinct, self._steps, strict=True):
-            part = _codes(distinct, values)
-            is_known &= part >= 0
-            wide = codes * max(len(distinct), 1) + part
-            codes = np.minimum(np.searchsorted(step, wide), max(len(step) - 1, 0))
-            is_known &= (step[codes] == wide) if len(step) else False
-        if not len(self._sorted):
-            return np.full(len(times), -1, dtype=np.int64)
-        if self._is_timed:
-            wide = codes * (len(self._begins) + 1) + np.searchsorted(self._begins, times, side="right")
-            at = np.searchsorted(self._sorted, wide, side="right") - 1
-            numbers = self._order[np.maximum(at, 0)]
-            is_known &= (at >= 0) & (self._codes[numbers] == codes) & (times < self._end[numbers])
-        else:
-            at = np.minimum(np.searchsorted(self._sorted, codes), len(self._sorted) - 1)
-            numbers = self._order[at]
-            is_known &= self._sorted[at] == codes
-        return np.where(is_known, numbers, -1)
+        numbers = self._parts[0].positions(keys[0])
+        for values, part, step in zip(keys[1:], self._parts[1:], self._steps, strict=True):
+            others = part.positions(values)
+            known = (numbers >= 0) & (others >= 0)
+            numbers = np.where(known, step.positions(numbers * np.int64(part.most) + others), np.int32(-1))
+        return numbers if self._spans is None else self._spans.rows(numbers, times)
 
-    def take(self, attribute: Attribute, key: Sequence[str], numbers: NDArray[np.int64], is_encoded: bool) -> pa.Array:
-        """An attribute (n,) of the rows with some numbers (n,), null where there is none; of a text dictionary-encoded
-        if ``is_encoded``. ``key``: the names of the key columns."""
+    def take(self, attribute: Attribute, key: Sequence[str], places: pa.Array, is_encoded: bool) -> pa.Array:
+        """An attribute (n,) of the rows at some places (n,), null where there is none; of a text dictionary-encoded if
+        ``is_encoded``. ``key``: the names of the key columns."""
         column = attribute.column
         if column is None:
-            return pa.array(numbers >= 0)
+            return places.is_valid()
         name = column if column in key else attribute_name(column)
         if is_encoded and name not in self._encoded:
-            self._encoded[name] = self._rows[name].combine_chunks().dictionary_encode()
-        values = self._encoded[name] if is_encoded else self._rows[name].combine_chunks()
-        return values.take(pa.array(numbers, mask=numbers < 0))
+            self._encoded[name] = self._columns[name].dictionary_encode()
+        return (self._encoded if is_encoded else self._columns)[name].take(places)
 
 
-def _distinct(values: pa.Array) -> pa.Array | NDArray[Any]:
-    """The distinct values of a key column; of numbers ascending."""
-    if _is_number(values.type):
-        return np.unique(_numbers(values))
-    return values.cast(pa.string()).unique()
+class _Values:
+    """The distinct values of a key column, numbered.
+
+    Parameters
+    ----------
+    values
+        The column.
+    is_unique
+        Whether each value is there once. Then a value's number is that of its row.
+    """
+
+    def __init__(self, values: pa.Array, is_unique: bool) -> None:
+        from spark_jobs.store.arrays.key_tables import KeyTable
+
+        self._is_number, self._type = _is_number(values.type), values.type
+        if self._is_number:
+            numbers = _numbers(values)
+            distinct = numbers if is_unique else np.unique(numbers)
+            self._table, self.most = KeyTable(distinct), len(distinct)
+        else:
+            texts = values.cast(pa.string())
+            self._texts = texts if is_unique else texts.unique()
+            self.most = len(self._texts)
+
+    def positions(self, values: pa.Array) -> NDArray[np.int32]:
+        """The numbers (n,) of values, (n,); -1: of null, and of others."""
+        if pa.types.is_dictionary(values.type):
+            # the last is that of null
+            of_dictionary = np.append(self.positions(values.dictionary), np.int32(-1))
+            places = values.indices if not values.null_count else pc.fill_null(values.indices.cast(pa.int64()), -1)
+            return of_dictionary[places.to_numpy()]
+        if not self._is_number:
+            texts = values if values.type == pa.string() else values.cast(pa.string())
+            found = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
+            return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int32)
+        numbers = self._table.positions(_numbers(values))
+        if values.null_count:
+            numbers[~values.is_valid().to_numpy(zero_copy_only=False)] = -1
+        return numbers
 
 
 def _is_number(type: pa.DataType) -> bool:
@@ -103,36 +131,26 @@ def _is_number(type: pa.DataType) -> bool:
 
 
 def _numbers(values: pa.Array) -> NDArray[np.int64]:
+    """Integers, moments and booleans as integers (n,); null as any."""
     integers = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
-    return np.asarray(integers.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    integers = integers.cast(pa.int64())
+    return np.asarray((pc.fill_null(integers, 0) if integers.null_count else integers).to_numpy())
 
 
-def _codes(distinct: pa.Array | NDArray[Any], values: pa.Array) -> NDArray[np.int64]:
-    """The numbers (n,) of values among distinct ones; -1: of null, and of others."""
-    if pa.types.is_dictionary(values.type):
-        of_dictionary = _codes(distinct, values.dictionary)
-        places = pc.fill_null(values.indices.cast(pa.int64()), -1).to_numpy()
-        return np.where(places < 0, -1, of_dictionary[places]) if len(of_dictionary) else np.full(len(values), -1)
-    if isinstance(distinct, np.ndarray):
-        if not len(distinct):
-            return np.full(len(values), -1, dtype=np.int64)
-        integer = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
-        numbers = _numbers(
-            pc.fill_null(values, pa.scalar(0, integer).cast(values.type)) if values.null_count else values
-        )
-        at = np.minimum(np.searchsorted(distinct, numbers), len(distinct) - 1)
-        is_known = distinct[at] == numbers
-        if values.null_count:
-            is_known &= values.is_valid().to_numpy(zero_copy_only=False)
-        return np.where(is_known, at, -1)
-    known = values if values.type == distinct.type else values.cast(pa.string())
-    return np.asarray(pc.fill_null(pc.index_in(known, value_set=distinct), -1).to_numpy(), dtype=np.int64)
+_versions: dict[str, dict[tuple[str, tuple[str, ...]], VersionRows]] = {}
+"""By folder of a dimension the rows of the versions that were used last, the newest behind."""
 
 
-@lru_cache(maxsize=32)
 def _loaded(place: str, key: tuple[str, ...]) -> VersionRows:
     """The rows of a version's file, which never changes."""
-    return VersionRows(pq.read_table(Place(place).open_unchanging()), key)
+    of_dimension = _versions.setdefault(place.rpartition("/")[0], {})
+    rows = of_dimension.pop((place, key), None)
+    if rows is None:
+        rows = VersionRows(pq.read_table(Place(place).open_unchanging()), key)
+        for former in list(of_dimension)[: 1 - MOST_VERSIONS]:
+            of_dimension.pop(former, None)
+    of_dimension[place, key] = rows
+    return rows
 
 
 def with_attributes(
@@ -144,17 +162,18 @@ def with_attributes(
     ``encoded``: attributes that may be dictionary-encoded. Raises ValueError for a dimension without a version.
     """
     columns, times = {name: batch.column(name) for name in batch.schema.names}, np.zeros(0, dtype=np.int64)
-    numbers: dict[Attribute, NDArray[np.int64]] = {}
+    places: dict[Attribute, pa.Array] = {}
     for name, attribute in attributes.items():
         dimension = stream.dimension(attribute.dimension)
         if dimension.version is None:
             raise ValueError(f"dimension {dimension.name} has no version")
         rows = _loaded(dimension.version.place, dimension.key)
-        if attribute.row not in numbers:
-            if len(times) != len(batch):
+        if attribute.row not in places:
+            if len(times) != len(batch) and dimension.valid_from is not None:
                 moments = columns[stream.time].cast(pa.int64())
-                times = pc.fill_null(moments, ALWAYS[0]).to_numpy(zero_copy_only=False)
-            numbers[attribute.row] = rows.numbers([columns[key] for key in attribute.keys], times)
+                times = pc.fill_null(moments, ALWAYS[0] - 1).to_numpy(zero_copy_only=False)
+            numbers = rows.numbers([columns[key] for key in attribute.keys], times)
+            places[attribute.row] = pa.array(numbers, mask=numbers < 0)
         is_encoded = name in encoded and dimension.type_of(attribute.column) == STRING
-        columns[name] = rows.take(attribute, dimension.key, numbers[attribute.row], is_encoded)
+        columns[name] = rows.take(attribute, dimension.key, places[attribute.row], is_encoded)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

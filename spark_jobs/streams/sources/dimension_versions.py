@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optimizer.workload.attributes import attributes_in, columns_read
 from optimizer.workload.values import DimensionVersion, Stream
-from spark_jobs.store.storage import Place
+from spark_jobs.store.storage import Place, Stored
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import inside, read_split, times_of
 from spark_jobs.streams.sources.dimension_rows import with_attributes
@@ -26,6 +26,12 @@ FOLDER = "dimensions"
 
 CURRENT = "current"
 """The file next to the versions of a dimension that names the one that a run used last."""
+
+ENDING = ".parquet"
+"""Ending of the files of versions."""
+
+READ = "read"
+"""The file next to the versions of a dimension that says from which files one was read."""
 
 RECENT = 8
 """Versions of a dimension whose partial aggregates are carried over."""
@@ -61,6 +67,23 @@ def note_current(warehouse: Warehouse, name: str, version: DimensionVersion) -> 
         file.put(content)
 
 
+def version_read_from(warehouse: Warehouse, name: str, basis: str) -> DimensionVersion | None:
+    """The version that was read last of a dimension, if it was from the same files; None if it was not, or is gone.
+
+    ``basis``: a digest of all that decides it.
+    """
+    try:
+        read, _, id = (versions_folder(warehouse, name) / READ).read().decode().partition(" ")
+    except OSError:
+        return None
+    return version_named(warehouse, name, id) if read == basis else None
+
+
+def note_read(warehouse: Warehouse, name: str, basis: str, version: DimensionVersion) -> None:
+    """Note what a version of a dimension was read from (:func:`version_read_from`)."""
+    (versions_folder(warehouse, name) / READ).put(f"{basis} {version.id}".encode())
+
+
 def version_named(warehouse: Warehouse, name: str, id: str) -> DimensionVersion | None:
     """A stored version of a dimension; None if it is gone."""
     return stored_version(versions_folder(warehouse, name) / f"{id}.parquet")
@@ -74,6 +97,20 @@ def with_current_versions(warehouse: Warehouse, stream: Stream) -> Stream:
     return stream_with_versions(stream, {name: version for name, version in versions.items() if version is not None})
 
 
+def _newest_first(warehouse: Warehouse, name: str) -> list[Stored]:
+    files = (file for file in versions_folder(warehouse, name).listed() if file.name.endswith(ENDING))
+    return sorted(files, key=lambda file: -file.modified)
+
+
+def old_versions(warehouse: Warehouse, name: str, needed: Collection[str], before: int) -> list[Place]:
+    """The files of versions of a dimension that were written before a moment (microseconds), without the
+    :data:`RECENT` newest and those whose ids are ``needed``.
+    """
+    files = _newest_first(warehouse, name)[RECENT:]
+    old = (file for file in files if file.modified < before and file.name.removesuffix(ENDING) not in needed)
+    return [versions_folder(warehouse, name) / file.name for file in old]
+
+
 def earlier_streams(warehouse: Warehouse, stream: Stream, columns: Iterable[str]) -> list[Stream]:
     """A stream with each combination of the :data:`RECENT` versions of the dimensions that some columns are read from,
     without the one that it has.
@@ -81,9 +118,7 @@ def earlier_streams(warehouse: Warehouse, stream: Stream, columns: Iterable[str]
     used = {attribute.dimension for attribute in attributes_in(stream, columns).values()}
     choices: list[list[tuple[str, DimensionVersion]]] = []
     for name in sorted(used):
-        files = [file for file in versions_folder(warehouse, name).listed() if file.name.endswith(".parquet")]
-        files = sorted(files, key=lambda file: -file.modified)[:RECENT]
-        ids = [file.name.removesuffix(".parquet") for file in files]
+        ids = [file.name.removesuffix(ENDING) for file in _newest_first(warehouse, name)[:RECENT]]
         known = (version_named(warehouse, name, id) for id in ids)
         choices.append([(name, version) for version in known if version is not None])
     streams = [stream_with_versions(stream, dict(chosen)) for chosen in product(*choices)][: RECENT * RECENT]
@@ -116,7 +151,7 @@ def changed_times(
 
 
 def _differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
-    """Whether two values (n,) differ: null equals null, NaN equals NaN."""
+    """Compare values (n,), true where they differ: null equals null, NaN equals NaN."""
     same: Any = pc.equal(before, after)
     if pa.types.is_floating(before.type):
         same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.streams import with_columns
+from optimizer.workload.dimensions import with_columns
 from optimizer.workload.values import STRING, TIMESTAMP, Dimension, DimensionVersion, Stream, digest
 from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_guess import guess_column
-from spark_jobs.streams.sources.decoding import common_columns, read_split
+from spark_jobs.streams.sources.decoding import common_columns, folder_columns, read_split
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
@@ -47,7 +47,7 @@ _HASHES = b"heddle"
 """Metadata of a version's file: the hashes of its columns."""
 
 
-def _as_stream(dimension: Dimension) -> Stream:
+def stream_of_rows(dimension: Dimension) -> Stream:
     """The stream that reads a dimension's rows. It has no time."""
     return Stream(dimension.name, dimension.source, dimension.schema, "")
 
@@ -56,7 +56,7 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
     """A dimension that leaves its schema out with the columns and types that its files have. Types of texts fit all
     values.
 
-    Raises what :func:`optimizer.workload.streams.with_columns` and reading raise, with the dimension's name.
+    Raises what :func:`optimizer.workload.dimensions.with_columns` and reading raise, with the dimension's name.
     """
     if dimension.schema:
         return dimension, ()
@@ -67,7 +67,7 @@ def with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnos
 
 
 def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagnostic, ...]]:
-    stream = _as_stream(dimension)
+    stream = stream_of_rows(dimension)
     with failures_of(stream, stream.source.path):
         files = sorted({split.path for split in splits_of(stream)})
         if not files:
@@ -75,7 +75,7 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
             raise HeddleError("HDL-401", message, "check the path")
         guess = format_of(stream).guess([Place.of(path) for path in files[:3]])
         if guess is None:
-            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream))
+            pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream), folder_columns(stream))
             return with_columns(dimension, pairs), warnings
     source = replace(dimension.source, **{key: value for key, value in guess.options.items() if key != "null"})
     texts = replace(dimension, source=source, schema=tuple((column.name, STRING) for column in guess.columns))
@@ -92,13 +92,13 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
         columns.append((column.name, STRING if is_other_format and len(formats) > 1 else column.type))
     pattern = next((known[0] for known in formats if known), None) if len(formats) == 1 else None
     source = replace(source, null=nulls, timestamp_format=source.timestamp_format or pattern)
-    return with_columns(replace(dimension, source=source), columns), ()
+    return with_columns(replace(dimension, source=source), [*columns, *folder_columns(stream)]), ()
 
 
 def files_of_dimension(dimension: Dimension) -> list[str]:
     """The paths of a dimension's files. Raises HDL-401 without files, and what listing files raises."""
     try:
-        paths = sorted({split.path for split in splits_of(_as_stream(dimension))})
+        paths = sorted({split.path for split in splits_of(stream_of_rows(dimension))})
     except HeddleError as error:
         raise _of_dimension(dimension, error) from error
     if not paths:
@@ -112,7 +112,7 @@ def read_rows(dimension: Dimension, columns: Iterable[str]) -> pa.Table:
 
     Raises HDL-401 without files, and what :func:`spark_jobs.streams.sources.decoding.read_split` raises.
     """
-    stream, names = _as_stream(dimension), list(dict.fromkeys(columns))
+    stream, names = stream_of_rows(dimension), list(dict.fromkeys(columns))
     schema = pa.schema([(name, arrow_type(dict(dimension.schema)[name])) for name in names])
     try:
         splits = splits_of(stream)
@@ -202,7 +202,7 @@ def _unique(dimension: Dimension, rows: pa.Table) -> pa.Table:
 
 
 def _same_key(rows: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each row but the first has the key of the one before it: (n - 1,)."""
+    """Compare the keys of neighbours: (n - 1,), true where a row has the key of the one before it."""
     same = np.ones(max(len(rows) - 1, 0), dtype=bool)
     for name in key if len(rows) > 1 else ():
         same &= pc.equal(rows[name].slice(1), rows[name].slice(0, len(rows) - 1)).to_numpy()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from optimizer.workload.values import Stream
+import pyarrow as pa
+
+from optimizer.workload.values import Stream, digest
 from spark_jobs.streams.sources.declared import Declaration
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.partition_columns import Wanted, split_folders
@@ -48,3 +50,18 @@ def reopened(stream: Stream, path: str, name: str) -> list[Split]:
     source = replace(stream.source, path=path, partitions=(), folders="")
     give = split_folders(stream, [path], [name])
     return [give(split) for split in files_of(replace(stream, source=source)).opened([0])]
+
+
+def files_digest(stream: Stream) -> str:
+    """Return a digest of the files of a stream as they are listed now; empty if a listing does not reveal all changes
+    of their content, or warns.
+
+    Raises what :func:`files_of` raises.
+    """
+    if stream.source.origin is not None or not format_of(stream).is_listing_complete:
+        return ""
+    files = files_of(stream)
+    if files.warnings:
+        return ""
+    marks = files.marks.to_pylist() if isinstance(files.marks, pa.Array) else list(files.marks)
+    return digest([files.table, files.commit, list(files.names), marks])

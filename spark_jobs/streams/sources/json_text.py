@@ -233,6 +233,7 @@ class Walker:
             begin += 1
         first = _FIRST_KEY.match(self.data, begin)
         if first is None or not self._is_tried():
+            self.misses += first is not None
             return None
         # where another element that begins alike follows a bracket and a comma; the parser sees whether it does
         after = before = min(begin + self.block, len(self.data))

@@ -99,9 +99,8 @@ def placed(stream: Stream, names: Sequence[str]) -> tuple[list[int], tuple[Diagn
     problem = _misplaced(stream, bad, str(reasons[bad[0].rpartition("/")[0]]))
     if not stream.source.folders:
         raise problem
-    diagnostic = problem.diagnostic
     hint = f"only files in {stream.source.folders} are read: move it, or correct `path`"
-    return good, (replace(diagnostic, severity="warning", message=f"{diagnostic.message}: not read", hint=hint),)
+    return good, (Diagnostic("HDL-485", f"{problem.diagnostic.message}: not read", hint, severity="warning"),)
 
 
 def split_folders(stream: Stream, paths: Sequence[str], names: Sequence[str]) -> Callable[[Split], Split]:

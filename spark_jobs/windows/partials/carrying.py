@@ -21,11 +21,11 @@ from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 
 class Carried(NamedTuple):
-    """Pieces of partial aggregates of an earlier version: ``kept`` are those without a changed event, ``changed`` the
-    others, which are lifted again.
+    """Pieces of partial aggregates of an earlier version: ``unchanged`` are those without a changed event, ``changed``
+    the others, which are lifted again.
     """
 
-    kept: int
+    unchanged: int
     changed: int
 
 
@@ -65,7 +65,7 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
                 pending.setdefault(former, []).extend(_Piece(part, *piece) for piece in of_former)
             # a version that differs in other columns alone has the same name
             old = [piece for piece in old if piece not in of_former]
-    kept: list[_Piece] = []
+    unchanged: list[_Piece] = []
     changed = 0
     for former, pieces in pending.items():
         if not pieces:
@@ -75,10 +75,10 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
         for piece in pieces:
             is_changed = any_changed(times, columns_of_synopsis(piece.part.synopsis), piece.begin, piece.end)
             changed += is_changed
-            kept += [] if is_changed else [piece]
-    if kept:
-        _rename(warehouse, stream, kept, splits)
-    return Carried(len(kept), changed)
+            unchanged += [] if is_changed else [piece]
+    if unchanged:
+        _rename(warehouse, stream, unchanged, splits)
+    return Carried(len(unchanged), changed)
 
 
 def _rename(warehouse: Warehouse, stream: Stream, pieces: Sequence[_Piece], splits: list[Split]) -> None:

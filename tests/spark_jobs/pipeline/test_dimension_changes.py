@@ -17,18 +17,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.instants import DAY as DAY_LENGTH
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Workload
 from spark_jobs.operations.status import read_status
 from spark_jobs.pipeline.planning.publication import publish_plan
-from spark_jobs.pipeline.run.dimensions import versions_noted
+from spark_jobs.pipeline.run.dimensions import sweep_versions, versions_noted
 from spark_jobs.pipeline.run.history import outdated
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
 from spark_jobs.store.warehouse.publish_log import RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.partials import carrying
 from tests.sizes import examples
 
 BEGIN = 1_372_636_800_000_000
@@ -230,3 +232,41 @@ def test_answers_are_those_of_one_version(
             for each in range(day + 1):
                 assert shop.answers([each]) == shop.expected(each, rows_of[each])
         assert not repairs or shop.repaired(version) == 0
+
+
+def test_maintenance_removes_versions_that_nothing_needs(shop: Shop) -> None:
+    shop.order(0, [(0, 1, 1)])
+    shop.describe({1: "first"})
+    version = shop.plan()
+    shop.run(version, 0, 1)
+    for number in range(12):
+        shop.describe({1: f"category {number}"})
+        shop.order(number + 1, [(0, 1, 1)])
+        shop.run(version, number + 1, number + 2, recompute=number < 11)
+        if number < 11:
+            shop.run(version, 1, number + 2, recompute=True)
+    folder = shop.folder / "warehouse" / "dimensions" / "products"
+    before = {file.name for file in folder.glob("*.parquet")}
+    assert len(before) == 13
+    # of the others those of the first and the last two publications stand, and the newest stay
+    assert sweep_versions(shop.warehouse, DAY_LENGTH, dry_run=False) == 0
+    assert sweep_versions(shop.warehouse, -DAY_LENGTH, dry_run=True) == 4
+    assert sweep_versions(shop.warehouse, -DAY_LENGTH, dry_run=False) == 4
+    assert len(list(folder.glob("*.parquet"))) == 9
+    assert shop.run(version, 0, 1).status == "unchanged"
+
+
+def test_pieces_that_are_carried_over_blindly_are_noticed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.order(0, [(0, 1, 1)])
+    shop.describe({1: "a"})
+    version = shop.plan()
+    shop.run(version, 0, 1)
+    shop.describe({1: "b"})
+    shop.order(1, [(0, 1, 1)])
+    with monkeypatch.context() as patch:
+        patch.setattr(carrying, "any_changed", lambda *args: False)
+        with pytest.raises(HeddleError, match="HDL-530"):
+            shop.run(version, 1, 2)
+    # what was carried over wrongly is named as right, until it is computed again
+    shop.run(version, 1, 2, recompute=True)
+    assert shop.answers([1]) == shop.expected(1, {1: "b"})

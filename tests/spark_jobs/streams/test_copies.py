@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -179,6 +180,43 @@ def test_a_database_is_copied_by_its_watermark(spark: SparkSession, tmp_path: Pa
     with pytest.raises(HeddleError, match="HDL-433") as caught:
         bring_up_to_date(spark, wrong, LATER)
     assert "another-secret" not in str(caught.value)
+
+
+def test_rows_without_a_watermark_are_copied_too(spark: SparkSession, tmp_path: Path) -> None:
+    stream = stream_of(tmp_path, "{table: holes, watermark: volume}")
+    rows: list[Event] = [(float(n), "A", 1.0, None if n % 3 == 0 else n) for n in range(30)]
+    for count, gone in ((10, 0), (10, 0), (11, 0), (30, 1)):
+        write_all(spark, "holes", rows[:count])
+        done = bring_up_to_date(spark, stream, LATER)
+        assert done is not None and done.gone == gone and rows_of(stream) == rows_in(table_of(rows[:count]))
+    write_all(spark, "holes", rows_with := [row for row in rows if row[3] is not None])
+    done = bring_up_to_date(spark, stream, LATER)
+    assert done is not None and done.gone == 1 and rows_of(stream) == rows_in(table_of(rows_with))
+
+
+def test_timestamps_of_a_database_are_of_its_zone(spark: SparkSession, tmp_path: Path) -> None:
+    url = f"jdbc:derby:memory:{uuid.uuid4().hex};create=true"
+    manager: Any = spark._jvm.java.sql.DriverManager  # type: ignore[union-attr]
+    connection = manager.getConnection(url)
+    statement = connection.createStatement()
+    statement.execute("CREATE TABLE orders (ts TIMESTAMP, volume BIGINT)")
+    clocks = ["2026-01-01 12:00:00", "2026-07-01 12:00:00", "2026-03-29 02:30:00", "2026-10-25 02:30:00"]
+    instants = ["2026-01-01T11:00", "2026-07-01T10:00", "2026-03-29T01:30", "2026-10-25T00:30"]
+    for number, clock in enumerate(clocks):
+        statement.execute(f"INSERT INTO orders VALUES ('{clock}', {number})")
+    source = f"{{format: jdbc, path: '{url}', table: orders, zone: Europe/Berlin"
+    for watermark in ("", ", watermark: volume"):
+        copies = uuid.uuid4().hex
+        stream = stream_of(tmp_path, f"{source}{watermark}}}", schema=", schema: {ts: timestamp, volume: long}")
+        stream = replace(stream, source=replace(stream.source, path=str(tmp_path / copies / "trades")))
+        bring_up_to_date(spark, stream, 1 << 60)
+        read = sorted(
+            (row["volume"], row["ts"].strftime("%Y-%m-%dT%H:%M"))
+            for row in DeltaTable(stream.source.path).to_pyarrow_table().to_pylist()
+        )
+        assert read == list(enumerate(instants))
+        again = bring_up_to_date(spark, stream, 1 << 60)
+        assert again is not None and again.pieces == 0
 
 
 def test_tables_of_a_catalogue_are_read_by_whoever_can(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
 from optimizer.workload.nested import Nested
-from optimizer.workload.streams import parse_column, parse_type, with_schema
-from optimizer.workload.values import Source, Stream
+from optimizer.workload.streams import load_streams, parse_column, parse_type, with_schema
+from optimizer.workload.values import Source, Stream, Workload
+from spark_jobs.operations.in_process import answers_of
 from spark_jobs.streams.sources import compression, json_source, json_text
 from spark_jobs.streams.sources.decoding import check_columns, discover_schema, read_split
 from spark_jobs.streams.sources.files import splits_of
@@ -29,7 +32,7 @@ from spark_jobs.streams.sources.inspection import inspect
 from spark_jobs.streams.sources.proposals import look, propose, time_of
 from tests.sizes import examples
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+JULY = 1_372_636_800_000_000
 MARK = "\ufeff"
 
 SCHEMA = {
@@ -45,7 +48,9 @@ SCHEMA = {
     "rows": "array<struct<v: long>>",
     "by": "map<string, long>",
 }
-COLUMNS = ["at", "n", "small", "x", "money", "note", "ok", "p.m", "p.deep.k", "tags[1]", "rows[0].v", "by['a b']"]
+QUICK = ["at", "n", "small", "x", "money", "note", "ok", "p.m", "p.deep.k", "tags[1]", "rows[0].v"]
+COLUMNS = [*QUICK, "by['a b']"]
+"""All columns, and those that pyarrow reads, which has no maps."""
 
 
 def stream_of(path: Path | str, schema: Mapping[str, str] = SCHEMA, time: str = "at", **source: Any) -> Stream:
@@ -173,7 +178,11 @@ def files(draw: st.DrawFn) -> tuple[list[dict[str, Any]], str, str | None]:
             items = [(key, record[key]) for key in keys]
             record.clear()
             record.update(items)
-    texts = [in_text(record, ascii) for record in records]
+    other = draw(st.sampled_from([{}, {"note": "NOTE", "p": "P"}, {"n": "N"}]))
+    texts = [
+        in_text({other.get(key, key) if draw(st.booleans()) else key: each for key, each in record.items()}, ascii)
+        for record in records
+    ]
     space = draw(st.sampled_from(["", " ", "\n", "\r\n \t"]))
     layout = draw(st.sampled_from(["lines", "concatenated", "array", "arrays", "features", "deep", "mixed"]))
     mark = draw(st.sampled_from(["", MARK]))
@@ -186,8 +195,8 @@ def files(draw: st.DrawFn) -> tuple[list[dict[str, Any]], str, str | None]:
     if layout == "array":
         return records, mark + together + space, None
     if layout == "features":
-        other = f'"note"{space}:{space}{in_text(draw(ANY), ascii)}'
-        return records, f'{mark}{{"type": 1, "features": {together},{space}{other}}}', "features"
+        beside = f'"note"{space}:{space}{in_text(draw(ANY), ascii)}'
+        return records, f'{mark}{{"type": 1, "features": {together},{space}{beside}}}', "features"
     cut = draw(st.integers(0, len(texts)))
     parts = [f"[{','.join(texts[:cut])}]", f"[{f',{space}'.join(texts[cut:])}]"]
     if layout == "arrays":
@@ -210,11 +219,12 @@ def test_every_layout_is_read_as_pythons_json_reads_it(
     want = [expected(each) for each in records]
     for is_quick in (True, False):
         for size in (block, json_text.BLOCK):
-            rows = read(stream, block=size, is_quick=is_quick)
+            columns = QUICK if is_quick else COLUMNS
+            rows = read(stream, columns, block=size, is_quick=is_quick)
             assert len(rows) == len(want)
             for row, wanted in zip(rows, want, strict=True):
-                for name, value in wanted.items():
-                    assert same(row[name], value), (name, row[name], value, is_quick, size)
+                for name in columns:
+                    assert same(row[name], wanted[name]), (name, row[name], wanted[name], is_quick, size)
 
 
 def compressed(codec: str, content: bytes) -> bytes:
@@ -268,7 +278,7 @@ PIECES = [
 def outcome(stream: Stream, **options: Any) -> Any:
     """The rows; None if the file is refused, for the first of perhaps several reasons that a reader comes across."""
     try:
-        return [{name: str(value) for name, value in row.items()} for row in read(stream, **options)]
+        return [{name: str(value) for name, value in row.items()} for row in read(stream, QUICK, **options)]
     except HeddleError as error:
         assert error.diagnostic.code in ("HDL-404", "HDL-420", "HDL-456", "HDL-481")
         assert "line " in error.diagnostic.message or error.diagnostic.code == "HDL-420"
@@ -347,7 +357,7 @@ AT = '"at": "2013-07-01T00:00:00Z"'
 def test_a_value_that_does_not_fit_is_named_by_line_and_place(tmp_path: Path, text: str, message: str) -> None:
     path = file_of(tmp_path, text)
     for is_quick in (True, False):
-        told = refused(stream_of(path), is_quick=is_quick)
+        told = refused(stream_of(path), QUICK, is_quick=is_quick)
         assert "HDL-404" in told and message.format(path=path) in told
 
 
@@ -373,7 +383,7 @@ def test_a_value_that_does_not_fit_is_named_by_line_and_place(tmp_path: Path, te
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str | bytes, code: str, message: str) -> None:
     path = file_of(tmp_path, text)
     for is_quick in (True, False):
-        told = refused(stream_of(path), is_quick=is_quick)
+        told = refused(stream_of(path), QUICK, is_quick=is_quick)
         assert code in told and message in told and str(path) in told
 
 
@@ -385,7 +395,7 @@ def test_keys_are_known_in_any_case_and_texts_of_numbers_are_numbers(tmp_path: P
     ]
     stream = stream_of(file_of(tmp_path, "\n".join(lines)))
     for is_quick in (True, False):
-        first, second, third = read(stream, is_quick=is_quick)
+        first, second, third = read(stream, QUICK, is_quick=is_quick)
         assert (first["n"], first["note"], first["money"]) == (1, "5", Decimal("0.1000")) and math.isnan(first["x"])
         assert (second["n"], second["note"], second["x"], second["ok"]) == (None, "true", -math.inf, True)
         assert (second["p.m"], third["n"], third["x"], third["note"]) == (0.5, -7, None, "1e3")
@@ -577,3 +587,98 @@ def test_a_stream_without_a_schema_has_that_of_a_sample(tmp_path: Path) -> None:
     stream, (warning,) = discover_schema(Stream("s", Source("json", str(path)), (), "p.at"))
     assert warning.code == "HDL-482" and warning.severity == "warning"
     assert (str(dict(stream.nested)["p"]), str(stream.type_of("n"))) == ("struct<at: timestamp, d: string>", "long")
+
+
+# ------------------------------------------------------------------------------------------- declared
+def declared(folder: Path, source: str, time: str = "at", schema: str = "{at: timestamp}") -> tuple[Any, list[str]]:
+    file = folder / "streams.yaml"
+    file.write_text(
+        f"streams: {{s: {{source: {{format: json, path: data, {source}}}, time: '{time}', schema: {schema}}}}}"
+    )
+    streams, problems = load_streams(file, None, str(folder / "copies"))
+    return streams.get("s"), [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_copied"),
+    [
+        ("", False),
+        ("reader: direct, records: a.b, 'null': [NA], timestamp_format: '%Y-%m-%d'", False),
+        ("reader: spark", True),
+        ("since: 2020-01-01", True),
+        ("options: {multiLine: 'true'}", True),
+    ],
+)
+def test_spark_reads_what_only_spark_has_keys_for(tmp_path: Path, source: str, is_copied: bool) -> None:
+    stream, problems = declared(tmp_path, source)
+    assert not problems and (stream.source.origin is not None) == is_copied
+    assert stream.source.format == ("delta" if is_copied else "json")
+
+
+@pytest.mark.parametrize(
+    ("source", "time", "code"),
+    [
+        ("records: a, reader: spark", "at", "HDL-457"),
+        ("reader: direct, since: 2020-01-01", "at", "HDL-457"),
+        ("records: a..b", "at", "HDL-457"),
+        ("records: '.'", "at", "HDL-457"),
+        ("", "p.x", "HDL-455"),
+        ("", "p.none", "HDL-455"),
+        ("", "p", "HDL-455"),
+        ("", "list[0]", "HDL-455"),
+        ("reader: spark", "p.at", "HDL-455"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(tmp_path: Path, source: str, time: str, code: str) -> None:
+    schema = "{at: timestamp, p: 'struct<at: timestamp, x: double>', list: array<long>}"
+    _, problems = declared(tmp_path, source, time, schema)
+    assert [code in problem for problem in problems] == [True], problems
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_field_may_be_the_time_of_events_and_windows_are_on_it(tmp_path: Path, format: str) -> None:
+    """Answers by the time inside a struct are those by the same time in a column of its own."""
+    rows = [{"t": 1372636800 + 40 * n, "p": {"at": 1372636800 + 40 * n, "n": n}} for n in range(200)]
+    (tmp_path / "data").mkdir()
+    if format == "json":
+        (tmp_path / "data" / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data" / "a.parquet")
+    nested = "{source: {format: %s, path: data, time_unit: s}, time: p.at, schema: {p: 'struct<at: long, n: long>'}}"
+    flat = "{source: {format: %s, path: data, time_unit: s}, time: t, schema: {t: long, p: 'struct<n: long>'}}"
+    (tmp_path / "streams.yaml").write_text(f"streams: {{nested: {nested % format}, flat: {flat % format}}}")
+    streams, problems = load_streams(tmp_path / "streams.yaml")
+    assert not problems
+    text = "SELECT count(*) AS c, sum(p.n) AS s FROM {0} WINDOW RANGE '20 minutes' SLIDE '10 minutes' ON {1};"
+    parsed = parse("\n".join([text.format("nested", "p.at"), text.format("flat", "t")]), streams)
+    assert not parsed.diagnostics
+    answers, problems_of_run = answers_of(
+        Workload(tuple(parsed.queries), tuple(streams.values())), JULY, JULY + 3 * 3600 * 10**6
+    )
+    assert not problems_of_run
+    first, second = answers.values()
+    assert len(first) > 10 and first.equals(second)
+
+
+def test_columns_of_folders_are_read_where_they_are_declared_and_missed_where_not(tmp_path: Path) -> None:
+    for day in (1, 2):
+        folder = tmp_path / "data" / f"day={day}"
+        folder.mkdir(parents=True)
+        (folder / "a.json").write_text(f"{{{AT}}}\n{{{AT}}}")
+    stream, problems = declared(tmp_path, "partitions: [day]", schema="{at: timestamp, day: long}")
+    assert not problems
+    batches = [batch for split in splits_of(stream) for batch in read_split(stream, split, ["day"])]
+    assert [day for batch in batches for day in batch.column("day").to_pylist()] == [1, 1, 2, 2]
+    stream, problems = declared(tmp_path, "", schema="{at: timestamp, day: long}")
+    assert not problems
+    with pytest.raises(HeddleError, match=r"(?s)HDL-403.*write `partitions: \[day\]`"):
+        check_columns(stream, splits_of(stream), ["day"])
+
+
+def test_a_misspelt_key_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.json").write_text(f'{{{AT}, "name": 1}}')
+    stream, _ = declared(tmp_path, "", schema="{at: timestamp, nmae: long}")
+    (warning,) = inspect(stream, ["nmae"]).diagnostics
+    assert (warning.code, warning.severity) == ("HDL-403", "warning")
+    assert "nmae is null in the first 1 records" in str(warning)

@@ -38,6 +38,8 @@ CSV = "ts;x\n2013-07-01T00:00:00Z;1\n2013-07-01T00:00:01Z;2\n2013-07-01T00:00:05
 DIGESTS = {
     "csv": ("a868182b821cdf04", "2f2e78a1ca8fa6c3"),
     "csv without a header": ("13982e0aeac174b4", "d9a2f7f9d7a5af4d"),
+    "json": ("fe89b0687e4e8cc0", "48b7b034c51f89a5"),
+    "json in an object": ("168e6141d6b94503", "e6b5cf6b2a11de2e"),
     "parquet": ("7217a542a157d561", "cfdb4e9998dd9feb"),
     "delta": ("d6740dad9f7fd08f", "656bde8e9c041225"),
     "iceberg": ("30a2009ba3c4f506", "98375414b99464a8"),
@@ -92,6 +94,17 @@ def test_csv_files_without_a_header(tmp_path: Path) -> None:
     size = written(tmp_path / "b.csv", CSV.removeprefix("ts;x\n"))
     stream = declared(tmp_path, "format: csv, path: b.csv, delimiter: ';', header: false, 'null': NA")
     check(stream, [f"b.csv|{size}|{WRITTEN}"], "csv without a header")
+
+
+def test_json_files(tmp_path: Path) -> None:
+    lines = (
+        '{"ts": "2013-07-01T00:00:00Z", "x": 1}\n{"ts": "2013-07-01T00:00:01Z", "x": 2}\n{"ts": "2013-07-01", "x": 3}\n'
+    )
+    size = written(tmp_path / "data" / "a.jsonl", lines)
+    check(declared(tmp_path, "format: json, path: data"), [f"a.jsonl|{size}|{WRITTEN}"], "json")
+    (tmp_path / "data" / "a.jsonl").unlink()
+    size = written(tmp_path / "data" / "b.json", f'{{"f": [{lines.strip().replace(chr(10), ",")}]}}')
+    check(declared(tmp_path, "format: json, path: data, records: f"), [f"b.json|{size}|{WRITTEN}"], "json in an object")
 
 
 def test_parquet_files(tmp_path: Path) -> None:

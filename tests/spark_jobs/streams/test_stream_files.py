@@ -36,7 +36,7 @@ READ = {
     "parquet": (".parquet", ".PARQUET", ".snappy.parquet", ".c000.Parquet"),
 }
 NAMED = {
-    "csv": (".csv.gz", ".csv.zst", "", ".txt", ".csv.bak", "_0", ".parquet", ".csv.1"),
+    "csv": (".csv.xz", ".csv.lz4", "", ".txt", ".csv.bak", "_0", ".parquet", ".csv.1"),
     "parquet": (".parq", ".pq", "", "_0", ".parquet.gz", ".bin", ".csv", ".parquet.old"),
 }
 SKIPPED = (".tmp", ".TMP", "._COPYING_", ".inprogress", ".crc", ".swp", "~", ".filepart")
@@ -134,10 +134,10 @@ def in_duckdb(format: str, paths: Sequence[Path]) -> Counter[int]:
 
 
 def test_what_a_folder_without_any_readable_file_holds_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "a.csv.gz", [1], "csv")
+    write(tmp_path / "a.csv.xz", [1], "csv")
     with pytest.raises(HeddleError, match="HDL-401") as caught:
         files_of(stream_of("csv", tmp_path))
-    assert "a.csv.gz" in caught.value.hint
+    assert "a.csv.xz" in caught.value.hint
 
 
 def test_links_to_folders_and_links_that_lead_nowhere_are_named(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_files_that_come_are_named_although_others_are_known(tmp_path: Path) -> 
     """A run lists only files that the ledger does not know; those that are not read are named all the same."""
     house, data = Warehouse.open(tmp_path / "house"), tmp_path / "data"
     write(data / "a.csv", [1], "csv")
-    write(data / "b.CSV.GZ", [2], "csv")
+    write(data / "b.CSV.XZ", [2], "csv")
     files = opened(stream_of("csv", data), ledger(house, "trades"), (0, 1))
     assert [warning.code for warning in files.warnings] == ["HDL-414"]
 

@@ -245,7 +245,7 @@ def test_commands_with_warnings_only_end_with_0(tmp_path: Path) -> None:
     project = Project(tmp_path, "csv")
     for stream in ("trades", "quotes"):
         write("csv", tmp_path / stream / "a.csv", [0, None, 90])
-        write("csv", tmp_path / stream / "b.csv.gz", [0])
+        write("csv", tmp_path / stream / "b.csv.xz", [0])
     record = project.run()
     assert {diagnostic["code"] for diagnostic in record["diagnostics"]} >= {"HDL-410", "HDL-414"}
     assert {diagnostic["severity"] for diagnostic in record["diagnostics"]} == {"warning"}

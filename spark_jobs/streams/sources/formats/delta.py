@@ -27,7 +27,7 @@ class DeltaFormat(TableFormat):
         root = Place.of(stream.source.path)
         check_place(stream, root if not root.is_local else root.local())
         if stream.source.origin is not None and not (root / self.log).exists():
-            message = f"stream {stream.name}: {stream.source.origin.name} is not copied yet: only Spark reads it"
+            message = f"stream {stream.name}: {stream.source.origin.name} is not copied yet"
             raise HeddleError("HDL-432", message, "the next run copies it, or `heddle copy`")
         if root.is_local:
             log = root.local() / self.log

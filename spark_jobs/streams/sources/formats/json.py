@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from optimizer.workload.nested import Nested
+from optimizer.workload.partitions import folder_names
 from optimizer.workload.values import DATE, TIMESTAMP, Stream, Type
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources import json_source
@@ -23,6 +24,8 @@ from spark_jobs.streams.sources.formats.source_format import (
     Guess,
     ReadByRun,
     SourceFormat,
+    SparkReading,
+    unreadable_by_spark,
 )
 from spark_jobs.streams.sources.json_guess import guess_json
 from spark_jobs.streams.sources.leaves import path_of
@@ -46,6 +49,19 @@ class JsonFormat(SourceFormat):
     reads_fields = True
     endings = with_codecs([".json", ".jsonl", ".ndjson", ".geojson"])
 
+    def columns(
+        self, stream: Stream, split: Split, names: Sequence[str], needed: Sequence[str] = ()
+    ) -> dict[str, pa.DataType | None]:
+        # a key may be in any record, but what the folders are named by hardly is
+        below = split.path.removeprefix(stream.source.path).split("/")[:-1]
+        folders = {name.lower() for name in folder_names(below)}.intersection(map(str.lower, names))
+        if not folders:
+            return dict.fromkeys(names)
+        named = [name for name in names if name.lower() in folders]
+        rows = self.head(stream, split, named)
+        empty = {name for name in named if rows is None or rows.column(name).null_count == len(rows)}
+        return dict.fromkeys(name for name in names if name not in empty)
+
     def read(
         self, stream: Stream, split: Split, columns: Sequence[str], encoded: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
@@ -63,6 +79,16 @@ class JsonFormat(SourceFormat):
             return self.all_times(stream, split)
         times = json_source.last_json_times(stream, split.path, split.version)
         return SourceFormat.last_times(self, stream, split) if times is None else times
+
+    def spark_reading(self, stream: Stream, splits: Sequence[Split]) -> SparkReading:
+        files = list(dict.fromkeys(split.path for split in splits))
+        if stream.nested:
+            raise unreadable_by_spark(stream, "nested columns of JSON")
+        if stream.source.records is not None or any(_first_mark(path) == b"[" for path in files):
+            raise unreadable_by_spark(stream, "arrays of records")
+        if stream.source.null or any(codec_ending(path) == ".zst" for path in files):
+            raise unreadable_by_spark(stream, "texts that are null, or files that end in .zst")
+        return SparkReading(self.name, files, {}, tuple(dict(stream.schema)))
 
     def duckdb_reading(self, stream: Stream, paths: Sequence[str], is_numbered: bool) -> DuckdbReading:
         if any(codec_ending(path) == ".bz2" for path in paths):

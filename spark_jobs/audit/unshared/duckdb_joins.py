@@ -1,0 +1,86 @@
+"""Join events with dimensions by DuckDB, independently of the look-up of answers.
+
+Runs look the keys of events up in arrays. The audit joins the same version of a dimension, a Parquet file, as SQL
+defines it: LEFT JOIN on equality of all key columns and, with validities, ``from <= time < to``. The layout of the file
+is declared here a second time, so that a fault in the look-up, or in what it takes for a key, shows up as a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import duckdb
+import pyarrow as pa
+
+from optimizer.workload.attributes import Attribute, attributes_in
+from optimizer.workload.values import Dimension, Stream
+from spark_jobs.audit.unshared.duckdb_expressions import quoted, text_literal
+from spark_jobs.store.storage import Place
+from spark_jobs.streams.sources.expressions import arrow_type
+from spark_jobs.streams.sources.formats.source_format import ReadByRun
+
+FROM, TO = "valid from", "valid to"
+"""Columns of a version's file with the validity of its rows, in microseconds."""
+
+
+def joined_events(
+    connection: duckdb.DuckDBPyConnection, stream: Stream, events: pa.Table, columns: Sequence[str]
+) -> pa.Table:
+    """Some columns of events, (n,) each: those that are attributes of dimensions are joined, in the declared types.
+
+    ``events`` have the stream's own columns that these are read from, and its time. Their order is not kept. Raises
+    ReadByRun for a version that DuckDB cannot open, and what DuckDB raises.
+    """
+    attributes = attributes_in(stream, columns)
+    if not attributes:
+        return events.select(list(columns))
+    numbered = events.rename_columns([f"c{number}" for number in range(events.num_columns)])
+    names = {name: f"e.c{number}" for number, name in enumerate(events.column_names)}
+    joins = _joins(stream, attributes, names)
+    selected = ", ".join(f"{names[name]} AS s{number}" for number, name in enumerate(columns))
+    connection.register("joined", numbered)
+    try:
+        sql = f"SELECT {selected} FROM joined e {' '.join(joins)}"
+        rows: pa.Table = connection.sql(sql).to_arrow_table()
+    finally:
+        connection.unregister("joined")
+    schema = pa.schema([(name, arrow_type(stream.types[name])) for name in columns])
+    return rows.rename_columns(list(columns)).cast(schema).combine_chunks()
+
+
+def _joins(stream: Stream, attributes: Mapping[str, Attribute], names: dict[str, str]) -> list[str]:
+    """A join for each dimension and key; adds what the attributes are in SQL to the ``names``."""
+    joins, aliases, numbers = list[str](), dict[Attribute, str](), count()
+    for name, attribute in attributes.items():
+        dimension = stream.dimension(attribute.dimension)
+        alias = aliases.get(attribute.row)
+        if alias is None:
+            alias = aliases[attribute.row] = f"d{next(numbers)}"
+            keys = [names[key] for key in attribute.keys]
+            joins.append(_join(dimension, alias, keys, names[stream.time]))
+        # rows with a null in the key are in no version
+        exists = f"({alias}.{quoted(dimension.key[0])} IS NOT NULL)"
+        column = attribute.column
+        stored = column if column is None or column in dimension.key else f"={column}"
+        names[name] = exists if stored is None else f"{alias}.{quoted(stored)}"
+    return joins
+
+
+def _join(dimension: Dimension, alias: str, keys: Sequence[str], time: str) -> str:
+    conditions = [f"{key} = {alias}.{quoted(name)}" for key, name in zip(keys, dimension.key, strict=True)]
+    if dimension.valid_from is not None:
+        moment = f"epoch_us({time})"
+        conditions += [f"{moment} >= {alias}.{quoted(FROM)}", f"{moment} < {alias}.{quoted(TO)}"]
+    return f"LEFT JOIN read_parquet({text_literal(_file(dimension))}) {alias} ON {' AND '.join(conditions)}"
+
+
+def _file(dimension: Dimension) -> str:
+    if dimension.version is None:
+        raise ReadByRun(f"dimension {dimension.name} has no version")
+    path = dimension.version.place
+    if not Place.of(path).is_local:
+        raise ReadByRun(f"the rows of dimension {dimension.name} are in a store")
+    if any(mark in path for mark in "*?[]{}"):
+        raise ReadByRun("the name of a file")
+    return path
