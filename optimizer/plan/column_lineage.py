@@ -81,7 +81,7 @@ def _columns_alone(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def _joins(query: ACQ, stream: Stream) -> list[Source]:
-    """Sources that decide which row of a dimension an event has: the keys of both, and the times with validities."""
+    """Sources that decide which row of a dimension an event has: both sides of the key, and times of validities."""
     sources: list[Source] = []
     for attribute in attributes_in(stream, query.columns()).values():
         dimension = stream.dimension(attribute.dimension)

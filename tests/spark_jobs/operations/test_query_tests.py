@@ -248,3 +248,54 @@ def test_a_test_passes_exactly_if_the_oracle_says_what_it_expects(
     (outcome,) = run_tests([Path("tests/a.yaml")])
     assert outcome.problems == ()
     assert outcome.has_passed is not wrong, outcome
+
+
+# ---------------------------------------------------------------------------------------------- dimensions
+JOINED = """
+streams:
+  trades:
+    source: {format: csv, path: nothing_is_here.csv}
+    schema: {ts: timestamp, symbol: string, volume: long}
+    time: ts
+dimensions:
+  listings:
+    source: {format: csv, path: nothing_is_here_either.csv}
+    key: symbol
+    schema: {symbol: string, venue: string}
+"""
+
+BY_VENUE = """
+-- name: by_venue
+SELECT venue, sum(volume) AS total FROM trades LEFT JOIN listings USING (symbol)
+WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts GROUP BY venue;
+"""
+
+
+OF_A = "dimensions: {listings: [{symbol: A, venue: X}]}"
+
+
+def joined(dimensions: str, expect: str, shared: str = "") -> str:
+    events = "{ts: 2013-07-01T00:10:00, symbol: A, volume: 2}, {ts: 2013-07-01T00:20:00, symbol: B, volume: 3}"
+    test = f"{{query: by_venue, given: [{events}], {dimensions}expect: [{expect}]}}"
+    return f"{shared}tests: [{test}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (joined(f"{OF_A}, ", "{venue: X, total: 2}, {venue: null, total: 3}"), ""),
+        (joined("", "{venue: X, total: 2}, {venue: null, total: 3}", f"{OF_A}\n"), ""),
+        (joined("dimensions: {listings: []}, ", "{venue: null, total: 5}", f"{OF_A}\n"), ""),
+        (joined("", "{venue: X, total: 5}"), "HDL-499"),
+        (joined("dimensions: {listing: []}, ", ""), "HDL-132"),
+        (joined("dimensions: {listings: [{symbol: A, venu: X}]}, ", ""), "HDL-132"),
+        (joined("dimensions: {listings: [{symbol: A, venue: X}, {symbol: A, venue: Y}]}, ", ""), "HDL-462"),
+    ],
+)  # fmt: skip
+def test_a_test_gives_rows_of_dimensions(project: Path, text: str, code: str) -> None:
+    Path("streams.yaml").write_text(JOINED)
+    Path("queries.sql").write_text(BY_VENUE)
+    write(text)
+    (outcome,) = run_tests([project / "tests"])
+    assert [problem.code for problem in outcome.problems] == ([code] if code else [])
+    assert outcome.has_passed == (not code), outcome.lines()
