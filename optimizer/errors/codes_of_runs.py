@@ -434,7 +434,7 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-627",
-        "The table that a topic or a folder is landed in is in use, or does not belong to the checkpoint or the stream.",
+        "The table of a landing is in use, or does not belong to the checkpoint, the ledger or the stream.",
         "Use those that do, or land into another table.",
     ),
     Code(

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.values import Stream
 from spark_jobs.streams.sources.csv_source import BOM, HEAD, check_text
@@ -148,5 +147,3 @@ def _of_value(value: Any, number: int, text: str) -> list[JsonPiece]:
         else JsonPiece({}, number, f"$[{at}]", text, f"{json_kind(each)} is no record")
         for at, each in enumerate(value)
     ]
-
-

@@ -131,7 +131,9 @@ class RowReader:
         if names and stream.source.header:
             both = names.intersection(format_of(stream).columns(self.stream, split, sorted(names)))
         if both:
-            message = f"stream {stream.name}: {split.path} has rows that do not fit, and columns that its folder has too"
+            message = (
+                f"stream {stream.name}: {split.path} has rows that do not fit, and columns that its folder has too"
+            )
             raise HeddleError("HDL-487", f"{message}: {', '.join(sorted(both))}")
         return stream, [name for name in self.leaves if name not in names]
 
@@ -212,7 +214,7 @@ class RowReader:
         piece: Callable[[int], _Piece],
         seen: int,
     ) -> FileRows:
-        """Rows of some pieces of a file, from row ``seen`` on. ``good``: the numbers of those that the ``columns`` have;
+        """Rows of some pieces of a file, from row ``seen`` on. ``good``: which of them the ``columns`` have;
         ``why``: which do not fit, also of these."""
         columns |= {name: column_of(self.stream, split, name, len(good)) for name, _ in split.folders}
         timed = self._is_timed(columns[self.stream.time]).to_pylist()
@@ -305,5 +307,3 @@ def _each(
             if begin not in why:
                 why[begin] = problem(column, begin, values[begin].as_py())
     return pa.concat_arrays(pieces)
-
-
