@@ -59,11 +59,14 @@ class RawFolder:
         The folder of the Delta table.
     again
         Names of files below the folder whose rows in the table are to be replaced.
+    is_read
+        Whether a stream is declared that reads the table.
     """
 
     stream: Stream
     table: Path
     again: tuple[str, ...] = ()
+    is_read: bool = True
 
     @property
     def path(self) -> Path:
@@ -110,7 +113,7 @@ class LandedFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rows of all files are in the table."""
+        """Return whether all rows of all files are in the table."""
         return not (self.quarantined or self.rewritten or self.waiting)
 
     @property
@@ -173,7 +176,8 @@ def raw_folder_of(
         raise HeddleError("HDL-474", message, "add --to FOLDER, or --stream with a stream of format delta")
     place = _table_place(str(table), path)
     raw = replace(raw, source=replace(raw.source, path=str(path)))
-    return RawFolder(raw, place, tuple(_below(name, path) for name in again))
+    tables = [Path(each.source.path).resolve() for each in known.values() if each.source.format == "delta"]
+    return RawFolder(raw, place, tuple(_below(name, path) for name in again), place in tables)
 
 
 def _of_folder(path: Path, known: dict[str, Stream], streams: str | Path) -> Stream:

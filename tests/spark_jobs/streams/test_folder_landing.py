@@ -446,6 +446,18 @@ def test_one_process_at_a_time_and_a_ledger_without_gaps(tmp_path: Path) -> None
     assert "other columns" in refused("HDL-627", land_folder, other)
 
 
+def test_the_ledger_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_table_module, "MERGED", 2)
+    raw = raw_of(tmp_path)
+    for number in range(7):
+        put(raw.path, f"{number}.json", GOOD.encode())
+        assert land_folder(raw).files == 1
+        assert len(list((raw.table / "_landed" / "batches").iterdir())) <= 4
+    assert land_folder(raw).files == 0 and len(rows(raw.table)) == 7
+    next((raw.table / "_landed" / "batches").glob("to-*")).unlink()
+    refused("HDL-627", land_folder, raw)
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
