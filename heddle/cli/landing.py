@@ -122,6 +122,10 @@ def _land_folder(
     files, rows = count(landed.files, "new file"), count(landed.landed, "row")
     line = f"{files}: {rows} landed in {landed.table}, {landed.quarantined:,} in quarantine"
     _print_landed(landed, line, as_json)
+    if landed.commits and not raw.is_read and not as_json:
+        place = "source: {format: delta, path: " + landed.table + "}"
+        line = f"to read the table, declare a stream in {streams}: {place} and time: {raw.stream.time}"
+        terminal.console.print(line, highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(0 if landed.is_complete else 1)
 
 

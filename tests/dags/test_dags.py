@@ -109,7 +109,9 @@ def test_parsing_takes_a_fraction_of_a_second(parsed: dict[str, Any]) -> None:
 
 def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     dags = parsed["dags"]
-    assert dags["land_topics"]["tasks"] == {"topics": ["land"], "land": []}
+    assert dags["land_topics"]["tasks"] == {
+        **{"topics": ["land"], "land": [], "folders": ["land_files"], "land_files": []},
+    }
     assert dags["maintain_warehouse"]["tasks"] == {"maintain": []}
     assert dags["repair_results"]["tasks"] == {
         **{"look": ["repair"], "repair": ["alerts", "repaired", "report"], "report": [], "repaired": [], "alerts": []},

@@ -19,7 +19,7 @@ from spark_jobs.streams.landing import kafka
 from spark_jobs.streams.landing.land import topic_of
 from spark_jobs.streams.landing.places import landing
 from spark_jobs.streams.landing.records import Records
-from spark_jobs.streams.landing.topics import jobs
+from spark_jobs.streams.landing.topics import folder_jobs, jobs
 
 STREAMS = """
 streams:
@@ -103,7 +103,21 @@ def test_the_file_of_the_dag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ["a", "--streams", "/s/streams.yaml", "--servers", "h:1"],
         ["b.c", "--streams", "/s/streams.yaml", "--servers", "h:2", "--to", f"{tmp_path}/d", "--starting", "latest"],
     ]
-    for text in ("[a]\n", "a = 1", "[a]\nservers = 1", '[a]\nservers = "h:1"\nfrom = "x"', "[", "\xff"):
+    path.write_text('[a]\nservers = "h:1"\n[b]\nfolder = "raw"\nto = "t"\nstream = "s"\n[c]\nfolder = "/raw"\n')
+    assert [arguments[0] for arguments in jobs(settings())] == ["a"]
+    assert folder_jobs(settings()) == [
+        {"streams": "/s/streams.yaml", "folder": f"{tmp_path}/raw", "table": f"{tmp_path}/t", "stream": "s"},
+        {"streams": "/s/streams.yaml", "folder": "/raw"},
+    ]
+    for text in (
+        "[a]\n",
+        "a = 1",
+        '[a]\nfolder = "x"\nservers = "h:1"',
+        "[a]\nservers = 1",
+        '[a]\nservers = "h:1"\nfrom = "x"',
+        "[",
+        "\xff",
+    ):
         path.write_bytes(text.encode("latin-1"))
         refused("HDL-626", jobs, settings())
 

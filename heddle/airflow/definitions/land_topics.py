@@ -1,5 +1,5 @@
-"""Bring what topics of Kafka have now into the Delta tables that streams are read from, each record once. Every quarter
-of an hour; skipped while the file `HEDDLE_TOPICS` names none.
+"""Bring what topics of Kafka have now, and new files of folders, into the Delta tables that streams are read from, each
+record and each file once. Every quarter of an hour; skipped while the file `HEDDLE_TOPICS` names none.
 """
 
 from __future__ import annotations
@@ -52,5 +52,29 @@ def land_topics(**arguments: Any) -> DAG:
             max_active_tis_per_dagrun=1,
         )
         land.expand(arguments=topics())
+
+        @dag_set.task()
+        def folders() -> list[dict[str, str]]:
+            """The folders of the file; skipped if there are none."""
+            from spark_jobs.store.settings import settings
+            from spark_jobs.streams.landing.topics import folder_jobs
+
+            params_of(get_current_context())
+            folder_arguments = folder_jobs(settings())
+            if not folder_arguments:
+                raise AirflowSkipException(f"there are no folders: {settings().topics} is not there, or names none")
+            return folder_arguments
+
+        @dag_set.task(max_active_tis_per_dagrun=1)
+        def land_files(folder: dict[str, str]) -> dict[str, Any]:
+            """Land new files of a folder, without Spark."""
+            from spark_jobs.streams.landing.folders import land_folder, raw_folder_of
+
+            landed = land_folder(raw_folder_of(**folder), report=print)
+            for diagnostic in landed.diagnostics:
+                print(diagnostic)
+            return landed.to_json()
+
+        land_files.expand(folder=folders())
 
     return landing()

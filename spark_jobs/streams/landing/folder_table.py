@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ from spark_jobs.streams.landing.spool import Spool
 
 FOLDER = "_landed"
 """The folder in that of the table with the ledger; readers and writers of Delta pass it over."""
+
+MERGED = 256
+"""Files of the ledger at which they are merged into one."""
 
 LANDED_COLUMNS = (
     pa.field("landed_file", pa.utf8()),
@@ -96,21 +100,39 @@ class FolderTable:
         shutil.rmtree(self.staging, ignore_errors=True)
         self.staging.mkdir(parents=True)
         self.ledger.mkdir(exist_ok=True)
-        numbers = {int(path.stem): path for path in self.ledger.iterdir() if path.stem.isdecimal()}
-        for number in [number for number in numbers if number > self.reached]:
-            numbers.pop(number).unlink()
-        missing = self.reached - len(numbers)
+        merged, numbers = self._listed()
+        missing = self.reached - merged - len(numbers)
         if missing:
             message = f"{self.ledger} lacks {missing:,} of {self.reached:,} batches that the table {self.table} has"
             raise HeddleError("HDL-627", message, "put the folder back as it was, or land into another table")
         newest: list[LandedFile] = []
-        for number in sorted(numbers):
-            newest = _entries(numbers[number])
+        for number in sorted([merged, *numbers] if merged else numbers):
+            newest = _entries(numbers.get(number, self._merged(merged)))
             self.landed |= {entry.name: entry for entry in newest}
         quarantine = DeltaTable(str(self.quarantine))
         if (quarantine.transaction_version(self.application) or 0) > self.reached:
             quarantine.delete(f"landing = {_literal(self.landing(self.reached + 1))}")
-        self._forget([entry.name for entry in newest if entry.is_again])
+        if merged != self.reached:
+            self._forget([entry.name for entry in newest if entry.is_again])
+        if len(numbers) > MERGED:
+            write_ledger(self._merged(self.reached), list(self.landed.values()))
+            self._listed()
+
+    def _merged(self, number: int) -> Path:
+        """The file of the ledger that has all batches up to a number."""
+        return self.ledger / f"to-{number:012}.json"
+
+    def _listed(self) -> tuple[int, dict[int, Path]]:
+        """The number up to which batches are in one file of the ledger (0: there is none), and the files of those
+        behind it. All other files are removed: drafts, batches that the table does not have, and what was merged."""
+        files = {path.name: path for path in self.ledger.iterdir()}
+        merged = max((int(name[3:-5]) for name in files if re.fullmatch(r"to-\d+\.json", name)), default=0)
+        numbers = {int(name[:-5]): path for name, path in files.items() if re.fullmatch(r"\d+\.json", name)}
+        numbers = {number: path for number, path in numbers.items() if merged < number <= self.reached}
+        for path in files.values():
+            if path not in (*numbers.values(), self._merged(merged)):
+                path.unlink()
+        return merged, numbers
 
     def landing(self, number: int) -> str:
         """The name of a batch in the quarantine."""

@@ -31,7 +31,7 @@ from spark_jobs.streams.sources.decoding import discover_schema
 from spark_jobs.streams.sources.file_names import some
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.splits import SourceFiles, Split
 
 FORMATS = ("csv", "json")
 
@@ -60,11 +60,14 @@ class RawFolder:
         The folder of the Delta table.
     again
         Names of files below the folder whose rows in the table are to be replaced.
+    is_read
+        Whether a stream is declared that reads the table.
     """
 
     stream: Stream
     table: Path
     again: tuple[str, ...] = ()
+    is_read: bool = True
 
     @property
     def path(self) -> Path:
@@ -174,7 +177,8 @@ def raw_folder_of(
         raise HeddleError("HDL-474", message, "add --to FOLDER, or --stream with a stream of format delta")
     place = _table_place(str(table), path)
     raw = replace(raw, source=replace(raw.source, path=str(path)))
-    return RawFolder(raw, place, tuple(_below(name, path) for name in again))
+    tables = [Path(each.source.path).resolve() for each in known.values() if each.source.format == "delta"]
+    return RawFolder(raw, place, tuple(_below(name, path) for name in again), place in tables)
 
 
 def _of_folder(path: Path, known: dict[str, Stream], streams: str | Path) -> Stream:
@@ -240,13 +244,23 @@ def land_folder(
     reader = RowReader(stream)
     with folder_table(raw.table, _columns(stream, reader)) as table:
         landing = _Landing(reader, table, report, most_files, most_rows, memory)
-        listing = files_of(stream)
+        listing = _listed(stream, table)
         new = landing.new_files(listing.paths, listing.names, raw.again)
         for number, name in new:
             (split,) = listing.opened([number])
             landing.add(split, name, is_again=name in raw.again and name in table.landed)
         landing.commit()
     return replace(landing.result(raw), warnings=(*warnings, *listing.warnings))
+
+
+def _listed(stream: Stream, table: FolderTable) -> SourceFiles:
+    """The files of a folder. There may be none if others have landed. Raises what :func:`files_of` does."""
+    try:
+        return files_of(stream)
+    except HeddleError as error:
+        if error.code != "HDL-401" or not table.landed:
+            raise
+        return SourceFiles((), tuple, lambda numbers: [])
 
 
 def _columns(stream: Stream, reader: RowReader) -> pa.Schema:
@@ -304,7 +318,7 @@ class _Landing:
         self.at = int(time.time() * 1_000_000)
         self.files, self.staged = list[LandedFile](), 0
         self.rows, self.misfits = self._spools("batch")
-        self.totals = {"files": 0, "landed": 0, "quarantined": 0, "commits": 0}
+        self.total_files = self.total_rows = self.total_misfits = self.commits = 0
         self.unreadable, self.rewritten = list[str](), list[str]()
         self.waiting = list[tuple[str, str]]()
 
@@ -432,8 +446,10 @@ class _Landing:
         if not self.files:
             return
         self.table.commit(self.files, self.rows, self.misfits)
-        counts = (len(self.files), self.rows.rows, self.misfits.rows, 1)
-        self.totals = {name: total + more for (name, total), more in zip(self.totals.items(), counts, strict=True)}
+        self.total_files += len(self.files)
+        self.total_rows += self.rows.rows
+        self.total_misfits += self.misfits.rows
+        self.commits += 1
         line = f"{count(len(self.files), 'file')}, {count(self.rows.rows, 'row')}, {self.misfits.rows:,} in quarantine"
         self.report(f"batch {self.table.reached}: {line}")
         self.files = []
@@ -446,8 +462,11 @@ class _Landing:
             str(raw.path),
             str(self.table.table),
             str(self.table.quarantine),
-            **{name: self.totals[name] for name in ("files", "landed", "quarantined", "commits")},  # type: ignore[arg-type]
-            unreadable=tuple(self.unreadable),
-            rewritten=tuple(self.rewritten),
-            waiting=tuple(self.waiting),
+            self.total_files,
+            self.total_rows,
+            self.total_misfits,
+            self.commits,
+            tuple(self.unreadable),
+            tuple(self.rewritten),
+            tuple(self.waiting),
         )

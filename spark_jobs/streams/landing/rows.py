@@ -219,8 +219,8 @@ class RowReader:
         piece: Callable[[int], _Piece],
         seen: int,
     ) -> FileRows:
-        """Rows of some pieces of a file, from row ``seen`` on. ``good``: the numbers of those that the ``columns``
-        have; ``why``: which do not fit, also of these."""
+        """Rows of some pieces of a file, from row ``seen`` on. ``good``: which of them the ``columns`` have;
+        ``why``: which do not fit, also of these."""
         columns |= {name: column_of(self.stream, split, name, len(good)) for name, _ in split.folders}
         timed = self._is_timed(columns[self.stream.time]).to_pylist()
         for row, at in enumerate(good):

@@ -473,7 +473,7 @@ def read_apart(
     places = [layout.names.index(name) for name in wanted]
     with mapped(path, version) as data:
         numbered = _records(stream.source, data, layout.start)
-        while some := list(islice(numbered, rows)):
+        while some := _some(numbered, rows):
             apart = [_apart(stream, path, layout, data, record) for record in some]
             content = b"".join(
                 data[record.begin : record.end]
@@ -489,6 +489,17 @@ def read_apart(
             if len(columns[0]) != good + 1:
                 raise _malformed(stream, path, layout, None)
             yield apart, [column.slice(0, good) for column in columns]
+
+
+def _some(records: Iterator[_Record], rows: int) -> list[_Record]:
+    """The next records, of a few MiB together unless one has more."""
+    some, size = list[_Record](), 0
+    for record in records:
+        some.append(record)
+        size += (record.end or record.begin + BLOCK) - record.begin
+        if len(some) == rows or size > 4 << 20:
+            break
+    return some
 
 
 def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: _Record) -> ApartRecord:
