@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from hypothesis import strategies as st
 
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.instants import DAY
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import normal
@@ -33,20 +33,14 @@ from optimizer.workload.values import (
     Expression,
     Output,
     Source,
+    Stream,
     Workload,
 )
+from spark_jobs.streams.sources.expressions import arrow_type
 from tests.workloads import POOLS, SCHEMA, TYPES, Case, arrow_schema, cases, sequence_cases
 
-UNREAD = frozenset({"due"})
-"""Columns that no dimension has: a version cannot be named by dates yet (test_columns_of_every_type_have_a_content)."""
-
-KEYED = tuple(
-    name for name in ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen") if name not in UNREAD
-)
+KEYED = ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "seen")
 """Columns of types that keys may have."""
-
-ATTRIBUTES = tuple((name, type_) for name, type_ in SCHEMA if name not in UNREAD)
-"""Columns that every dimension has."""
 
 FORMATS = ("parquet", "csv", "delta")
 
@@ -72,7 +66,7 @@ class JoinedCase:
     case: Case
     rows: Mapping[str, pa.Table]
     spans: Mapping[str, Sequence[tuple[int | None, int | None]]]
-    joins: Mapping[str, Attribute]
+    joins: Mapping[str, JoinedAttribute]
 
 
 def _type_of(column: str) -> pa.DataType:
@@ -126,10 +120,10 @@ def _dimension(
     order = draw(st.permutations(range(len(keys))))
     keys, spans = [keys[at] for at in order], [spans[at] for at in order]
     columns = {column: pa.array([values[at] for values in keys], _type_of(like[at])) for at, column in enumerate(key)}
-    for column, _ in ATTRIBUTES:
+    for column, _ in SCHEMA:
         pool = draw(st.lists(st.sampled_from([*POOLS[column], None]), min_size=1, max_size=4))
         columns[column] = pa.array([draw(st.sampled_from(pool)) for _ in keys], _type_of(column))
-    schema = [(column, TYPES[like[at]]) for at, column in enumerate(key)] + list(ATTRIBUTES)
+    schema = [(column, TYPES[like[at]]) for at, column in enumerate(key)] + list(SCHEMA)
     ends: tuple[str | None, str | None] = (None, None)
     if validity:
         ends = ("since", None if validity == "from" else "until")
@@ -145,9 +139,9 @@ def _dimension(
 
 
 @st.composite
-def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, Attribute]:
+def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, JoinedAttribute]:
     """Some joins: a dimension may be joined twice, and by attributes of those joined before."""
-    joins: dict[str, Attribute] = {}
+    joins: dict[str, JoinedAttribute] = {}
     for dimension in draw(st.lists(st.sampled_from(dimensions), min_size=1, max_size=3)):
         keys = []
         for key in dimension.key:
@@ -155,7 +149,7 @@ def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, Attrib
             columns = [name for name in KEYED if (TYPES[name].name, TYPES[name].scale) == (type_.name, type_.scale)]
             others = [each._replace(column=name).name for each in joins.values() for name in columns]
             keys.append(draw(st.sampled_from([*columns, *others])))
-        attribute = Attribute(dimension.name, tuple(keys), None)
+        attribute = JoinedAttribute(dimension.name, tuple(keys), None)
         joins[attribute.name] = attribute
     return joins
 
@@ -221,7 +215,7 @@ def joined_cases(
         inner = [name for name in used if draw(st.booleans())]
         kept = set() if query.pattern is None else {query.pattern.on, *query.pattern.per}
         names = {}
-        for column, _ in ATTRIBUTES if used else ():
+        for column, _ in SCHEMA if used else ():
             if column not in kept and draw(st.integers(0, 2)):
                 names[column] = joins[draw(st.sampled_from(used))]._replace(column=column).name
         queries.append(joined_query(query, names, inner, stream.types))
@@ -307,3 +301,16 @@ def with_stored_dimensions(joined: JoinedCase, folder: Path, formats: Sequence[s
     stream = replace(joined.case.stream, dimensions=tuple(dimensions))
     case = replace(joined.case, workload=Workload(joined.case.workload.queries, (stream,)))
     return replace(joined, case=case)
+
+
+def in_order(table: pa.Table) -> list[list[str]]:
+    """The rows of a table as texts, in an order of their own; times as numbers."""
+    columns = [
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.itercolumns()
+    ]
+    return sorted(map(list, zip(*(map(str, column.to_pylist()) for column in columns), strict=True)))
+
+
+def as_read(table: pa.Table, stream: Stream) -> pa.Table:
+    """A table in the types of the stream's columns."""
+    return table.cast(pa.schema([(name, arrow_type(stream.types[name])) for name in table.column_names]))

@@ -448,7 +448,7 @@ def test_the_data_of_the_examples_are_what_their_script_writes(tmp_path: Path) -
 
     subprocess.run([sys.executable, ROOT / "examples/make_data.py", tmp_path], check=True, timeout=60)
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(written) == 3
+    assert len(written) == 4
     for path in written:
         ours = ROOT / "examples" / path.relative_to(tmp_path)
         if path.suffix == ".parquet":

@@ -24,11 +24,11 @@ COLUMNS_NAMED = 4
 
 
 def database_project(
-    paths: Sequence[str], table: str | None, is_asking: bool, as_json: bool, *arguments: Any, **choosing: Any
+    paths: Sequence[str], table: str | None, is_asking: bool, as_json: bool, *arguments: Any
 ) -> DatabaseProject | None:
     """The project over a table of the database that the only path names; None if it names none.
 
-    ``arguments``, ``choosing``: of :func:`spark_jobs.operations.database_project.plan_database`. Without a ``table``
+    ``arguments``: of :func:`spark_jobs.operations.database_project.plan_database`. Without a ``table``
     its tables are listed, and the command ends, unless there is one only or somebody can be asked (``is_asking``).
     """
     from spark_jobs.operations.database_project import database_at, plan_database, tables_of
@@ -45,7 +45,7 @@ def database_project(
         if len(tables) != 1:
             _list_tables(tables, paths[0], as_json)
         table = tables[0].name if len(tables) == 1 else _ask_table(tables, is_asking)
-    return plan_database(databases[0], table, *arguments, **choosing)
+    return plan_database(databases[0], table, *arguments)
 
 
 def _list_tables(tables: Sequence[TableSummary], path: str, as_json: bool) -> None:

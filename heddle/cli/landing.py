@@ -1,4 +1,4 @@
-"""``heddle land``: a topic of Kafka into a Delta table."""
+"""``heddle land``: a folder of raw files, or a topic of Kafka, into a Delta table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from heddle.cli.start import showing_progress
 from optimizer.errors.diagnostics import count
 
 if TYPE_CHECKING:
+    from spark_jobs.streams.landing.folders import LandedFolder
     from spark_jobs.streams.landing.land import Landed, Topic
 
 
@@ -34,19 +35,33 @@ class Starting(StrEnum):
 
 
 @app.command(
-    epilog="Examples: heddle land trades --servers broker:9092 --streams streams.yaml   "
-    "|   heddle land clicks-v2 --servers broker:9092 --stream clicks --to data/clicks --format avro "
-    "--avro-schema clicks.avsc"
+    epilog="Examples: heddle land raw/orders --to data/orders   |   heddle land raw/orders --to data/orders --again "
+    "2024-01-31.csv   |   heddle land trades --servers broker:9092 --streams streams.yaml   |   heddle land clicks-v2 "
+    "--servers broker:9092 --stream clicks --to data/clicks --format avro --avro-schema clicks.avsc"
 )
 def land(
-    topic: Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC", show_default=False)],
-    servers: Annotated[str, typer.Option("--servers", help="host:port, several with commas between them.")],
+    source: Annotated[
+        str, typer.Argument(help="The folder; with --servers the topic.", metavar="FOLDER|TOPIC", show_default=False)
+    ],
     streams: Streams,
+    servers: Annotated[
+        str | None, typer.Option("--servers", help="Of Kafka: host:port, several with commas between them.")
+    ] = None,
     stream: Annotated[
-        str | None, typer.Option("--stream", help="The stream whose columns records have. Default: the topic's name.")
+        str | None,
+        typer.Option(
+            "--stream",
+            help="The stream that files or records are read by. Default: that whose source the folder is; of a topic "
+            "that of its name. Of a folder also the stream of the table, in place of --to.",
+        ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="The folder of the table. Default: where the stream is read from.")
+        Path | None,
+        typer.Option("--to", help="The folder of the table. Default: where the stream of format delta is read from."),
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option("--again", help="A file that has landed: replace its rows in the table. Repeatable."),
     ] = None,
     format: Annotated[RecordFormat, typer.Option("--format", help="How records are written.")] = RecordFormat.json,
     avro_schema: Annotated[
@@ -56,27 +71,66 @@ def land(
         Path | None, typer.Option("--checkpoint", help="A folder of the topic's own. Default: in the table's.")
     ] = None,
     starting: Annotated[
-        Starting, typer.Option("--starting", help="Where to begin the first time.")
+        Starting, typer.Option("--starting", help="Where to begin in a topic the first time.")
     ] = Starting.earliest,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the current records of a Kafka topic into a Delta table that a stream is read from, each record exactly
-    once. Records that do not fit the stream go to a table next to it, with the reason.
+    """Copy new JSON or CSV files of a folder into a Delta table, each file exactly once, or the current records of a
+    Kafka topic, each record exactly once. What does not fit the stream goes to a table next to it, with the reason.
+    Exits with 1 if not all rows of the folder's files are in the table.
     """
-    if (format is RecordFormat.avro) != (avro_schema is not None):
-        raise typer.BadParameter("--format avro and --avro-schema FILE go together")
+    _check_options(servers, again, format, avro_schema, checkpoint, starting)
+    if servers is None:
+        _land_folder(source, streams, stream, to, again or [], as_json)
+        return
     with telling_errors():
         from spark_jobs.streams.landing.land import topic_of
 
-        chosen = topic_of(topic, servers, streams, stream, to, avro_schema, checkpoint, starting.value)
+        chosen = topic_of(source, servers, streams, stream, to, avro_schema, checkpoint, starting.value)
         landed = _landed(chosen)
+    records = count(landed.landed, "record")
+    line = f"{records} of {landed.topic} landed in {landed.table}, {landed.quarantined:,} in quarantine"
+    _print_landed(landed, line, as_json)
+
+
+def _check_options(
+    servers: str | None,
+    again: list[str] | None,
+    format: RecordFormat,
+    avro_schema: Path | None,
+    checkpoint: Path | None,
+    starting: Starting,
+) -> None:
+    """Raise BadParameter for options that do not go together."""
+    if servers is not None and again:
+        raise typer.BadParameter("--again names files of a folder, and --servers is for topics")
+    if (format is RecordFormat.avro) != (avro_schema is not None):
+        raise typer.BadParameter("--format avro and --avro-schema FILE go together")
+    if servers is None and (avro_schema is not None or checkpoint is not None or starting is Starting.latest):
+        raise typer.BadParameter("--format, --checkpoint and --starting are for topics: add --servers")
+
+
+def _land_folder(
+    folder: str, streams: Path, stream: str | None, to: Path | None, again: list[str], as_json: bool
+) -> None:
+    with telling_errors():
+        from spark_jobs.streams.landing.folders import land_folder, raw_folder_of
+
+        raw = raw_folder_of(folder, streams, stream, to, again)
+        with showing_progress() as report:
+            landed = land_folder(raw, report)
+    files, rows = count(landed.files, "new file"), count(landed.landed, "row")
+    line = f"{files}: {rows} landed in {landed.table}, {landed.quarantined:,} in quarantine"
+    _print_landed(landed, line, as_json)
+    raise typer.Exit(0 if landed.is_complete else 1)
+
+
+def _print_landed(landed: Landed | LandedFolder, line: str, as_json: bool) -> None:
     print_diagnostics(landed.diagnostics)
     if as_json:
         print_json(landed.to_json())
-        return
-    records = count(landed.landed, "record")
-    line = f"{records} of {landed.topic} landed in {landed.table}, {landed.quarantined:,} in quarantine"
-    terminal.console.print(line, highlight=False, markup=False, soft_wrap=True)
+    else:
+        terminal.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _landed(topic: Topic) -> Landed:

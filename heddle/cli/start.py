@@ -62,14 +62,19 @@ def init(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store; "
-            "or the URL or file of a database. None: what lies here and below.",
+            help="CSV, JSON and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store; "
+            "or the URL or file of a database. None: what lies here and below. Files of one schema are one stream.",
             metavar="PATH",
             show_default=False,
         ),
     ] = None,
-    time_column: Annotated[
-        str | None, typer.Option("--time", help="The column of times. Default: the likeliest.", metavar="COLUMN")
+    time_columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--time",
+            help="The column of times, of several streams STREAM=COLUMN; may be given again. Default: the likeliest.",
+            metavar="COLUMN",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the stream. Default: that of the file.")] = None,
     table: Annotated[
@@ -83,41 +88,46 @@ def init(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a project of data: looks at them and writes streams.yaml, a first query and heddle.toml. Overwrites nothing.
-    Needs no JVM, but where only Spark knows the columns."""
+    """Make a project of data: looks at them and writes streams.yaml, first queries and heddle.toml. Of several tables
+    those with times are streams, and those that they refer to are dimensions. Overwrites nothing. Needs no JVM, but
+    where only Spark knows the columns."""
     from spark_jobs.operations.project import plan_project
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()
     with telling_errors():
-        choosing: dict[str, Any] = {"choose": _ask} if is_asking else {}
-        arguments = (folder, time_column, name, airflow)
-        project: Project | None = database_project(paths or (), table, is_asking, as_json, *arguments, **choosing)
+        arguments = (folder, time_columns, name, airflow, _ask if is_asking else None)
+        project: Project | None = database_project(paths or (), table, is_asking, as_json, *arguments)
         if project is None:
-            project = plan_project(paths or (), *arguments, **choosing)
+            project = plan_project(paths or (), *arguments)
         print_diagnostics(project.problems)
         written = [] if dry_run else project.write()
     _show_project(project, written, as_json)
 
 
 def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate, str]:
-    """Have somebody choose the time column, where there are several, and the name of a stream."""
+    """Have somebody choose the time column, where there are several, and the name of a stream unless it is empty."""
     from spark_jobs.streams.sources.proposals import time_of
 
     terminal.errors.print(f"{data.path}: {data.format}", highlight=False, markup=False)
-    chosen = likeliest
-    if len(data.candidates) > 1:
-        for candidate in data.candidates:
+    chosen, likely = likeliest, data.likely_times or data.candidates
+    if len(likely) > 1:
+        for candidate in likely:
             terminal.errors.print(f"  {candidate}", highlight=False, markup=False)
         column = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
         chosen = time_of(data, column)
-    return chosen, str(typer.prompt("Name of the stream", default=name, err=True))
+    return chosen, str(typer.prompt("Name of the stream", default=name, err=True)) if name else name
 
 
 def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> None:
     """Print the inspected data, the written files, and the next steps."""
     if as_json:
-        streams = [proposal.inspection.to_json() | {"time": proposal.stream.time} for proposal in project.proposals]
-        print_json({"streams": streams, "files": dict(project.files), "written": [str(path) for path in written]})
+        streams = [
+            proposal.inspection.to_json() | {"time": proposal.stream.time, "event_id": proposal.stream.event_id}
+            for proposal in project.proposals
+        ]
+        dimensions = [dimension.to_json() for dimension in project.dimensions]
+        report = {"streams": streams, "dimensions": dimensions, "files": dict(project.files)}
+        print_json(report | {"written": [str(path) for path in written]})
         return
     for proposal in project.proposals:
         print_diagnostics(proposal.inspection.diagnostics)
@@ -140,7 +150,7 @@ def streams(
     as_json: AsJson = False,
 ) -> None:
     """Describe the data of the streams and dimensions: times, rate over time, columns with their values, keys, and
-    problems. Columns of streams are described by the first rows of some files. Needs no JVM.
+    problems. The columns of long streams are described by a sample. Needs no JVM.
     """
     from spark_jobs.operations.dimension_profiles import dimension_profiles
     from spark_jobs.operations.stream_profiles import profiles
@@ -150,18 +160,18 @@ def streams(
         stream_profiles, problems = profiles(streams, name)
         dimensions = dimension_profiles(streams, name)
     print_diagnostics(problems)
-    if as_json:
-        listed: dict[str, Sequence[StreamProfile | DimensionProfile]] = {"streams": stream_profiles}
-        listed |= {"dimensions": dimensions} if dimensions else {}
-        print_json({what: [profile.to_json() for profile in of] for what, of in listed.items()})
-    else:
-        _show_profiles(stream_profiles, dimensions)
+    _show_profiles(stream_profiles, dimensions, as_json)
     profiled: Sequence[StreamProfile | DimensionProfile] = [*stream_profiles, *dimensions]
     wrong = [*problems, *(problem for profile in profiled for problem in profile.diagnostics)]
     raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
 
 
-def _show_profiles(streams: Sequence[StreamProfile], dimensions: Sequence[DimensionProfile]) -> None:
+def _show_profiles(streams: Sequence[StreamProfile], dimensions: Sequence[DimensionProfile], as_json: bool) -> None:
+    if as_json:
+        listed: dict[str, Sequence[StreamProfile | DimensionProfile]] = {"streams": streams}
+        listed |= {"dimensions": dimensions} if dimensions else {}
+        print_json({what: [profile.to_json() for profile in of] for what, of in listed.items()})
+        return
     for profile in streams:
         _show_profile(profile)
     for dimension in dimensions:
@@ -193,18 +203,16 @@ def _show_dimension(profile: DimensionProfile) -> None:
 
 
 def _show_profile(profile: StreamProfile) -> None:
-    from optimizer.workload.instants import duration_text, format_instant
+    from optimizer.workload.instants import duration_text
     from spark_jobs.streams.copies.readers import reason, unseen
 
     stream = profile.stream
     print_diagnostics(profile.diagnostics)
-    events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
-    about = "about " if profile.about else ""
-    origin = stream.source.origin
+    inspection, origin = profile.inspection, stream.source.origin
     kind = stream.source.format if origin is None else origin.format
-    lines = [f"{stream.name}: {kind}, {number_of(profile.files, 'file')}, {about}{events}"]
-    if profile.first is not None and profile.last is not None:
-        lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
+    lines = [f"{stream.name}: {kind}, {number_of(inspection.files, 'file')}, {inspection.events_text}"]
+    if inspection.first is not None:
+        lines.append(f"  {stream.time}: {inspection.span_text}")
         if profile.counts:
             lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
     lines.append(f"  read by {reason(stream)}")
@@ -212,17 +220,20 @@ def _show_profile(profile: StreamProfile) -> None:
         lines.append(f"  not seen {unseen(stream)}")
     for line in lines:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
-    _show_columns(stream.name, profile.sample, profile.columns)
+    _show_columns(stream.name, profile.sample, profile.columns, profile.is_sampled)
 
 
-def _show_columns(name: str, rows: int, columns: Sequence[ColumnProfile]) -> None:
+def _show_columns(name: str, rows: int, columns: Sequence[ColumnProfile], is_sampled: bool = False) -> None:
     if not columns:
         return
-    table = Table(title=f"{name}, by {number_of(rows, 'row')}", title_justify="left")
+    count = number_of(rows, "row")
+    how = f"a sample of {count}" if is_sampled else f"all {count}"
+    table = Table(title=f"{name}, by {how}", title_justify="left")
+    at_least = "≥ " if is_sampled else ""
     for heading in ("column", "type", "null", "distinct", "least", "greatest"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
     for column in columns[:COLUMNS_SHOWN]:
-        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
+        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{at_least}{column.distinct:,}", column.least)
         table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
     terminal.console.print(table)
     if len(columns) > COLUMNS_SHOWN:
@@ -295,6 +306,8 @@ def _about(shown: Preview, is_compared: bool) -> list[str]:
     lines = []
     if shown.incomplete:
         newest = format_instant(shown.newest)
+        if shown.sample is not None:
+            newest = f"about {newest} (a sample of {number_of(shown.sample, 'row')})"
         count = number_of(shown.incomplete, "answer")
         lines.append(f"newest event {newest}: windows that end later are not complete ({count})")
     if is_compared:
@@ -317,6 +330,7 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
         "answers": len(shown.answers),
         "incomplete": shown.incomplete,
         "newest_event": format_instant(shown.newest),
+        "newest_event_sample": shown.sample,
         "columns": shown.answers.schema.names,
         "rows": rows,
     }

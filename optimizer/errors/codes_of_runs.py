@@ -434,8 +434,8 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-627",
-        "The table and the checkpoint that a topic is to be landed with do not belong together, or are in use.",
-        "Take those that do, or land into another folder.",
+        "The table that a topic or a folder is landed in is in use, or is not that of the checkpoint or the stream.",
+        "Use those that do, or land into another table.",
     ),
     Code(
         "HDL-628",

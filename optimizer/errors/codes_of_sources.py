@@ -45,9 +45,7 @@ CODES_OF_SOURCES = (
         "Run again; write files under another name and rename them.",
     ),
     Code("HDL-409", "Reading a file failed in a way that was not foreseen.", "Leave the file out, and report it."),
-    Code(
-        "HDL-410", "Events without a usable time were left out.", "Correct the files if they should count.", "warning"
-    ),
+    Code("HDL-410", "Events without a usable time were left out.", "Correct the files if they should count.", "either"),
     Code(
         "HDL-411",
         "Events came later than the stream allows, after their windows were published; they are left out.",
@@ -209,6 +207,30 @@ CODES_OF_SOURCES = (
         severity="warning",
     ),
     Code(
+        "HDL-471",
+        "Files of a landed folder changed after they were landed; the table has their rows of then.",
+        "Replace the rows with `heddle land … --again FILE`; write new rows to new files.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-472",
+        "Rows of a landed folder, or complete files, do not fit the stream; they are in the quarantine table.",
+        "See `why` there; correct the stream or the file, and land the file with `--again FILE`.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-473",
+        "Files of a folder did not land: they changed meanwhile, end within a row, or cannot be read.",
+        "Land again when they are complete; write to another name and rename complete files.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-474",
+        "A folder cannot be landed as requested: its stream, columns, table or options.",
+        "Correct what the message names.",
+        exit_code=2,
+    ),
+    Code(
         "HDL-475",
         "Some events lie more than 366 days from all others of their stream.",
         "If a clock was wrong, correct the file; otherwise nothing: the time in between costs nothing.",
@@ -279,6 +301,19 @@ CODES_OF_SOURCES = (
         "HDL-492",
         "Timestamps of a database name no time zone, the stream declares none, and this machine's clock is not UTC.",
         "Write `zone: UTC`, or the zone of the values, under `source`.",
+    ),
+    Code(
+        "HDL-494",
+        "`heddle init` leaves out a table that has neither times nor a unique key.",
+        "Name a time column by --time, or leave it.",
+        severity="warning",
+    ),
+    Code("HDL-495", "--time of `heddle init` names no table or column.", "Write stream=column.", exit_code=2),
+    Code(
+        "HDL-496",
+        "`heddle init` proposes only some of very many tables.",
+        "Name the files or folders that you need.",
+        severity="warning",
     ),
     Code(
         "HDL-497",

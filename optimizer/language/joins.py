@@ -11,7 +11,7 @@ from sqlglot import exp
 from optimizer.language.nodes import refuse
 from optimizer.language.refusals import shown_text
 from optimizer.language.words import LEFT_OUT, did_you_mean, resolve_name
-from optimizer.workload.attributes import DEEPEST_CHAIN, Attribute, shown_column
+from optimizer.workload.attributes import DEEPEST_CHAIN, JoinedAttribute, shown_column
 from optimizer.workload.values import Dimension, Type
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Joined:
     keys: tuple[str, ...]
     is_inner: bool
 
-    def attribute(self, column: str | None) -> Attribute:
+    def attribute(self, column: str | None) -> JoinedAttribute:
         """One of its columns as the events have it. None: whether there is a row."""
-        return Attribute(self.dimension.name, self.keys, column)
+        return JoinedAttribute(self.dimension.name, self.keys, column)
 
 
 def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str], streams: Collection[str] = ()) -> Scope:

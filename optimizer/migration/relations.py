@@ -60,8 +60,8 @@ class Reader:
 
     def _joined(self, tree: exp.Select, source: Relation, names: Collection[str]) -> tuple[Relation, frozenset[str]]:
         """The relation with the dimensions that a SELECT joins, and their names in it."""
-        taken = {*names, *(join.alias.lower() for join in source.joins), source.stream.lower()}
-        tables = joined_tables(tree, taken, self.dimensions)
+        used_names = {*names, *(join.alias.lower() for join in source.joins), source.stream.lower()}
+        tables = joined_tables(tree, used_names, self.dimensions)
         if tables and source.grouped is not None:
             raise Refused("HDL-142", "a join with answers", "join them when you read: heddle sql", place_of(tree))
         aliases = frozenset(table.alias.lower() for table in tables)

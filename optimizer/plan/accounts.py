@@ -32,13 +32,13 @@ def accounts(plan: SharingPlan) -> list[Account]:
     query_accounts = []
     for tree, cost in zip(plan.trees, plan.tree_costs, strict=True):
         rate = plan.rate(tree.stream)
-        parts = payers(tree.queries, plan.model, plan.together)
+        parts = payers(plan.as_stored(tree.queries), plan.model, plan.together)
         paid_by_name: dict[str, Fraction] = {}
         for part in parts:
             queries = [tree.queries[number] for number in part]
             is_single_part = len(parts) == 1
             edges = tree.edge_rate if is_single_part else replace(tree, queries=tuple(queries)).edge_rate
-            part_cost = cost if is_single_part else tree_cost(queries, rate, plan.model, plan.together)
+            part_cost = cost if is_single_part else tree_cost(plan.as_stored(queries), rate, plan.model, plan.together)
             own = {query.name: edges * plan.model.weight(query) + plan.model.constant(query) for query in queries}
             common_share = (part_cost - sum(own.values())) / len(own)
             paid_by_name |= {name: paid + common_share for name, paid in own.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from optimizer.plan.schedules import schedules_of
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, tick_of
 from optimizer.search.optimum import OPTIMUM_LIMIT
 from optimizer.search.search import ALGORITHMS, SECONDS, SearchResult, find, keep
+from optimizer.synopses.joining import JoinPrice, choose_joins
+from optimizer.synopses.late import as_stored, late_form
 from optimizer.synopses.sharing import Profile, choose, groups_per_fragment
 from optimizer.workload.attributes import with_joined_dimensions
 from optimizer.workload.values import ACQ, Stream, Workload
@@ -32,6 +34,9 @@ def build_plan(
     tolerance: Fraction | float = Fraction(0),
     profiles: Mapping[str, Profile] | None = None,
     sharing: Iterable[Sequence[str]] = (),
+    joined: Mapping[str, bool] | None = None,
+    changes: Mapping[str, float] | None = None,
+    late: Collection[str] | None = None,
 ) -> SharingPlan:
     """Plan each stream of a workload separately.
 
@@ -59,6 +64,12 @@ def build_plan(
     sharing
         Names of queries that share a synopsis or have a separate one, kept as those of ``previous`` are
         (:attr:`optimizer.plan.definition.SharingPlan.synopses_by_name`).
+    joined
+        Whether queries are joined late, by name, kept as those of ``previous`` are.
+    changes
+        Changes a day of dimensions, by name (:mod:`optimizer.synopses.joining`).
+    late
+        Names of the queries that are joined late, where that is possible, whatever it costs. None: by cost.
 
     Raises
     ------
@@ -76,10 +87,15 @@ def build_plan(
     streams = (stream for stream in workload.streams if stream.name in read)
     workload = with_joined_dimensions(Workload(workload.queries, tuple(streams)))
     known = [*(previous.synopses_by_name if previous else ()), *map(tuple, sharing)]
-    together = _together(chosen, workload, profiles or {}, known)
-    chosen = _informed(chosen, workload, profiles or {}, together)
     sampled = profiles or {}
-    planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, sampled, together, known)
+    earlier_joins = (previous.joined_late if previous else {}) | dict(joined or {})
+    prices = () if late is not None else _joins(chosen, workload, sampled, earlier_joins, changes)
+    stored = _Stored.of(workload, [price.query for price in prices if price.is_late] if late is None else late)
+    together = _together(chosen, workload, sampled, known, stored)
+    chosen = _informed(chosen, workload, sampled, together, stored)
+    planning = _Planning(
+        algorithm, chosen, counter, seconds, previous, tolerance, within, sampled, together, known, stored
+    )
     plans: list[_DomainPlan] = []
     for stream, queries in _domains(workload):
         numbered = sum(len(plan.trees) for plan in plans if plan.stream == stream.name)
@@ -107,11 +123,59 @@ def build_plan(
         sum((result.cost if result.scratch is None else result.scratch for result in results), Fraction(0)),
         schedules,
         None if None in least else sum((cost for cost in least if cost is not None), Fraction(0)),
+        prices,
+    )
+
+
+class _Stored(NamedTuple):
+    """The queries of a workload as synopses store them.
+
+    ``late``: names of those that are joined late; ``forms``: as they are stored, by name; ``answered``: the names of
+    the group columns that their answers have, by name.
+    """
+
+    late: tuple[str, ...]
+    forms: Mapping[str, ACQ]
+    answered: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, workload: Workload, late: Collection[str]) -> _Stored:
+        """``late``: names of queries that are joined late where that is possible."""
+        chosen = [query for query in workload.queries if query.name in late]
+        possible = [query for query in chosen if late_form(workload.stream(query.stream), query) is not None]
+        forms = {query.name: as_stored(workload.stream(query.stream), [query], [query.name])[0] for query in possible}
+        answered = {query.name: tuple(name for name, _ in query.group_by) for query in possible}
+        return cls(tuple(forms), forms, answered)
+
+    def all_of(self, queries: Iterable[ACQ]) -> list[ACQ]:
+        """Some queries as they are stored."""
+        return [self.forms.get(query.name, query) for query in queries]
+
+
+def _joins(
+    model: CostModel,
+    workload: Workload,
+    profiles: Mapping[str, Profile],
+    earlier: Mapping[str, bool],
+    changes: Mapping[str, float] | None,
+) -> tuple[JoinPrice, ...]:
+    """The prices of both joins of the queries that may be joined late."""
+    coefficients = model.coefficients if model.name == "measured" else Coefficients()
+    return tuple(
+        price
+        for stream in workload.streams
+        for price in choose_joins(
+            profiles.get(stream.name), stream, workload.queries_of(stream.name), coefficients, earlier, changes
+        )
     )
 
 
 def _together(
-    model: CostModel, workload: Workload, profiles: Mapping[str, Profile], known: Sequence[Sequence[str]]
+    model: CostModel,
+    workload: Workload,
+    profiles: Mapping[str, Profile],
+    known: Sequence[Sequence[str]],
+    stored: _Stored,
 ) -> tuple[tuple[str, ...], ...]:
     """Names of the queries that share a synopsis whenever they are in one tree, if queries pay by synopsis.
 
@@ -120,7 +184,8 @@ def _together(
     name_groups: list[tuple[str, ...]] = []
     for stream in workload.streams:
         queries = [query for query in workload.queries_of(stream.name) if pays_by_synopsis(model, query)]
-        name_groups += choose(profiles.get(stream.name), queries, model.coefficients, known)
+        profile = profiles.get(stream.name)
+        name_groups += choose(profile, stored.all_of(queries), model.coefficients, known, stored.answered)
     return (
         tuple(name_groups)
         if model.name == "measured"
@@ -129,12 +194,16 @@ def _together(
 
 
 def _informed(
-    model: CostModel, workload: Workload, profiles: Mapping[str, Profile], together: Iterable[Sequence[str]]
+    model: CostModel,
+    workload: Workload,
+    profiles: Mapping[str, Profile],
+    together: Iterable[Sequence[str]],
+    stored: _Stored,
 ) -> CostModel:
     """The model, with the groups a fragment of streams of which it knows none as their samples have them."""
     known = dict(model.groups_per_fragment)
     for name, profile in profiles.items() if model.name == "measured" else ():
-        queries = [query for query in workload.queries_of(name) if query.kind.shares_synopses]
+        queries = stored.all_of(query for query in workload.queries_of(name) if query.kind.shares_synopses)
         if name not in known and queries and (groups := groups_per_fragment(profile, queries, together)) is not None:
             known[name] = Fraction(round(groups, 3)).limit_denominator(1000)
     return replace(model, groups_per_fragment=tuple(sorted(known.items())))
@@ -144,7 +213,8 @@ class _Planning(NamedTuple):
     """Arguments of :func:`build_plan`.
 
     ``within``: the tolerance as a fraction. ``together``: names of queries that share a synopsis. ``known``: names
-    of queries that shared one before, and of each query that had a separate one.
+    of queries that shared one before, and of each query that had a separate one. ``stored``: the queries as synopses
+    store them.
     """
 
     algorithm: str
@@ -157,6 +227,7 @@ class _Planning(NamedTuple):
     profiles: Mapping[str, Profile]
     together: tuple[tuple[str, ...], ...]
     known: Sequence[tuple[str, ...]]
+    stored: _Stored
 
     @property
     def earlier(self) -> tuple[ExecutionTree, ...]:
@@ -194,12 +265,13 @@ class _Piece(NamedTuple):
 
 def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate: Fraction, first: int) -> _DomainPlan:
     """The plan of one domain, whose trees are numbered from ``first``."""
-    parts = payers(queries, planning.model, planning.together)
+    stored_queries = planning.stored.all_of(queries)
+    parts = payers(stored_queries, planning.model, planning.together)
     # all parts together are searched as long as one would be
     most = OPTIMUM_LIMIT - math.ceil(math.log(len(parts), 3))
     results = []
     for part in parts:
-        chosen = [queries[number] for number in part]
+        chosen = [stored_queries[number] for number in part]
 
         def searched(collapse: bool, chosen: list[ACQ] = chosen) -> SearchProblem:
             return priced_problem(chosen, rate, planning.model, collapse, planning.counter)
@@ -248,13 +320,15 @@ def _in_trees(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
 
 def _tree(planning: _Planning, name: str, queries: tuple[ACQ, ...], rate: Fraction) -> ExecutionTree:
     """The queries of one tree, with the synopses that they share."""
-    stream, model = queries[0].stream, planning.model
+    stream, model, stored = queries[0].stream, planning.model, planning.stored
     sharing: tuple[tuple[str, ...], ...] = ()
     if queries[0].kind.shares_synopses:
         chosen = pays_by_synopsis(model, queries[0])
         profile = None if chosen else planning.profiles.get(stream)
-        sharing = choose(profile, queries, Coefficients(), planning.together if chosen else planning.known)
-    return ExecutionTree(name, stream, queries, tick_of(queries[0].window, rate), sharing)
+        known = planning.together if chosen else planning.known
+        sharing = choose(profile, stored.all_of(queries), Coefficients(), known, stored.answered)
+    late = tuple(query.name for query in queries if query.name in stored.forms)
+    return ExecutionTree(name, stream, queries, tick_of(queries[0].window, rate), sharing, late)
 
 
 def _domains(workload: Workload) -> list[tuple[Stream, list[ACQ]]]:

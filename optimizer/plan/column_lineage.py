@@ -81,7 +81,7 @@ def _columns_alone(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def _joins(query: ACQ, stream: Stream) -> list[Source]:
-    """What decides which row of a dimension an event has: the keys on both sides and, with validities, the times."""
+    """Sources that decide which row of a dimension an event has: the keys of both, and the times with validities."""
     sources: list[Source] = []
     for attribute in attributes_in(stream, query.columns()).values():
         dimension = stream.dimension(attribute.dimension)

@@ -19,6 +19,8 @@ from functools import cached_property
 from optimizer.plan.sequence_sharing import SequenceSharing, sequence_sharing
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
+from optimizer.synopses.joining import JoinPrice
+from optimizer.synopses.late import as_stored
 from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, synopses_of
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
@@ -53,7 +55,8 @@ class ExecutionTree:
 
     ``tick``: microseconds of one unit of its windows: 1, or for windows of rows what a row takes on average.
     ``together``: names of queries that share a synopsis, where that is cheaper than one a filter and group-by
-    (:mod:`optimizer.synopses.sharing`).
+    (:mod:`optimizer.synopses.sharing`). ``late``: names of queries that are joined with their dimensions late
+    (:mod:`optimizer.synopses.late`).
     """
 
     id: str
@@ -61,6 +64,7 @@ class ExecutionTree:
     queries: tuple[ACQ, ...]
     tick: int = 1
     together: tuple[tuple[str, ...], ...] = ()
+    late: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -114,23 +118,24 @@ class ExecutionTree:
         """Cuts of the tree in time, or in rows."""
         return Fragments.of(self.windows)
 
-    def of_synopsis(self, query: ACQ) -> ExecutionTree:
+    def of_synopsis(self, stream: Stream, query: ACQ) -> ExecutionTree:
         """The tree of those of its queries alone that have a synopsis in common with one of them."""
         if not query.kind.shares_synopses:
             return self
-        family = query.filter, query.group_by
+        (own,) = as_stored(stream, [query], self.late)
         with_it = [names for names in self.together if query.name in names]
         queries = tuple(
             other
-            for other in self.queries
-            if (other.filter, other.group_by) == family or any(other.name in names for names in with_it)
+            for other, stored in zip(self.queries, as_stored(stream, self.queries, self.late), strict=True)
+            if (stored.filter, stored.group_by) == (own.filter, own.group_by)
+            or any(other.name in names for names in with_it)
         )
         return self if queries == self.queries else replace(self, queries=queries, together=tuple(with_it))
 
     def stored_synopses(self, stream: Stream) -> list[Synopsis]:
         """Every synopsis that may be stored for its queries: as it is now, as earlier versions stored it, and what
         numbers the rows of windows of rows."""
-        synopses = synopses_of(stream, self.queries, self.together)
+        synopses = synopses_of(stream, self.queries, self.together, self.late)
         counts = [counts_of(stream, self.per or ())] if self.kind.counts_rows else []
         return [*synopses, *(former_of(synopsis, queries) for synopsis, queries in synopses.items()), *counts]
 
@@ -187,6 +192,8 @@ class SharingPlan:
     lower_bound
         Least cost of any plan of the workload (:mod:`optimizer.search.lower_bound`). None: not known, because there
         are more distinct edge sets than it is computed for.
+    joins
+        Prices that decided which queries are joined late, of those that may be (:mod:`optimizer.synopses.joining`).
     """
 
     trees: tuple[ExecutionTree, ...]
@@ -204,6 +211,7 @@ class SharingPlan:
     from_scratch: Fraction | None = None
     schedules: tuple[Schedule, ...] = ()
     lower_bound: Fraction | None = None
+    joins: tuple[JoinPrice, ...] = ()
 
     def __post_init__(self) -> None:
         check_partition(self.workload, self.trees)
@@ -216,7 +224,7 @@ class SharingPlan:
             pair
             for tree in self.trees
             if stream is None or tree.stream == stream
-            for pair in synopses_of(self.workload.stream(tree.stream), tree.queries, tree.together).items()
+            for pair in synopses_of(self.workload.stream(tree.stream), tree.queries, tree.together, tree.late).items()
         ]
 
     @property
@@ -239,6 +247,21 @@ class SharingPlan:
     def together(self) -> tuple[tuple[str, ...], ...]:
         """Names of queries that share a synopsis, of all trees."""
         return tuple(names for tree in self.trees for names in tree.together)
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """Names of the queries that are joined with their dimensions late, of all trees."""
+        return tuple(name for tree in self.trees for name in tree.late)
+
+    @property
+    def joined_late(self) -> dict[str, bool]:
+        """The queries by name, true for those that are joined with their dimensions late."""
+        late = frozenset(self.late)
+        return {query.name: query.name in late for query in self.workload.queries}
+
+    def as_stored(self, queries: Sequence[ACQ]) -> list[ACQ]:
+        """Some queries of one stream with the filters and group columns that synopses have for them."""
+        return as_stored(self.workload.stream(queries[0].stream), queries, self.late) if queries else []
 
     @property
     def synopses_by_name(self) -> tuple[tuple[str, ...], ...]:
@@ -287,6 +310,7 @@ class SharingPlan:
                 tree.stream,
                 [[query.name, query.fingerprint] for query in tree.queries],
                 *([tree.together] * bool(tree.together)),
+                *([["late", *tree.late]] * bool(tree.late)),
                 *spans.get(tree.id, ()),
             ]
             for tree in self.trees

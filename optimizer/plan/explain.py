@@ -69,7 +69,7 @@ class Explanation:
     refresh
         When and why a query with a refresh bound is answered, in words.
     joins
-        The dimensions that the query joins, in words.
+        The dimensions that the query joins, how and why, in words.
     """
 
     query: str
@@ -144,7 +144,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
     rate = plan.rate(tree.stream)
 
     def cost(queries: Sequence[ACQ]) -> Fraction:
-        return tree_cost(queries, rate, plan.model, plan.together) if queries else Fraction(0)
+        return tree_cost(plan.as_stored(queries), rate, plan.model, plan.together) if queries else Fraction(0)
 
     paying = _paying(plan, tree, query)
     other_queries = tuple(other for other in tree.queries if other.name != query_name)
@@ -167,18 +167,21 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         plan.optimal,
         _alternatives(plan, tree, query, cost_here, cost),
         float(paying.edge_rate * query.window.overlap_factor),
-        _float(true_operations(tree.of_synopsis(query), query)),
+        _float(true_operations(tree.of_synopsis(plan.workload.stream(tree.stream), query), query)),
         tuple(
             line for sharing in tree.sequences if query_name in sharing.patterns for line in sharing.explain(query_name)
         ),
         explained(plan.schedules, query_name),
-        tuple(described_joins(query.columns())),
+        (
+            *described_joins(query.columns()),
+            *(line for price in plan.joins if price.query == query_name for line in price.lines()),
+        ),
     )
 
 
 def _paying(plan: SharingPlan, tree: ExecutionTree, query: ACQ) -> ExecutionTree:
     """The part of a tree whose queries pay for the same fragments as one of them."""
-    for part in payers(tree.queries, plan.model, plan.together):
+    for part in payers(plan.as_stored(tree.queries), plan.model, plan.together):
         mates = tuple(tree.queries[number] for number in part)
         if query in mates and len(mates) < len(tree.queries):
             return replace(tree, queries=mates)

@@ -36,6 +36,7 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
         "trees": [
             {"id": tree.id, "stream": tree.stream, "queries": [query.name for query in tree.queries]}
             | ({"together": [list(names) for names in tree.together]} if tree.together else {})
+            | ({"joined_late": list(tree.late)} if tree.late else {})
             | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
             | (_row_facts(tree) if tree.kind.counts_rows else {})
             | ({"sequences": [sharing.to_json() for sharing in tree.sequences]} if tree.sequences else {})

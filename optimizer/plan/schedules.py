@@ -58,7 +58,7 @@ def schedules_of(
     groups_by_step: dict[int, list[Group]] = {}
     for tree in trees:
         stream = workload.stream(tree.stream)
-        for synopsis, queries in synopses_of(stream, tree.queries, tree.together).items():
+        for synopsis, queries in synopses_of(stream, tree.queries, tree.together, tree.late).items():
             bound = [query for query in queries if is_bound(query)]
             if bound:
                 groups = model.groups(tree.stream)

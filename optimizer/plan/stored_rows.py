@@ -11,6 +11,7 @@ from typing import Any
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
+from optimizer.synopses.joining import JoinPrice
 from optimizer.workload import values
 from optimizer.workload.declarations import all_columns, declaration_digest
 from optimizer.workload.values import ACQ, Stream, Workload
@@ -30,6 +31,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
         stream.name: declaration_digest(stream, all_columns(stream), in_order=True) for stream in plan.workload.streams
     }
     position = {query.name: number for number, query in enumerate(plan.workload.queries)}
+    prices = {price.query: price for price in plan.joins}
     schedules = _text([schedule.to_json() for schedule in plan.schedules]) if plan.schedules else None
     plan_columns = {
         "fingerprint": plan.fingerprint,
@@ -75,6 +77,8 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             # earlier versions stored which pieces of patterns to share
             "sequence_plan": None,
             "together": next((number for number, names in enumerate(tree.together) if query.name in names), None),
+            "late": query.name in tree.late,
+            "join_price": prices[query.name].to_json() if query.name in prices else None,
             "query_fingerprint": query.fingerprint,
             "query_definition": _text(values.to_json(query)),
         }
@@ -100,6 +104,8 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     queries_by_tree: dict[int, list[ACQ]] = {}
     about: dict[int, Mapping[str, Any]] = {}
     sharing: dict[int, list[list[str]]] = {}
+    late: dict[int, list[str]] = {}
+    prices: list[JoinPrice] = []
     spans: dict[str, list[Any]] = {}
     queries: list[ACQ] = []
     for row in ordered:
@@ -110,6 +116,10 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         if (place := row.get("together")) is not None:
             together += [[] for _ in range(place + 1 - len(together))]
             together[place].append(query.name)
+        if row.get("late"):
+            late.setdefault(row["tree_position"], []).append(query.name)
+        if row.get("join_price"):
+            prices.append(JoinPrice.from_json(row["join_price"]))
         if row.get("sequence_plan"):
             spans.setdefault(row["tree_id"], []).append(_shared_spans(json.loads(row["sequence_plan"])))
         about[row["tree_position"]] = row
@@ -127,6 +137,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
             tuple(queries_by_tree[number]),
             row.get("tick", 1),
             tuple(map(tuple, sharing[number])),
+            tuple(late.get(number, ())),
         )
         tree.__dict__["edge_bounds"] = (
             Fraction(row.get("edge_rate_lower", row["edge_rate"])),
@@ -155,6 +166,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         scratch,
         tuple(Schedule.from_json(schedule) for schedule in json.loads(first.get("schedules") or "[]")),
         least,
+        tuple(prices),
     )
     if (
         plan.fingerprint_with({tree: sorted(shared_spans) for tree, shared_spans in spans.items()})

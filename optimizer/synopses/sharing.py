@@ -36,6 +36,9 @@ ONE_BUCKET = 100_000.0
 LOYALTY = 1.1
 """Largest cost of a choice in force, relative to the cheapest, at which it is kept."""
 
+NO_OTHER_COLUMNS: Mapping[str, Iterable[str]] = {}
+"""Answers that have the group columns of the stored rows."""
+
 Together = tuple[tuple[str, ...], ...]
 """Names of queries that share a synopsis; only synopses of several families are named."""
 
@@ -174,14 +177,19 @@ def cost(
 
 
 def choose(
-    profile: Profile | None, queries: Sequence[ACQ], coefficients: Coefficients, earlier: Iterable[Iterable[str]] = ()
+    profile: Profile | None,
+    queries: Sequence[ACQ],
+    coefficients: Coefficients,
+    earlier: Iterable[Iterable[str]] = (),
+    answered: Mapping[str, Iterable[str]] = NO_OTHER_COLUMNS,
 ) -> Together:
     """Choose the families of one tree that share a synopsis, by cost: greedily, the pair that saves most first.
 
-    ``queries``: of one tree, windows of time. ``earlier``: families that shared a synopsis in the plan in force, or
-    had a separate one. This choice is kept while it costs at most :data:`LOYALTY` times as much, because a new
-    synopsis has to be filled from history; without a sample it is always kept. O(k^2) counts of a sample for k
-    families. Names come in the order of the queries.
+    ``queries``: of one tree, windows of time, as they are stored. ``answered``: by name, the group columns that answers
+    have where stored rows have others (:mod:`optimizer.synopses.late`). ``earlier``: families that shared
+    a synopsis in the plan in force, or had a separate one. This choice is kept while it costs at most :data:`LOYALTY`
+    times as much, because a new synopsis has to be filled from history; without a sample it is always kept. O(k^2)
+    counts of a sample for k families. Names come in the order of the queries.
     """
     members = families_of(queries)
     if len(members) < 2:
@@ -197,11 +205,12 @@ def choose(
         retained_groups, apart = [], [[family] for family in members]
     chosen_groups = retained_groups + apart
     if profile is not None and len(profile.times):
-        cheapest = _cheapest(profile, members, coefficients)
+        columns = {family: spread_by(family, queries, answered) for family, queries in members.items()}
+        cheapest = _cheapest(profile, members, coefficients, columns)
         if retained_groups and len(apart) > 1:
             # those that are new, among themselves
             chosen_groups = retained_groups + _cheapest(
-                profile, {family: members[family] for (family,) in apart}, coefficients
+                profile, {family: members[family] for (family,) in apart}, coefficients, columns
             )
         before, now = (
             sum(cost(profile, _edges(members, families), families, coefficients) for families in groups)
@@ -215,13 +224,24 @@ def choose(
     )
 
 
+def spread_by(family: Family, queries: Sequence[ACQ], answered: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """The group columns of a family that all answers of its queries have: tasks divide its rows by them. ``answered``:
+    as for :func:`choose`.
+    """
+    names = frozenset(name for name, _ in family[1])
+    return names.intersection(*(answered.get(query.name, names) for query in queries))
+
+
 def _edges(members: Mapping[Family, Sequence[ACQ]], families: Iterable[Family]) -> tuple[Progression, ...]:
     """The edges of a synopsis of some families: those of their own queries."""
     return Fragments.of(query.window for family in families for query in members[family]).edges
 
 
 def _cheapest(
-    profile: Profile, members: Mapping[Family, Sequence[ACQ]], coefficients: Coefficients
+    profile: Profile,
+    members: Mapping[Family, Sequence[ACQ]],
+    coefficients: Coefficients,
+    columns: Mapping[Family, frozenset[str]],
 ) -> list[list[Family]]:
     events = int(np.clip(4_000_000 / len(members) ** 2, 5_000, EVENTS))
 
@@ -237,7 +257,7 @@ def _cheapest(
             union = groups[x] + groups[y]
             saved[x, y] = (
                 costs[x] + costs[y] - priced(union)
-                if _may_share(profile, _edges(members, union), union, events)
+                if _may_share(profile, _edges(members, union), union, events, columns)
                 else 0.0
             )
         best = min(saved, key=lambda pair: (-saved[pair], pair))
@@ -251,13 +271,19 @@ def _cheapest(
     return [list(families) for families in groups.values()]
 
 
-def _may_share(profile: Profile, edges: tuple[Progression, ...], families: Sequence[Family], events: int) -> bool:
+def _may_share(
+    profile: Profile,
+    edges: tuple[Progression, ...],
+    families: Sequence[Family],
+    events: int,
+    columns: Mapping[Family, frozenset[str]],
+) -> bool:
     if len({filter for filter, _ in families}) > MOST_PREDICATES:
         return False
-    if set.intersection(*({name for name, _ in columns} for _, columns in families)):
+    if frozenset.intersection(*(columns[family] for family in families)):
         return True
     # without a common column no two tasks can divide the rows between them
-    plain = all(not columns for _, columns in families)
+    plain = all(not group_by for _, group_by in families)
     return plain or profile.rows(edges, families, events) * 86_400 <= ONE_BUCKET
 
 

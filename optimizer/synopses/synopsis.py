@@ -13,7 +13,7 @@ finds the rows of an old one again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import ROWS, State
+from optimizer.synopses.late import as_stored
 from optimizer.windows.alignment import Fragments, Progression
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import (
@@ -100,7 +101,8 @@ class Synopsis:
 
     ``predicates``: distinct filters in normal form, None for every tuple; tuples that satisfy none are not stored.
     ``group_by``: the union of the families' group columns, sorted by name if there are several families.
-    ``bucket_by``: names of the group columns that all families have: rows that agree in them are in one bucket.
+    ``bucket_by``: names of the group columns that all families have, and their answers: rows that agree in them are in
+    one bucket.
 
     ``per``: None if the edges are instants (microseconds). Else, as in :class:`optimizer.workload.values.Window`,
     they are row numbers: the fragment of rows is the group column :data:`POSITION`, the fragments of time are days
@@ -155,8 +157,12 @@ class Synopsis:
         return 1 << self.predicates.index(filter)
 
     def is_plain(self, query: ACQ) -> bool:
-        """Does the query read the stored rows as they are: one predicate, and its own group columns?"""
-        return len(self.predicates) == 1 and self.group_by == query.group_by
+        """Does the query read the stored rows as they are: its own filter alone, and its own group columns?"""
+        return self.predicates == (query.filter,) and self.group_by == query.group_by
+
+    def joins_late(self, query: ACQ) -> bool:
+        """Return whether a query that it answers is joined late: its filter or group columns are not stored."""
+        return query.filter not in self.predicates or not set(query.group_by) <= set(self.group_by)
 
     def layout(self, carrier: str) -> list[tuple[State, int]]:
         """The states with fixed columns in a carrier, each with the offset of its first, in stored order."""
@@ -226,14 +232,18 @@ def families_of(queries: Iterable[ACQ]) -> dict[Family, tuple[ACQ, ...]]:
     return {family: tuple(members) for family, members in queries_by_family.items()}
 
 
-def synopsis_of(stream: Stream, queries: Sequence[ACQ]) -> Synopsis:
-    """The one synopsis that answers some queries of a tree, with the union of their edges."""
+def synopsis_of(stream: Stream, queries: Sequence[ACQ], late: Iterable[str] = ()) -> Synopsis:
+    """The one synopsis that answers some queries of a tree, with the union of their edges. ``late``: the names of
+    those that are joined late.
+    """
+    answered = [{name for name, _ in query.group_by} for query in queries]
+    queries = as_stored(stream, queries, late)
     edges = Fragments.of(query.window for query in queries).edges
     families = families_of(queries)
     predicates = tuple(sorted({filter for filter, _ in families}, key=_key))
     group_bys = list(dict.fromkeys(group_by for _, group_by in families))
     group_by = group_bys[0] if len(group_bys) == 1 else tuple(sorted(set().union(*group_bys), key=itemgetter(0)))
-    common = set.intersection(*({name for name, _ in columns} for columns in group_bys))
+    common = set.intersection(*answered)
     bucket_by = tuple(name for name, _ in group_by if name in common)
     per = queries[0].window.per
     derived = tuple(sorted(dict(column for query in queries for column in query.derived).items(), key=itemgetter(0)))
@@ -242,34 +252,38 @@ def synopsis_of(stream: Stream, queries: Sequence[ACQ]) -> Synopsis:
 
 
 def synopses_of(
-    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]] = ()
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]] = (), late: Collection[str] = ()
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """The synopses of one execution tree, each with the queries that it answers.
 
     ``queries``: the tree's, all over ``stream``. The edges of a synopsis are those of the queries that it answers:
     finer cuts for other queries of the tree would only be more rows to write, read and combine. ``together``: names
     of queries whose families share one synopsis. A family none of whose queries is named has a separate synopsis.
+    ``late``: names of queries that are joined late (:mod:`optimizer.synopses.late`).
     """
-    return SYNOPSES_BY_KIND[queries[0].kind].made(stream, queries, together)
+    return SYNOPSES_BY_KIND[queries[0].kind].made(stream, queries, together, late)
 
 
 def _of_time(
-    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]], late: Collection[str]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis for each family, or for several families that share one."""
     place = {name: number for number, names in enumerate(together) for name in names}
     queries_by_key: dict[object, list[ACQ]] = {}
-    for family, members in families_of(queries).items():
+    stored_queries = as_stored(stream, queries, late)
+    originals = {id(stored): query for stored, query in zip(stored_queries, queries, strict=True)}
+    for family, members in families_of(stored_queries).items():
         numbers = [place[query.name] for query in members if query.name in place]
         queries_by_key.setdefault(numbers[0] if numbers else family, []).extend(members)
     synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
-    for sharers in queries_by_key.values():
-        synopses[synopsis_of(stream, sharers)] = tuple(sharers)
+    for stored_members in queries_by_key.values():
+        sharers = tuple(originals[id(stored)] for stored in stored_members)
+        synopses[synopsis_of(stream, sharers, late)] = sharers
     return synopses
 
 
 def _of_rows(
-    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]], late: Collection[str]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: numbers of rows ignore the filter."""
     queries_by_key: dict[object, list[ACQ]] = {}
@@ -293,7 +307,7 @@ def _of_rows(
 
 
 def _of_sequences(
-    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]]
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]], late: Collection[str]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
     edges = Fragments.of(query.window for query in queries).edges
@@ -320,7 +334,7 @@ class SynopsesOfKind(NamedTuple):
     """The synopses of one kind of window: ``made`` of the queries of a tree (:func:`synopses_of`), and what one was in
     a ``former`` version (:func:`former_of`)."""
 
-    made: Callable[[Stream, Sequence[ACQ], Iterable[Sequence[str]]], dict[Synopsis, tuple[ACQ, ...]]]
+    made: Callable[[Stream, Sequence[ACQ], Iterable[Sequence[str]], Collection[str]], dict[Synopsis, tuple[ACQ, ...]]]
     former: Callable[[Synopsis, Sequence[ACQ]], Synopsis]
 
 

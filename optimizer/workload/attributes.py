@@ -24,7 +24,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
-class Attribute(NamedTuple):
+class JoinedAttribute(NamedTuple):
     """A column of a dimension as events have it.
 
     Parameters
@@ -48,7 +48,7 @@ class Attribute(NamedTuple):
         return f"{self.dimension}({keys})" + "." + ("*" if self.column is None else _written(self.column))
 
     @property
-    def row(self) -> Attribute:
+    def row(self) -> JoinedAttribute:
         """The attribute that says whether the dimension has a row for the event."""
         return self._replace(column=None)
 
@@ -58,7 +58,7 @@ def _written(name: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def read_attribute(name: str) -> Attribute | None:
+def read_attribute(name: str) -> JoinedAttribute | None:
     """The attribute that a name denotes; None if it is the name of no attribute."""
     if "(" not in name:
         return None
@@ -66,7 +66,7 @@ def read_attribute(name: str) -> Attribute | None:
     return read[0] if read is not None and read[1] == len(name) else None
 
 
-def _attribute(text: str, at: int, depth: int) -> tuple[Attribute, int] | None:
+def _attribute(text: str, at: int, depth: int) -> tuple[JoinedAttribute, int] | None:
     """The attribute that begins at a place of a text, and the place behind it."""
     head = _NAME.match(text, at)
     if head is None or not text.startswith("(", head.end()) or depth > DEEPEST_CHAIN:
@@ -88,9 +88,9 @@ def _attribute(text: str, at: int, depth: int) -> tuple[Attribute, int] | None:
     if text[at - 1 : at] != ".":
         return None
     if text.startswith("*", at):
-        return Attribute(head[0], tuple(keys), None), at + 1
+        return JoinedAttribute(head[0], tuple(keys), None), at + 1
     column = _name(text, at)
-    return None if column is None else (Attribute(head[0], tuple(keys), column[0]), column[1])
+    return None if column is None else (JoinedAttribute(head[0], tuple(keys), column[0]), column[1])
 
 
 def _name(text: str, at: int) -> tuple[str, int] | None:
@@ -134,9 +134,9 @@ def last_name(name: str) -> str:
     return name if attribute is None else attribute.column or attribute.dimension
 
 
-def attributes_in(stream: Stream, columns: Iterable[str]) -> dict[str, Attribute]:
+def attributes_in(stream: Stream, columns: Iterable[str]) -> dict[str, JoinedAttribute]:
     """The attributes among some column names of a stream, by name, and those that their keys are, which come first."""
-    attributes: dict[str, Attribute] = {}
+    attributes: dict[str, JoinedAttribute] = {}
     known = {dimension.name for dimension in stream.dimensions}
     for name in columns if known else ():
         attribute = read_attribute(name)
@@ -146,9 +146,16 @@ def attributes_in(stream: Stream, columns: Iterable[str]) -> dict[str, Attribute
     return attributes
 
 
+def shown_columns(names: Iterable[str]) -> list[str]:
+    """Columns as people read them, each once, without whether dimensions have rows."""
+    attributes = ((name, read_attribute(name)) for name in names)
+    shown = (shown_column(name) for name, attribute in attributes if attribute is None or attribute.column is not None)
+    return list(dict.fromkeys(shown))
+
+
 def described_joins(columns: Iterable[str]) -> list[str]:
     """The joins behind some columns of a query, a sentence each: dimension, keys, columns in use, inner or left."""
-    used: dict[Attribute, list[str]] = {}
+    used: dict[JoinedAttribute, list[str]] = {}
     for attribute in _in_names(columns):
         used.setdefault(attribute.row, []).append(attribute.column or "")
     sentences = []
@@ -160,9 +167,9 @@ def described_joins(columns: Iterable[str]) -> list[str]:
     return sentences
 
 
-def _in_names(columns: Iterable[str]) -> list[Attribute]:
+def _in_names(columns: Iterable[str]) -> list[JoinedAttribute]:
     """The attributes among some names, and those that their keys are, which come first."""
-    attributes: dict[Attribute, None] = {}
+    attributes: dict[JoinedAttribute, None] = {}
     for attribute in filter(None, map(read_attribute, columns)):
         attributes |= dict.fromkeys(_in_names(attribute.keys))
         attributes[attribute] = None

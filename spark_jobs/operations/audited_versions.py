@@ -14,9 +14,6 @@ from spark_jobs.pipeline.run.dimensions import version_named, versions_noted, wi
 from spark_jobs.store.warehouse.publish_log import LogRow
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
-GONE = "HDL-497"
-"""Code of a version that is gone."""
-
 MOST_CHOICES = 64
 """Choices of versions that a difference is looked for with."""
 
@@ -66,4 +63,4 @@ def _gone(name: str, row: LogRow) -> HeddleError:
     span = f"{format_instant(row.begin)} .. {format_instant(row.end)}"
     message = f"dimension {name}: its version of {span} is gone; queries that join it are not recomputed"
     hint = f"heddle run --from {format_instant(row.begin)} --to {format_instant(row.end)}"
-    return HeddleError(GONE, message, hint)
+    return HeddleError("HDL-497", message, hint)

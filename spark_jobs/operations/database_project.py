@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -22,17 +25,29 @@ from optimizer.workload.databases import (
     parse_database_url,
 )
 from optimizer.workload.instants import format_instant
+from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Origin, Source, Stream, Type
+from spark_jobs.engine.configuration import check_spark
 from spark_jobs.operations import project
 from spark_jobs.streams.copies.databases.batch import TableBatch, by_lower_name
-from spark_jobs.streams.copies.databases.connection import Connection, TableColumn, TableSummary, is_position
-from spark_jobs.streams.copies.databases.opening import PACKAGES, connect_to, value_of
+from spark_jobs.streams.copies.databases.connection import (
+    Connection,
+    TableColumn,
+    TableSummary,
+    is_position,
+    positions_of,
+)
+from spark_jobs.streams.copies.databases.files import ROWID
+from spark_jobs.streams.copies.databases.opening import opened, why_spark
+from spark_jobs.streams.copies.readers import spark_session
 from spark_jobs.streams.sources.csv_source import instants_of_texts
 from spark_jobs.streams.sources.decoding import type_of_arrow
 from spark_jobs.streams.sources.inspection import Inspection
 from spark_jobs.streams.sources.proposals import Data, Proposal, TimeCandidate, candidates_of, stream_name, time_of
-from spark_jobs.streams.sources.splits import check_place
+
+if TYPE_CHECKING:
+    from spark_jobs.streams.copies.jdbc_tables import JdbcTables
 
 SAMPLED = 1_000
 """Rows by which the columns of a table are looked at."""
@@ -89,34 +104,29 @@ def database_at(text: str) -> DatabaseUrl | None:
 
 
 def tables_of(url: DatabaseUrl) -> tuple[TableSummary, ...]:
-    """The tables of a database, by name. Raises HDL-401, HDL-405 for a database that only Spark reads, HDL-489,
-    HDL-490, HDL-904."""
-    connection = _opened(url)
-    try:
-        return connection.tables()
-    finally:
-        connection.close()
+    """The tables of a database, by name. Raises HDL-401, HDL-433, HDL-489, HDL-490, HDL-904."""
+    with _opened(url) as database:
+        return database.tables()
 
 
 def plan_database(
     url: DatabaseUrl,
     table: str,
     folder: Path,
-    time: str | None = None,
+    time: str | Sequence[str] | None = None,
     name: str | None = None,
     airflow: bool = False,
-    choose: project.Choose = lambda data, time, name: (time, name),
+    choose: project.Choose | None = None,
 ) -> DatabaseProject:
     """A project over a table of a database; arguments as of :func:`spark_jobs.operations.project.plan_project`.
 
     Raises as :func:`tables_of`, HDL-135 for a table without rows, HDL-136 for one without a time, HDL-404.
     """
-    connection = _opened(url)
-    try:
-        proposal, origin, summary = _proposed(connection, url, table, time, name, choose)
-    finally:
-        connection.close()
-    notes = _notes(proposal, origin, summary)
+    column = time if time is None or isinstance(time, str) else next(iter(time), None)
+    with _opened(url) as database:
+        proposal, origin = _proposed(seen := _looked_at(database, url, table), url, column, name, choose)
+    summary = seen.summary
+    notes = _notes(proposal, origin, seen.columns.values())
     lines = [*_stream_lines(proposal, origin, url, folder, notes)]
     header = f"# yaml-language-server: $schema={project.SCHEMAS}/{project.STREAMS}.json"
     text = "\n".join(
@@ -124,68 +134,137 @@ def plan_database(
     )
     files = [(project.STREAMS, text + "\n"), *project.files_beside([proposal], folder, airflow)]
     about = f"table {summary.name}: {_events(proposal)}; time: {proposal.time}"
-    return DatabaseProject(folder, (proposal,), tuple(files), (), (about, *(f"  {note}" for note in notes)))
+    return DatabaseProject(folder, (proposal,), tuple(files), lines=(about, *(f"  {note}" for note in notes)))
 
 
-def _opened(url: DatabaseUrl) -> Connection:
-    if url.kind not in PACKAGES:
-        hint = "write streams.yaml by hand, `heddle copy` reads it by Spark: docs/sources.md, Databases"
-        raise HeddleError("HDL-405", f"`heddle init` does not read {url.kind}: only Spark does", hint)
-    from optimizer.errors.installing import EXTRAS, check_installed
-
-    if PACKAGES[url.kind] in EXTRAS:
-        check_installed(PACKAGES[url.kind])
-    if url.file:
-        check_place(Stream("init", Source("delta", ""), (), ""), Path(url.file))
+@contextmanager
+def _opened(url: DatabaseUrl) -> Iterator[Connection | JdbcTables]:
+    """The database, as Heddle or Spark reads it."""
     account = Account.of(url)
-    return connect_to("heddle init", url, account.user, value_of(account.password) if account.password else "")
+    given = {"user": account.user, "password": account.password}
+    options = tuple(sorted((key, value) for key, value in given.items() if value))
+    origin, name = Origin("jdbc", url.jdbc, "none", options), stream_name(Path(url.database or url.file or url.kind))
+    stream = Stream(name, Source("delta", "", origin=origin), (), "")
+    if why_spark(stream) is None:
+        with opened(stream) as connection:
+            yield connection
+        return
+    if find_spec("pyspark") is None:
+        check_spark()
+    from spark_jobs.streams.copies.jdbc_tables import JdbcTables
+
+    with spark_session() as spark:
+        yield JdbcTables(spark, stream)
 
 
 # ------------------------------------------------------------------------------------------- looking
-def _proposed(
-    connection: Connection, url: DatabaseUrl, table: str, time: str | None, name: str | None, choose: project.Choose
-) -> tuple[Proposal, Origin, TableSummary]:
+@dataclass(frozen=True)
+class SeenTable:
+    """A table, looked at.
+
+    - ``types``: the columns that queries can use, with their types; ``sample``: some of their rows.
+    - ``count``: counts its rows; ``ends``: reads the least and greatest value of a column of times, as numbers.
+    """
+
+    summary: TableSummary
+    kind: str
+    columns: Mapping[str, TableColumn]
+    types: Sequence[tuple[str, Type]]
+    sample: pa.Table
+    count: Callable[[], int]
+    ends: Callable[[TimeCandidate], tuple[int | None, int | None]]
+
+
+def _looked_at(database: Connection | JdbcTables, url: DatabaseUrl, table: str) -> SeenTable:
+    if isinstance(database, Connection):
+        return _seen(database, url, table)
+    return _seen_by_spark(database, url, table)
+
+
+def _seen(connection: Connection, url: DatabaseUrl, table: str) -> SeenTable:
     relation = connection.relation(table)
     spelled = ".".join(relation)
-    summary = next((each for each in connection.tables() if each.name == spelled), None)
-    assert summary is not None
     columns = connection.columns(relation)
+    listed = next((each for each in connection.tables() if each.name == spelled), None)
+    # partitions of a table, and tables of the server's own, are not listed
+    summary = TableSummary(spelled, None, False, columns) if listed is None else listed
     pairs = _types(connection, relation, columns)
-    if not pairs:
-        raise HeddleError("HDL-135", f"{spelled} has no column that queries can use", "arrays and bytes are not read")
     origin = Origin("jdbc", url.jdbc, spelled)
-    stream = Stream(stream_name(Path(relation[-1])), Source("delta", "", origin=origin), tuple(pairs), "")
+    stream = Stream("init", Source("delta", "", origin=origin), tuple(pairs), "")
     by_name = by_lower_name(stream, columns, relation)
     batch = TableBatch(connection, stream, relation, by_name, columns[0])
-    sample = batch.sample(SAMPLED)
-    if not len(sample):
+    sample = batch.sample(SAMPLED) if pairs else pa.table({})
+    return SeenTable(
+        *(summary, connection.kind, by_name, pairs, sample),
+        lambda: batch.number("count(*)") or 0,
+        lambda chosen: _ends(batch, by_name[chosen.name.lower()], chosen),
+    )
+
+
+def _seen_by_spark(database: JdbcTables, url: DatabaseUrl, table: str) -> SeenTable:
+    summary = database.table(table)
+    frame = database.frame(summary.name)
+    sample = frame.limit(SAMPLED).toArrow()
+    known = ((field.name, type_of_arrow(field.type)) for field in sample.schema)
+    pairs = [(name, type_) for name, type_ in known if type_ is not None]
+
+    def ends(chosen: TimeCandidate) -> tuple[int | None, int | None]:
+        name = "`" + chosen.name.replace("`", "``") + "`"
+        read = frame.selectExpr(f"min({name})", f"max({name})").toArrow()
+        least, most = (positions_of(values.combine_chunks())[0].as_py() for values in read.columns)
+        return least, most
+
+    columns = {
+        field.name.lower(): TableColumn(
+            *(field.name, str(field.type), field.type),
+            is_local=pa.types.is_timestamp(field.type) and field.type.tz is None,
+        )
+        for field in sample.schema
+    }
+    return SeenTable(summary, url.kind, columns, pairs, sample.select([name for name, _ in pairs]), frame.count, ends)
+
+
+def _proposed(
+    seen: SeenTable, url: DatabaseUrl, time: str | None, name: str | None, choose: project.Choose | None
+) -> tuple[Proposal, Origin]:
+    spelled, summary, pairs = seen.summary.name, seen.summary, seen.types
+    if not pairs:
+        raise HeddleError("HDL-135", f"{spelled} has no column that queries can use", "arrays and bytes are not read")
+    if not len(seen.sample):
         raise HeddleError("HDL-135", f"{spelled} has no rows", "wait until it has events")
+    unused = tuple(
+        column.name for column in seen.columns.values() if column.name not in dict(pairs) and column.name != ROWID
+    )
     # a path only names the table in messages
-    unused = tuple(column.name for column in columns if column.name not in dict(pairs) and column.name != "rowid")
-    data = Data(Path(spelled), connection.kind, (), tuple(pairs), sample, candidates_of(pairs, sample), unused)
-    chosen, called = choose(data, time_of(data, time), name or stream.name)
+    candidates = candidates_of(pairs, seen.sample)
+    data = Data(Path(spelled), seen.kind, (), tuple(pairs), seen.sample, candidates, unused)
+    chosen, called = time_of(data, time), name or stream_name(Path(spelled.rpartition(".")[2]))
+    if choose is not None:
+        chosen, called = choose(data, chosen, called)
     schema = tuple((each, TIMESTAMP if each == chosen.name and chosen.unit is None else type_) for each, type_ in pairs)
-    source = replace(stream.source, time_unit=chosen.unit)
-    stream = replace(stream, name=called, schema=schema, time=chosen.name, source=source)
-    at = by_name[chosen.name.lower()]
     key = summary.key if summary.key is not None else chosen.name
-    if summary.key is None and not is_position(at):
+    if summary.key is None and not is_position(seen.columns[chosen.name.lower()]):
         hint = "a column of integers or timestamps that grow as rows come in is needed: make a view that has one"
         raise HeddleError("HDL-434", f"{spelled}: what came since it was copied cannot be told", hint)
-    zone = "UTC" if any(column.is_local and column.name in dict(pairs) for column in columns) else None
-    origin = replace(origin, watermark=key if key != chosen.name else None, zone=zone)
-    proposal = Proposal(stream, data, chosen, _inspected(batch, stream, at, chosen), 0, False, True)
-    rows = summary.rows if summary.rows is not None and summary.rows > MOST_COUNTED else None
-    number = rows if rows is not None else batch.number("count(*)") or 0
-    return replace(proposal, rows=number, is_about=rows is not None), origin, summary
+    is_local = any(column.is_local and column.name in dict(pairs) for column in seen.columns.values())
+    origin = Origin(
+        *("jdbc", url.jdbc, spelled),
+        watermark=key if key != chosen.name else None,
+        zone="UTC" if is_local else None,
+    )
+    stream = Stream(called, Source("delta", "", time_unit=chosen.unit, origin=origin), schema, chosen.name)
+    inspection = Inspection(called, 0, *_instants(seen.ends(chosen), chosen), None, None, ())
+    is_about = summary.rows is not None and summary.rows > MOST_COUNTED
+    rows = summary.rows if summary.rows is not None and is_about else seen.count()
+    return Proposal(stream, data, chosen, inspection, rows, is_about, True), origin
 
 
 MOST_COUNTED = 20_000_000
 """Rows up to which a table is counted; of a larger one the database estimates it."""
 
 
-def _inspected(batch: TableBatch, stream: Stream, at: TableColumn, chosen: TimeCandidate) -> Inspection:
-    """The times of the first and last event."""
+def _ends(batch: TableBatch, at: TableColumn, chosen: TimeCandidate) -> tuple[int | None, int | None]:
+    """The least and the greatest value of a column of times."""
     ends: list[int | None] = []
     name, connection = batch.connection.quoted(at.name), batch.connection
     for function in ("min", "max"):
@@ -197,18 +276,20 @@ def _inspected(batch: TableBatch, stream: Stream, at: TableColumn, chosen: TimeC
             ends.append(None if text is None else instants_of_texts(pa.array([text])).cast(pa.int64())[0].as_py())
         else:
             ends.append(batch.number(f"{function}({connection.value(at, None)})", condition))
-    if chosen.unit is not None:
-        from optimizer.workload.streams import TIME_UNITS
+    return ends[0], ends[1]
 
-        factor, divisor = TIME_UNITS[chosen.unit]
-        ends = [None if end is None else end * factor // divisor for end in ends]
-    return Inspection(stream.name, 0, ends[0], ends[1], False, ())
+
+def _instants(ends: tuple[int | None, int | None], chosen: TimeCandidate) -> tuple[int | None, int | None]:
+    """Values of a column of times as microseconds since 1970."""
+    factor, divisor = (1, 1) if chosen.unit is None else TIME_UNITS[chosen.unit]
+    first, last = (None if end is None else end * factor // divisor for end in ends)
+    return first, last
 
 
 def _types(connection: Connection, relation: tuple[str, ...], columns: Sequence[TableColumn]) -> list[tuple[str, Type]]:
     """The columns that queries can use, with their types; in SQLite by some values."""
     if connection.kind == "sqlite":
-        typed = ((column, _sqlite_type(connection, relation, column)) for column in columns if column.name != "rowid")
+        typed = ((column, _sqlite_type(connection, relation, column)) for column in columns if column.name != ROWID)
         return [(column.name, type_) for column, type_ in typed if type_ is not None]
     known = ((column.name, type_of_arrow(column.arrow)) for column in columns if column.arrow is not None)
     return [(name, type_) for name, type_ in known if type_ is not None]
@@ -254,7 +335,7 @@ def _events(proposal: Proposal) -> str:
     return f"{about}{count(proposal.rows, 'row')} {span}"
 
 
-def _notes(proposal: Proposal, origin: Origin, summary: TableSummary) -> list[str]:
+def _notes(proposal: Proposal, origin: Origin, columns: Iterable[TableColumn]) -> list[str]:
     """The lines that a person should know of a copy."""
     mark = origin.watermark or proposal.stream.time
     notes = [
@@ -263,7 +344,7 @@ def _notes(proposal: Proposal, origin: Origin, summary: TableSummary) -> list[st
     if origin.watermark is None:
         notes.append("no integer key: add `lateness` for as long as transactions last, or name a `watermark`")
     if origin.zone is not None:
-        local = [column.name for column in summary.columns if column.is_local]
+        local = [column.name for column in columns if column.is_local]
         notes.append(f"{', '.join(local[:6])}: no time zone, taken as UTC; `zone` says another")
     if proposal.data.unused:
         notes.append(f"not read: {', '.join(map(repr, proposal.data.unused[:6]))}")
@@ -309,6 +390,8 @@ def _address(url: DatabaseUrl, folder: Path) -> str:
     if url.file:
         base, file = folder.resolve(), Path(url.file).resolve()
         return f"{url.kind}:///{quote(str(file.relative_to(base) if file.is_relative_to(base) else file))}"
+    if url.kind not in SERVERS.values() or not url.host:
+        return url.jdbc
     query = f"?{urlencode(dict(url.parameters))}" if url.parameters else ""
     return url.jdbc.removeprefix("jdbc:").partition("?")[0] + query
 

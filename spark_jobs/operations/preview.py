@@ -11,24 +11,17 @@ import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.windows.alignment import instants
-from optimizer.workload.instants import DAY, FAR_APART
-from optimizer.workload.values import ACQ, Stream, Workload
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, Workload
 from spark_jobs.operations.agreement import Mismatch, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
-from spark_jobs.operations.stream_profiles import newest_near
 from spark_jobs.pipeline.run.values import Report
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import slotted
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.copies.readers import bring
-from spark_jobs.streams.sources.decoding import read_split
-from spark_jobs.streams.sources.files import splits_of
-from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.inspection import inspect
+from spark_jobs.streams.sources.inspection import Inspection, inspect
 from spark_jobs.streams.sources.splits import FIRST, LAST
-
-SCANNED = 16
-"""Most splits without statistics whose times are read for the newest one."""
 
 MOST_COMPARED = 100_000
 """Most answers of a query that are compared one by one."""
@@ -73,15 +66,25 @@ class Published:
 
 @dataclass(frozen=True)
 class Preview:
-    """The answers of a query on some windows, in the form of :func:`spark_jobs.results.read.read`, the newest
-    first. ``newest``: the time of the stream's newest event (microseconds): windows that end later are not
-    complete. ``published``: None if no comparison was requested, or the warehouse does not know the query.
+    """The answers of a query on some windows.
+
+    Attributes
+    ----------
+    answers
+        In the form of :func:`spark_jobs.results.read.read`, the newest first.
+    newest
+        Time of the stream's newest event (microseconds): windows that end later are not complete.
+    published
+        None if no comparison was requested, or the warehouse does not know the query.
+    sample
+        None: ``newest`` is exact. Otherwise the number of rows that it is based on.
     """
 
     query: ACQ
     answers: pa.Table
     newest: int
     published: Published | None = None
+    sample: int | None = None
 
     @property
     def incomplete(self) -> int:
@@ -107,7 +110,8 @@ def preview(
     chosen = _chosen(workload, names)
     _, wrong = bring([workload.stream(name) for name in dict.fromkeys(query.stream for query in chosen)], report)
     report("looking at the data")
-    newest, problems = newest_events(workload, chosen)
+    inspections, problems = _inspections(workload, chosen)
+    newest = {name: inspection.newest for name, inspection in inspections.items() if inspection.newest is not None}
     # of what could not be copied now an earlier copy is shown, and said so
     problems = [*wrong, *problems]
     requested = [_asked(query, newest[query.stream], last) for query in chosen if query.stream in newest]
@@ -131,7 +135,8 @@ def preview(
             table = answers[query.name]
             if last is None and not query.kind.has_instants:
                 table = _newest_of_each(query, table)
-            previews.append(Preview(query, table, newest[query.stream]))
+            sample = inspections[query.stream].sample
+            previews.append(Preview(query, table, newest[query.stream], sample=sample))
     if against is not None:
         report("comparing")
         known = {query.name: query for query in requested}
@@ -149,11 +154,7 @@ def spans_of_data(workload: Workload) -> list[tuple[str, int | None]]:
     known). Streams that cannot be read are skipped.
     """
     looks = [inspect(stream, []) for stream in workload.streams]
-    return [
-        (str(look), None if look.last is None else newest_near(stream, look.last))
-        for stream, look in zip(workload.streams, looks, strict=True)
-        if look.files
-    ]
+    return [(str(look), look.newest) for look in looks if look.files]
 
 
 def nothing_to_show() -> Diagnostic:
@@ -169,39 +170,17 @@ def _chosen(workload: Workload, names: Collection[str]) -> list[ACQ]:
     return [query for query in workload.queries if not names or query.name in names]
 
 
-def newest_events(workload: Workload, queries: Sequence[ACQ]) -> tuple[dict[str, int], list[Diagnostic]]:
-    """The time of the newest event of each stream that some queries read (microseconds), and what is wrong with those
-    that have none or cannot be read."""
-    newest: dict[str, int] = {}
+def _inspections(workload: Workload, queries: Sequence[ACQ]) -> tuple[dict[str, Inspection], list[Diagnostic]]:
+    """An inspection of each stream that some queries read, and what is wrong with those that cannot be read."""
+    inspections: dict[str, Inspection] = {}
     problems: list[Diagnostic] = []
     for name in dict.fromkeys(query.stream for query in queries):
         columns = sorted({column for query in queries if query.stream == name for column in query.columns()})
-        at, diagnostics = _newest(workload.stream(name), columns)
-        problems += diagnostics
-        if at is not None:
-            newest[name] = at
-    return newest, problems
-
-
-def _newest(stream: Stream, columns: Sequence[str]) -> tuple[int | None, Sequence[Diagnostic]]:
-    inspection = inspect(stream, columns)
-    if any(diagnostic.severity == "error" for diagnostic in inspection.diagnostics):
-        return None, inspection.diagnostics
-    newest = inspection.last
-    if newest is not None and inspection.first is not None and newest - inspection.first > FAR_APART:
-        # what is far from all others is warned of, and not what is newest
-        return newest_near(stream, newest), inspection.diagnostics
-    if not format_of(stream).has_statistics:
-        return newest, inspection.diagnostics
-    try:
-        unknown = [split for split in splits_of(stream) if split.end is None]
-        for split in unknown[-SCANNED:]:
-            for batch in read_split(stream, split, []):
-                at = pc.max(batch.column(stream.time).cast(pa.int64())).as_py()
-                newest = at if newest is None or (at is not None and at > newest) else newest
-    except HeddleError as error:
-        return None, [error.diagnostic]
-    return newest, inspection.diagnostics
+        inspection = inspect(workload.stream(name), columns)
+        problems += inspection.diagnostics
+        if not any(diagnostic.severity == "error" for diagnostic in inspection.diagnostics):
+            inspections[name] = inspection
+    return inspections, problems
 
 
 def _asked(query: ACQ, newest: int, last: int | None) -> ACQ:

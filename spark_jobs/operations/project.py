@@ -7,40 +7,32 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import yaml
-
-from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.errors.installing import PROJECT
-from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
-from optimizer.workload.instants import DAY, duration_text, format_instant
+from optimizer.workload.instants import DAY
 from optimizer.workload.streams import FILE_BYTES
 from optimizer.workload.streams_schema import streams_schema
 from optimizer.workload.urls import SCHEMES, scheme_of
-from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
+from spark_jobs.operations.first_queries import likely_groups, queries_text, rate_text
+from spark_jobs.operations.table_roles import (
+    ProposedDimension,
+    TableRoles,
+    dimensions_lines,
+    roles_of,
+)
+from spark_jobs.operations.yaml_lines import column_line, comment_text, source_lines, yaml_text
 from spark_jobs.store.project_file import NAME
 from spark_jobs.store.settings import schema
 from spark_jobs.store.storage import Place
-from spark_jobs.store.warehouse.schemas import MARKER
-from spark_jobs.streams.sources.formats import FORMATS
-from spark_jobs.streams.sources.proposals import (
-    LONE,
-    Data,
-    Proposal,
-    TimeCandidate,
-    data_files,
-    ending_of,
-    look,
-    propose,
-    stream_name,
-    time_of,
-)
+from spark_jobs.streams.sources.file_groups import FileGroup, groups_at, groups_below, look_at_group
+from spark_jobs.streams.sources.proposals import Data, Proposal, TimeCandidate, data_files, ending_of, propose, time_of
+from spark_jobs.streams.sources.table_keys import EventId, UndeclaredTable, event_id_of
 
 STREAMS = "streams.yaml"
 QUERIES = "queries/first.sql"
@@ -50,71 +42,66 @@ SCHEMAS = ".heddle"
 DAGS = "dags/heddle_dags.py"
 ENVIRONMENT = "airflow.env"
 
-MOST_STREAMS = 10
-"""Streams that are proposed where nobody names data."""
+MOST_STREAMS = 20
+"""Streams that are proposed at once."""
 
 DEEPEST = 3
 """Folders in folders that are looked into where nobody names data."""
 
-WINDOWS = (
-    (60 * SECOND, 60 * SECOND),
-    (300 * SECOND, 60 * SECOND),
-    (900 * SECOND, 300 * SECOND),
-    (3600 * SECOND, 900 * SECOND),
-    (6 * 3600 * SECOND, 3600 * SECOND),
-    (DAY, 3600 * SECOND),
-    (7 * DAY, DAY),
-    (30 * DAY, DAY),
-)
-"""Ranges and slides that a first query may have, in microseconds."""
-
-ENOUGH = 20
-"""Events that a window of a first query should have, on average."""
-
-MOST_WINDOWS = 500
-"""Windows that the span of the data should have at most."""
-
-MOST_GROUPS = 50
-"""Distinct values of a column in a sample by which a first query groups."""
-
 Choose = Callable[[Data, TimeCandidate, str], tuple[TimeCandidate, str]]
-"""Asks a person for the time column and the name of a stream, given the likeliest."""
+"""Asks a person for the time column and the name of a stream, given the likeliest. An empty name is not asked for."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """Proposal of ``heddle init``: the streams, and the text of each file by its path below ``folder``."""
+    """Proposal of ``heddle init``: the streams, the text of each file by its path below ``folder``, and the tables that
+    events refer to."""
 
     folder: Path
     proposals: tuple[Proposal, ...]
     files: tuple[tuple[str, str], ...]
     problems: tuple[Diagnostic, ...] = ()
+    dimensions: tuple[ProposedDimension, ...] = ()
 
     @property
     def about(self) -> tuple[str, ...]:
         """Lines that say what the data are."""
-        described = ([f"{p.inspection}; time: {p.time}", *(f"  {note}" for note in p.notes)] for p in self.proposals)
-        return tuple(line for lines in described for line in lines)
+        lines = list[str]()
+        for proposal in self.proposals:
+            lines.append(f"{proposal.inspection}; time: {proposal.time}")
+            lines += [f"  {note}" for note in (proposal.question, *proposal.notes) if note]
+        return (*lines, *map(str, self.dimensions))
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """The commands that come next, over the newest day of the data."""
+        """The commands that come next, over the newest day that all streams have, or that the longest has."""
         change = [] if self.folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(self.folder))}"]
-        last = next((p.inspection.last for p in self.proposals if p.inspection.last is not None), None)
-        day = 0 if last is None else last // DAY * DAY
+        spans = {each.stream.name: each.inspection.near for each in self.proposals if each.inspection.near is not None}
+        longest = max(self.proposals, key=lambda each: each.rows)
+        newest = min((span[1] for span in spans.values()), default=0)
+        if any(newest < first for first, _ in spans.values()):
+            newest = spans.get(longest.stream.name, (0, newest))[1]
+        day = newest // DAY * DAY
         queries = re.findall(r"-- name: (\w+)", dict(self.files)[QUERIES])
+        queries_of_longest = [query for query in queries if query.startswith(f"{longest.stream.name}_")]
         run = f"heddle run --from {day_label(day)} --to {day_label(day + DAY)}"
-        read = [f"heddle read {queries[0]}"] if queries else []
+        read = [f"heddle read {query}" for query in (queries_of_longest or queries)[:1]]
         return (*change, "heddle validate", "heddle preview", run, *read)
+
+    def _is_there(self, name: str, text: str) -> bool:
+        """Return whether a file that nobody edits is there as it would be written."""
+        path = self.folder / name
+        return name.startswith(f"{SCHEMAS}/") and path.is_file() and path.read_bytes() == text.encode()
 
     def write(self) -> list[Path]:
         """Write the files. Raises HDL-133, before anything is written, if one is there; HDL-115 if one cannot be."""
-        for name, _ in self.files:
+        files = [(name, text) for name, text in self.files if not self._is_there(name, text)]
+        for name, _ in files:
             if os.path.lexists(self.folder / name):
                 hint = "nothing was written; move it, or name another folder by --folder"
                 raise HeddleError("HDL-133", f"{self.folder / name} is there already", hint)
         written = []
-        for name, text in self.files:
+        for name, text in files:
             path = self.folder / name
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,56 +116,170 @@ class Project:
 def plan_project(
     paths: Sequence[str | Path],
     folder: Path,
-    time: str | None = None,
+    time: str | Sequence[str] | None = None,
     name: str | None = None,
     airflow: bool = False,
-    choose: Choose = lambda data, time, name: (time, name),
+    choose: Choose | None = None,
 ) -> Project:
     """A project over data: files, folders, Delta tables, patterns, or URLs of stores (none: the data in the working
-    folder and below).
+    folder and below). Files of one schema are one table.
 
-    ``time``, ``name``: the time column and the name of the stream, of data that are one stream. Data that no path
-    names and that cannot be used are reported and skipped. Raises HDL-134 if there are no data, HDL-135 and HDL-136
-    for named data that cannot be used, and the errors of a store.
+    Parameters
+    ----------
+    time
+        The time column; of several streams ``stream=column`` for each that needs it.
+    name
+        The name of the stream, of data that are one.
+    choose
+        Asks for the time column and the name; None: nobody is asked.
+
+    Tables of several that cannot be used are reported and left out. Raises HDL-134 if there are no data, HDL-135 and
+    HDL-136 for data that are one table and cannot be used, HDL-495 for a ``time`` of no stream, and the errors of a
+    store.
     """
-    inputs: Sequence[Path | Place] = _expanded(paths) if paths else list(found_below(Path()))
-    if not inputs:
+    groups = _groups(paths)
+    if not groups:
         raise HeddleError("HDL-134", "there are no CSV, JSON, Parquet or Delta data here or below", "heddle init PATH")
-    if len(inputs) > 1 and name is not None:
-        raise HeddleError("HDL-134", f"--name names one stream, the data are {len(inputs)}", "name one file or folder")
-    proposals: list[Proposal] = []
-    problems: list[Diagnostic] = []
-    for path in inputs[:MOST_STREAMS]:
+    if len(groups) > 1 and name is not None:
+        tables = ", ".join(group.name for group in groups[:6])
+        message = f"--name names one stream, the data are {len(groups)}: {tables}"
+        raise HeddleError("HDL-134", message, "name one file or folder")
+    is_one = len(groups) == 1
+    looked, problems = _looked(groups, is_one)
+    times = _times([time] if isinstance(time, str) else time or [], looked)
+    roles = TableRoles(tuple(looked), (), (), {}) if is_one else roles_of(looked, times)
+    problems += roles.left_out
+    proposals = list[Proposal]()
+    for stream in roles.streams[:MOST_STREAMS]:
         try:
-            data = look(path)
-            chosen, called = choose(data, time_of(data, time), name or _free_name(path, proposals))
-            proposals.append(propose(data, chosen, called))
+            proposals.append(_proposed(looked[stream], name or stream, times.get(stream), roles, choose))
         except HeddleError as error:
-            if paths:
+            if is_one or stream in times:
                 raise
             problems.append(replace(error.diagnostic, severity="warning"))
+    problems += _too_many(roles.streams[MOST_STREAMS:])
     if not proposals:
-        raise HeddleError.of(*problems)
-    files = [(STREAMS, streams_text(proposals, folder)), *files_beside(proposals, folder, airflow)]
-    return Project(folder, tuple(proposals), tuple(files), tuple(problems))
+        raise HeddleError.of(_no_stream(looked), *problems)
+    text = streams_text(proposals, folder, roles.dimensions)
+    files = [(STREAMS, text), *files_beside(proposals, folder, airflow, roles.dimensions)]
+    return Project(folder, tuple(proposals), tuple(files), tuple(problems), roles.dimensions)
 
 
-def files_beside(proposals: Sequence[Proposal], folder: Path, airflow: bool = False) -> list[tuple[str, str]]:
+def files_beside(
+    proposals: Sequence[Proposal], folder: Path, airflow: bool = False, dimensions: Sequence[ProposedDimension] = ()
+) -> list[tuple[str, str]]:
     """The files of a project other than that of its streams, by their paths."""
-    files = [(QUERIES, queries_text(proposals)), (NAME, _SETTINGS)]
+    files = [(QUERIES, queries_text(proposals, dimensions)), (NAME, _SETTINGS)]
     files += [(f"{SCHEMAS}/{name}", json.dumps(schema, indent=2) + "\n") for name, schema in _schemas()]
     return [*files, (DAGS, _DAG_FILE), (ENVIRONMENT, _environment(folder))] if airflow else files
+
+
+def _groups(paths: Sequence[str | Path]) -> list[FileGroup]:
+    """The tables at some paths, or those that lie here and below, with different names."""
+    if not paths:
+        return groups_below(Path(), DEEPEST)
+    groups = [group for path in _expanded(paths) for group in groups_at(path)]
+    names = list[str]()
+    for group in groups:
+        choices = (group.name, *(f"{group.name}_{number}" for number in range(2, len(groups) + 2)))
+        names.append(next(text for text in choices if text not in names))
+    return [replace(group, name=name) for group, name in zip(groups, names, strict=True)]
+
+
+def _looked(groups: Sequence[FileGroup], is_one: bool) -> tuple[dict[str, Data], list[Diagnostic]]:
+    """The data of each table by its name, and what is wrong with the others. Raises what is wrong with the only one."""
+    looked, problems = dict[str, Data](), list[Diagnostic]()
+    for group in groups:
+        try:
+            looked[group.name] = look_at_group(group)
+        except HeddleError as error:
+            if is_one:
+                raise
+            problems.append(replace(error.diagnostic, severity="warning"))
+    return looked, problems
+
+
+def _times(options: Sequence[str], looked: Mapping[str, Data]) -> dict[str, str]:
+    """The time column of each stream for which one is named. Raises HDL-136 and HDL-495."""
+    times = dict[str, str]()
+    for option in options:
+        stream, is_pair, column = option.partition("=")
+        if is_pair and stream in looked:
+            times[stream] = column
+        elif len(looked) == 1:
+            times[next(iter(looked))] = option
+        elif is_pair:
+            message = f"--time {option}: there is no table {stream}"
+            raise HeddleError("HDL-495", message, f"{meant(stream, looked)}; write stream=column")
+        else:
+            having = [name for name, data in looked.items() if option in dict(data.columns)]
+            if not having:
+                raise HeddleError("HDL-495", f"--time {option}: no table has such a column", "write stream=column")
+            times |= {name: option for name in having if name not in times}
+    for name, column in times.items():
+        time_of(looked[name], column)
+    return times
+
+
+def _proposed(data: Data, name: str, time: str | None, roles: TableRoles, choose: Choose | None) -> Proposal:
+    """A stream over data, with its time and the id of its events. Raises what reading raises."""
+    chosen, foreign, notes = time_of(data, time), roles.foreign.get(name, ()), list[str]()
+    others = [candidate for candidate in data.likely_times if candidate.name != chosen.name]
+    is_alone = len(roles.streams) == 1
+    if choose is not None and time is None and (is_alone or others):
+        chosen, new_name = choose(data, chosen, name if is_alone else "")
+        name = new_name or name
+    question = ""
+    if others and choose is None and time is None:
+        question = f"{len(others) + 1} columns have times; {chosen.name} is taken. "
+        question += f"To take {others[0].name}: --time {name}={others[0].name}"
+    proposal = replace(propose(data, chosen, name), foreign=tuple(foreign), question=question)
+    with suppress(HeddleError):
+        # what cannot be read is a problem of the stream, which has been looked at
+        table = UndeclaredTable(name, data)
+        event_id = event_id_of(table, (chosen.name, *foreign))
+        if event_id is not None and event_id.repeats:
+            proposal, note = _with_event_id(proposal, event_id)
+            notes.append(note)
+        if (groups := likely_groups(proposal)) and table.can_read(len(groups)):
+            proposal = replace(proposal, columns=table.columns(groups))
+    return replace(proposal, notes=(*notes, *proposal.notes))
+
+
+def _with_event_id(proposal: Proposal, event_id: EventId) -> tuple[Proposal, str]:
+    """A stream whose repeated events count once, if they are the same in all columns; and a note about them."""
+    repeats = f"{number_of(event_id.repeats, 'row')} of {event_id.rows:,}"
+    if event_id.is_same is None:
+        note = (
+            f"{repeats} repeat the {event_id.column} of another row: with `event_id: {event_id.column}` it counts once"
+        )
+    elif not event_id.is_same:
+        note = f"{repeats} repeat the {event_id.column} of another row, with other values: no `event_id` is proposed"
+    else:
+        note = f"{repeats} repeat another one: `event_id: {event_id.column}` counts it once"
+        proposal = replace(proposal, stream=replace(proposal.stream, event_id=event_id.column))
+    return proposal, note
+
+
+def _too_many(names: Sequence[str]) -> list[Diagnostic]:
+    """The warning about streams beyond the largest number, if there are any."""
+    if not names:
+        return []
+    message = f"only {MOST_STREAMS} streams are proposed; left out: {', '.join(names[:20])}"
+    message += f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return [Diagnostic("HDL-496", message, "name the files or folders that you need", severity="warning")]
+
+
+def _no_stream(looked: Mapping[str, Data]) -> Diagnostic:
+    """That no table has events."""
+    hint = "a stream needs a column with the time of each event: heddle init … --time TABLE=COLUMN"
+    what = f"none of {', '.join(list(looked)[:6])} has a column of times" if looked else "no table can be read"
+    return Diagnostic("HDL-136", what, hint)
 
 
 def _schemas() -> Iterator[tuple[str, Mapping[str, object]]]:
     yield f"{STREAMS}.json", streams_schema()
     yield f"{NAME}.json", schema()
-
-
-def _free_name(path: Path | Place, proposals: Sequence[Proposal]) -> str:
-    """A name for the stream of a path that no other has."""
-    name, used_names = stream_name(path), {proposal.stream.name for proposal in proposals}
-    return next(text for text in (name, *(f"{name}_{number}" for number in range(2, 99))) if text not in used_names)
 
 
 # ------------------------------------------------------------------------------------------ finding data
@@ -209,31 +310,8 @@ def _glob(pattern: Path) -> Iterator[Path]:
     return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
 
 
-def found_below(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Data in a folder and below it: Delta tables, folders of data files, and files of the folder itself."""
-    if any(format.log and (folder / format.log).is_dir() for format in FORMATS.values()):
-        yield folder
-        return
-    if (folder / MARKER).exists():
-        return
-    try:
-        inside = sorted(folder.iterdir())
-    except OSError:
-        return
-    files = [path for path in inside if ending_of(path.name) in LONE and path.is_file()]
-    partitioned = any("=" in path.name and path.is_dir() for path in inside)
-    if partitioned or (depth and len(files) > 1 and len({ending_of(path.name) for path in files}) == 1):
-        yield folder
-        return
-    yield from files
-    for path in inside:
-        hidden = path.name.startswith((".", "_")) or path.name in ("node_modules", "venv", "var")
-        if path.is_dir() and not path.is_symlink() and not hidden and depth < DEEPEST:
-            yield from found_below(path, depth + 1)
-
-
 # ------------------------------------------------------------------------------------------ streams.yaml
-def streams_text(proposals: Sequence[Proposal], folder: Path) -> str:
+def streams_text(proposals: Sequence[Proposal], folder: Path, dimensions: Sequence[ProposedDimension] = ()) -> str:
     """The file of streams, with what was seen as comments."""
     lines = [
         f"# yaml-language-server: $schema={SCHEMAS}/{STREAMS}.json",
@@ -242,6 +320,7 @@ def streams_text(proposals: Sequence[Proposal], folder: Path) -> str:
     ]
     for proposal in proposals:
         lines += _stream_lines(proposal, folder)
+    lines += dimensions_lines(dimensions, folder)
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > FILE_BYTES:
         raise HeddleError("HDL-135", "the columns are too many to be declared", "name fewer files at once")
@@ -251,180 +330,27 @@ def streams_text(proposals: Sequence[Proposal], folder: Path) -> str:
 def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
     stream, inspection = proposal.stream, proposal.inspection
     yield f"  {stream.name}:"
-    about = "about " if proposal.is_about else ""
-    number = inspection.files
-    yield f"    # {number:,} file{'s' if number != 1 else ''}, {about}{proposal.rows:,} events"
+    yield f"    # {number_of(inspection.files, 'file')}, {inspection.events_text}"
     if inspection.first is not None and inspection.last is not None:
-        span = f"from {format_instant(inspection.first)} to {format_instant(inspection.last)}"
-        yield f"    # {span}, {rate_text(proposal.rate)}"
+        yield f"    # {inspection.span_text}, {rate_text(proposal.rate)}"
     for note in proposal.notes:
-        yield f"    # {note}"
-    yield "    source:"
-    source = stream.source
-    yield f"      format: {source.format}"
-    yield f"      path: {_yaml(_relative(source.path, folder))}"
-    if source.files is not None:
-        yield f"      files: {_yaml(source.files)}"
-    if source.partitions:
-        yield f"      partitions: {_yaml([partition.name for partition in source.partitions])}"
-    if source.delimiter != ",":
-        yield f"      delimiter: {_yaml('tab' if source.delimiter == chr(9) else source.delimiter)}"
-    if not source.header:
-        yield "      header: false"
-    if source.null:
-        yield f"      null: {_yaml(list(source.null))}"
-    if source.timestamp_format is not None:
-        yield f"      timestamp_format: {_yaml(source.timestamp_format)}"
-    if source.time_unit is not None:
-        yield f"      time_unit: {source.time_unit}"
-    if source.records is not None:
-        yield f"      records: {_yaml(source.records)}"
-    yield f"    time: {_yaml(stream.time)}"
-    other_times = [candidate.name for candidate in proposal.data.candidates if candidate.name != stream.time]
-    if other_times:
-        yield f"    # other columns with times: {', '.join(map(_comment, other_times[:6]))}"
+        yield f"    # {comment_text(note)}"
+    yield from source_lines(stream.source, folder)
+    yield f"    time: {yaml_text(stream.time)}"
+    others = [candidate for candidate in proposal.data.candidates if candidate.name != stream.time]
+    for candidate in others[:3]:
+        how = f"also {candidate.how}; if it is the time: heddle init … --time {stream.name}={candidate.name}"
+        yield f"    # time: {comment_text(yaml_text(candidate.name))}   # {comment_text(how)}"
+    if stream.event_id is not None:
+        yield f"    event_id: {yaml_text(stream.event_id)}"
     yield "    # lateness: 10 minutes   # how long events may still come after the clock has passed their time"
     # a file says its columns itself; they are shown to be read
     mark = "" if proposal.has_schema else "# "
     yield f"    {mark}schema:" + ("" if proposal.has_schema else "   # as the files have it")
     for name, type in stream.schema:
-        yield f"    {mark}  {_yaml(name)}: {_yaml(str(type)) if type.name == 'decimal' else type}"
+        yield f"    {mark}  {column_line(name, type)}"
     for name, nested in stream.nested if proposal.has_schema else ():
-        yield f"    {mark}  {_yaml(name)}: {_yaml(str(nested))}"
-
-
-def _yaml(value: str | list[str]) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
-    return text.removesuffix("\n").removesuffix("...").rstrip("\n")
-
-
-def _comment(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
-
-
-def _relative(path: str, folder: Path) -> str:
-    """A path as streams.yaml has it: relative to its folder, unless it lies elsewhere or in a store."""
-    if scheme_of(path) in SCHEMES:
-        return path
-    base = folder.resolve()
-    place = Path(path)
-    return place.relative_to(base).as_posix() if place.is_relative_to(base) else place.as_posix()
-
-
-def rate_text(rate: Fraction) -> str:
-    """Events a second for people, in the unit in which they are a handful."""
-    for size, unit in ((1, "a second"), (60, "a minute"), (3600, "an hour")):
-        if rate * size >= 1:
-            return f"about {float(rate * size):,.3g} {unit}"
-    return f"about {float(rate * 86_400):.3g} a day"
-
-
-# ------------------------------------------------------------------------------------------- queries.sql
-def queries_text(proposals: Sequence[Proposal]) -> str:
-    """A first query of each stream: how many events, and the mean of a column, by a column of few values."""
-    lines = ["-- Queries over the streams of streams.yaml. `heddle preview` answers them on the newest data.", ""]
-    for proposal in proposals:
-        lines += [first_query(proposal), ""]
-    return "\n".join(lines)
-
-
-def first_query(proposal: Proposal) -> str:
-    """A query that the language accepts, over the measured span."""
-    group, measure = _group(proposal), _measure(proposal)
-    choices = ((group, measure), (group, None), (None, measure), (None, None))
-    for group, measure in dict.fromkeys(choices):
-        text = _query(proposal, group, measure)
-        parsed = parse(text, {proposal.stream.name: proposal.stream})
-        if parsed.queries and not any(problem.severity == "error" for problem in parsed.diagnostics):
-            return text
-    return f"-- no query was found for {proposal.stream.name}: write one\n"
-
-
-def _query(proposal: Proposal, group: str | None, measure: str | None) -> str:
-    size, slide = window_of(proposal.rate, proposal.span)
-    stream = proposal.stream
-    fields = dict(proposal.data.fields)
-
-    def written(name: str) -> str:
-        # a path has its own quotes
-        return name if name in fields else _quoted(name)
-
-    outputs = [written(group)] if group is not None else []
-    outputs.append("count(*) AS events")
-    if measure is not None:
-        outputs.append(f"avg({written(measure)}) AS {_alias(measure)}")
-    by = f"\nGROUP BY {written(group)}" if group is not None else ""
-    return (
-        f"-- name: {stream.name}_{_short(size)}\n"
-        f"SELECT {', '.join(outputs)}\n"
-        f"FROM {stream.name}\n"
-        f"WINDOW RANGE '{duration_text(size)}' SLIDE '{duration_text(slide)}' ON {written(stream.time)}{by};"
-    )
-
-
-def window_of(rate: Fraction, span: int) -> tuple[int, int]:
-    """Range and slide (microseconds) of a first query: the shortest window with enough events that are not too many."""
-    fitting = [pair for pair in WINDOWS if pair[0] <= span] or [WINDOWS[0]]
-    enough = (pair for pair in fitting if rate * pair[0] >= ENOUGH * SECOND and span <= MOST_WINDOWS * pair[0])
-    return next(enough, fitting[-1])
-
-
-def _short(size: int) -> str:
-    for unit, letter in ((DAY, "d"), (3600 * SECOND, "h"), (60 * SECOND, "min")):
-        if size % unit == 0:
-            return f"{size // unit}{letter}"
-    return "window"
-
-
-def _quoted(name: str) -> str:
-    """A column as a query has it: in backticks unless it is a plain word in lower case, hence no word of the language
-    that is written in capitals here."""
-    is_plain = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) and name not in _WORDS
-    return name if is_plain else "`" + name.replace("`", "``") + "`"
-
-
-_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """select from where group by having order limit window range rows slide on as and or not in is null like
-        between case when then else end cast distinct count sum avg min max first last filter partition seq at most
-        ending ago true false interval date timestamp with union join left right table values desc asc all any if""",
-    )
-)
-
-
-def _alias(measure: str) -> str:
-    cleaned = re.sub(r"\W+", "_", measure, flags=re.ASCII).strip("_").lower()[:40]
-    return f"mean_{cleaned}" if cleaned else "mean"
-
-
-def _distinct(proposal: Proposal, name: str) -> int:
-    sample: pa.Table = proposal.data.sample
-    return int(pc.count_distinct(sample[name]).as_py()) if name in sample.schema.names else 0
-
-
-def _group(proposal: Proposal) -> str | None:
-    """A column of few values, that repeat."""
-    rows = len(proposal.data.sample)
-    for name, type in (*proposal.stream.schema, *proposal.data.fields):
-        distinct = _distinct(proposal, name)
-        few = 1 < distinct <= min(MOST_GROUPS, max(2, rows // 2))
-        if type in (STRING, BOOLEAN) and name != proposal.stream.time and few:
-            return name
-    return None
-
-
-def _measure(proposal: Proposal) -> str | None:
-    """A column of numbers, that are no numbers of things."""
-    numbers = [
-        (name, type)
-        for name, type in (*proposal.stream.schema, *proposal.data.fields)
-        if type.name in ("double", "decimal", "long") and name != proposal.stream.time and _distinct(proposal, name) > 1
-    ]
-    ids = re.compile(r"(?i)(^|_)(id|key|code|number|no|nr|index|year|zip|plz)s?(_|$)|__index")
-    likely = [(name, type) for name, type in numbers if not ids.search(name)]
-    preferred = sorted(likely, key=lambda pair: (pair[1] != DOUBLE, pair[1] == LONG))
-    return preferred[0][0] if preferred else None
+        yield f"    {mark}  {yaml_text(name)}: {yaml_text(str(nested))}"
 
 
 # ----------------------------------------------------------------------------------- settings, Airflow

@@ -1,21 +1,19 @@
 """Profile the data of declared streams, before any query uses them: ``heddle streams``.
 
-Spans and counts come from the statistics of files. What these lack is read, within a bound: the times of some
-millions of events, and the first rows of some files for the columns.
+Spans and counts are those of :mod:`spark_jobs.streams.sources.inspection`. Columns are read to the end if they are
+short enough, otherwise the first rows of some files, and the profile says so.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.instants import DAY, format_instant
@@ -25,21 +23,18 @@ from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.store.settings import settings
 from spark_jobs.streams.copies.readers import StrPath, discovered, read_by, reason, unseen
-from spark_jobs.streams.sources.clusters import Cluster, far_groups, far_warnings, grouped_clusters, of_times
+from spark_jobs.streams.sources.clusters import far_warnings
 from spark_jobs.streams.sources.decoding import first_rows, read_split
-from spark_jobs.streams.sources.files import splits_of
-from spark_jobs.streams.sources.inspection import as_warned, inspect
+from spark_jobs.streams.sources.event_times import MOST_BYTES, EventTimes, text_bytes
+from spark_jobs.streams.sources.formats import format_of
+from spark_jobs.streams.sources.inspection import Inspection, as_warned, inspected
 from spark_jobs.streams.sources.splits import Split
-from spark_jobs.streams.sources.untimed import file_name, warning
 
-MOST_ROWS = 4_000_000
-"""Events whose times are read; the files of the others are spread evenly over the span in their statistics."""
-
-MOST_BYTES = 96 << 20
-"""Bytes of CSV files that are read for their times."""
+MOST_CELLS = 32_000_000
+"""Values of a stream whose columns are read to the end."""
 
 SAMPLED = 5
-"""Files of whose first rows columns are described."""
+"""Files whose first rows describe the columns of a longer stream."""
 
 MOST_FIELDS = 100
 """Fields of structs that are described."""
@@ -60,7 +55,8 @@ LONGEST_VALUE = 32
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """A column by a sample: the share of ``nulls`` (0 to 1), how many ``distinct`` values, the least and greatest."""
+    """A column of the rows that were read: the share of ``nulls`` (0 to 1), how many ``distinct`` values, the least and
+    the greatest."""
 
     name: str
     type: Type
@@ -83,22 +79,28 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class StreamProfile:
-    """Profile of a stream's data. ``rows``: events, None if not known; ``first``, ``last``: times of events
-    (microseconds); ``about``: not all of them were read. ``counts``: events in each ``span`` microseconds from
-    ``begin`` on. ``sample``: the number of rows that the description of ``columns`` is based on.
+    """Profile of a stream's data.
+
+    Attributes
+    ----------
+    inspection
+        The files, the times and the number of the events.
+    begin, span, counts
+        Number of events in each ``span`` microseconds from ``begin`` on.
+    columns, sample
+        Description of the columns, and the number of rows that it is based on.
+    is_sampled
+        Whether the stream has more rows than these.
     """
 
     stream: Stream
-    files: int
-    rows: int | None
-    first: int | None
-    last: int | None
-    about: bool
+    inspection: Inspection
     begin: int
     span: int
     counts: tuple[int, ...]
     columns: tuple[ColumnProfile, ...]
     sample: int
+    is_sampled: bool
     diagnostics: tuple[Diagnostic, ...]
 
     @property
@@ -110,9 +112,10 @@ class StreamProfile:
     @property
     def rate(self) -> float | None:
         """Events a second, from the first to the last."""
-        if self.rows is None or self.first is None or self.last is None:
+        inspection = self.inspection
+        if inspection.events is None or inspection.first is None or inspection.last is None:
             return None
-        return self.rows * SECOND / max(self.last - self.first, SECOND)
+        return inspection.events * SECOND / max(inspection.last - inspection.first, SECOND)
 
     def to_json(self) -> dict[str, Any]:
         """The stream as ``heddle streams --json`` prints it."""
@@ -124,15 +127,13 @@ class StreamProfile:
             "why": reason(self.stream),
             "unseen": unseen(self.stream),
             "time": self.stream.time,
-            "files": self.files,
-            "events": self.rows,
-            "first": None if self.first is None else format_instant(self.first),
-            "last": None if self.last is None else format_instant(self.last),
-            "about": self.about,
+            **{name: value for name, value in self.inspection.to_json().items() if name not in ("name", "sample")},
+            "times_sample": self.inspection.sample,
             "events_per_second": self.rate,
             "counts": {"from": format_instant(self.begin), "seconds": self.span // SECOND, "events": list(self.counts)},
             "columns": [column.to_json() for column in self.columns],
             "sample": self.sample,
+            "sampled": self.is_sampled,
             "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
         }
 
@@ -154,118 +155,70 @@ def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile
 
 def profile_of(stream: Stream) -> StreamProfile:
     """Profile of a stream's data. Raises nothing for problems of the data."""
-    nothing = StreamProfile(stream, 0, None, None, None, False, 0, DAY, (), (), 0, ())
+    inspection = Inspection(stream.name, 0, None, None, None, None, ())
     diagnostics: tuple[Diagnostic, ...] = ()
+    begin, span, counts = 0, DAY, tuple[int, ...]()
     try:
         stream = read_by(stream)
         if not has_columns(stream):
             stream, diagnostics = discovered(stream)
-        inspection = inspect(stream, [name for name, _ in stream.schema])
-        diagnostics += inspection.diagnostics
-        splits = splits_of(stream)
-        read = _times(stream, splits)
-        diagnostics += (warning(stream.name, read.untimed),) if read.untimed else ()
-        diagnostics += tuple(far_warnings(stream.name, read.clusters))
-        columns, sample = _columns(stream, splits)
+        inspection, times, splits = inspected(stream, [name for name, _ in stream.schema], keeps=True)
+        diagnostics += (*inspection.diagnostics, *far_warnings(stream.name, times.clusters))
+        begin, span, counts = _counts(times)
+        columns, sample, is_sampled = _columns(stream, splits)
     except HeddleError as error:
         known = [diagnostic for diagnostic in diagnostics if diagnostic.code != error.code]
-        return replace(nothing, stream=stream, diagnostics=(*known, as_warned(error.diagnostic)))
-    times, first, last = read.times, inspection.first, inspection.last
-    if len(times):
-        first = int(times.min()) if first is None else min(first, int(times.min()))
-        last = int(times.max()) if last is None else max(last, int(times.max()))
-    begin, span, counts = _counts(times, read.unread, first, last)
-    about = read.rows is None or (inspection.about and len(read.unread) > 0)
-    profile = StreamProfile(
-        stream, inspection.files, read.rows, first, last, about, begin, span, counts, columns, sample, diagnostics
-    )
-    return profile
+        problems = (*known, as_warned(error.diagnostic))
+        return StreamProfile(stream, inspection, begin, span, counts, (), 0, False, problems)
+    return StreamProfile(stream, inspection, begin, span, counts, columns, sample, is_sampled, diagnostics)
 
 
-def newest_near(stream: Stream, newest: int) -> int:
-    """The time of the newest event of a stream (microseconds) that is not far from all others (HDL-475), as far as its
-    times are read; ``newest``: that of all. Raises what reading raises."""
-    groups = grouped_clusters(cluster for cluster, _ in _times(stream, splits_of(stream)).clusters)
-    near = [group.end - 1 for group in groups if group not in far_groups(groups)]
-    return min(newest, max(near)) if near else newest
-
-
-class _Times(NamedTuple):
-    """Times of the events of a stream.
-
-    Attributes
-    ----------
-    times
-        (n,) in microseconds, of the events that were read.
-    unread
-        The splits of the others.
-    rows
-        Number of events in all splits; None: not known.
-    untimed
-        Of the events read those without a usable time, by file.
-    clusters
-        Of all splits, each with its file.
-    """
-
-    times: NDArray[np.int64]
-    unread: list[Split]
-    rows: int | None
-    untimed: dict[str, int]
-    clusters: list[tuple[Cluster, str]]
-
-
-def _times(stream: Stream, splits: Sequence[Split]) -> _Times:
-    """The times of the events of some splits, of the first files only where there are very many."""
-    arrays, unread, rows, read, size, untimed = [], [], 0, 0, 0, Counter[str]()
-    clusters: list[tuple[Cluster, str]] = []
-    is_known = True
-    for split in splits:
-        size += split.bytes_about() if split.rows is None else 0
-        read += split.rows or 0
-        if read > MOST_ROWS or size > MOST_BYTES:
-            unread.append(split)
-            is_known, rows = is_known and split.rows is not None, rows + (split.rows or 0)
-            if split.begin is not None and split.end is not None:
-                clusters.append((Cluster(split.begin, split.end, split.rows or 0), split.path))
-            continue
-        for batch in read_split(stream, split, []):
-            column = batch.column(stream.time)
-            if column.null_count:
-                untimed[file_name(stream, split.path)] += column.null_count
-            column = column.drop_null()
-            arrays.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
-            rows += len(column)
-            clusters += [(cluster, split.path) for cluster in of_times(arrays[-1])]
-    times = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
-    return _Times(times, unread, rows if is_known else None, dict(untimed.most_common()), clusters)
-
-
-def _counts(
-    times: NDArray[np.int64], left: Sequence[Split], first: int | None, last: int | None
-) -> tuple[int, int, tuple[int, ...]]:
+def _counts(times: EventTimes) -> tuple[int, int, tuple[int, ...]]:
     """Events by spans of time: where these begin, how long they are, and the counts."""
+    first, last = times.first, times.last
     if first is None or last is None:
         return 0, DAY, ()
     span = next((span for span in SPANS if last // span - first // span < BARS), SPANS[-1])
     begin = first // span * span
-    counts = np.bincount((times - begin) // span, minlength=(last - begin) // span + 1).astype(float)
-    for split in left:
-        if split.begin is not None and split.end is not None and split.rows:
-            low, high = (split.begin - begin) // span, (split.end - 1 - begin) // span
-            counts[low : high + 1] += split.rows / (high - low + 1)
+    counts = np.bincount((times.kept - begin) // span, minlength=(last - begin) // span + 1).astype(float)
+    for split in times.spans:
+        low, high = (split.begin - begin) // span, (split.end - 1 - begin) // span
+        counts[low : high + 1] += (split.rows or 0) / (high - low + 1)
     return begin, span, tuple(int(round(count)) for count in counts)
 
 
-def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfile, ...], int]:
-    """The columns by the first rows of some files, and how many rows these are."""
+def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfile, ...], int, bool]:
+    """The columns by all rows, or by the first rows of some files; how many rows these are, and whether there are
+    more."""
     schema = [*stream.schema, *_fields(stream)]
-    names = [name for name, _ in schema]
+    names, is_text = [name for name, _ in schema], not format_of(stream).has_statistics
+    cells = sum(split.rows or 0 for split in splits) * len(schema)
+    is_short = sum(map(text_bytes, splits)) <= MOST_BYTES if is_text else cells <= MOST_CELLS
+    columns, rows = list[ColumnProfile](), 0
+    sample = _all_rows(stream, splits, names) if is_text and is_short else None
+    if not is_short:
+        sample = _first_rows(stream, splits, names)
+    for name, type in schema:
+        # rows that are not texts are read column by column, so that no more than one is in memory
+        table = _all_rows(stream, splits, [name]) if is_short and not is_text else sample
+        if table is None:
+            return (), 0, False
+        columns.append(column_profile(table[name], name, type))
+        rows = len(table)
+    return tuple(columns), rows, not is_short
+
+
+def _first_rows(stream: Stream, splits: Sequence[Split], names: list[str]) -> pa.Table | None:
+    """The first rows of some files; None if there are none."""
     places = sorted({round(at * (len(splits) - 1) / (SAMPLED - 1)) for at in range(SAMPLED)}) if splits else []
     batches = [batch for at in places if (batch := first_rows(stream, splits[at], names)) is not None]
-    if not batches:
-        return (), 0
-    sample = pa.Table.from_batches(batches)
-    return tuple(column_profile(sample[name], name, type) for name, type in schema), len(sample)
+    return pa.Table.from_batches(batches) if batches else None
+
+
+def _all_rows(stream: Stream, splits: Sequence[Split], names: list[str]) -> pa.Table | None:
+    """All rows of some columns; None if there are none. Raises what reading raises."""
+    batches = [batch for split in splits for batch in read_split(stream, split, names)]
+    return pa.Table.from_batches(batches) if batches else None
 
 
 def _fields(stream: Stream) -> Iterator[tuple[str, Type]]:

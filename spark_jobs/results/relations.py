@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import longest_pause
-from optimizer.workload.attributes import described_column, shown_column
+from optimizer.workload.attributes import described_column, shown_columns
 from optimizer.workload.values import ACQ, LONG, STRING, TIMESTAMP, Output, Type
 from spark_jobs.results.rows import places
 from spark_jobs.store.warehouse.plans import PlannedDefinition, definitions
@@ -269,9 +269,7 @@ def _free(name: str, taken: set[str]) -> str:
 def _meaning(output: Output) -> str:
     if output.parts:
         return f"made of {', '.join(map(_meaning, output.parts))}"
-    of = ", ".join(dict.fromkeys(map(shown_column, output.columns()))) or (
-        "the sequences" if output.event is None else output.event
-    )
+    of = ", ".join(shown_columns(output.columns())) or ("the sequences" if output.event is None else output.event)
     parameter = "" if output.parameter is None else f" {output.parameter}"
     error = "" if output.error is None else f", within an error of {output.error}"
     return f"{output.function}{parameter} of {of if output.argument or output.event else 'all events'}{error}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
-from optimizer.workload.attributes import shown_column
+from optimizer.workload.attributes import shown_column, shown_columns
 from optimizer.workload.values import ACQ, Output
 from spark_jobs.results.read import shaped
 from spark_jobs.results.relations import slotted
@@ -93,7 +93,7 @@ def made_columns(query: ACQ, schema: pa.Schema) -> tuple[list[str], list[str]]:
 def _meaning(output: Output) -> str:
     if output.parts:
         return f"made of {', '.join(map(_meaning, output.parts))}"
-    return f"{output.function} of {', '.join(dict.fromkeys(map(shown_column, output.columns()))) or 'events'}"
+    return f"{output.function} of {', '.join(shown_columns(output.columns())) or 'events'}"
 
 
 def published_rows(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from optimizer.synopses.synopsis import Synopsis
-    from optimizer.workload.values import ACQ
+    from optimizer.workload.values import ACQ, Stream
     from spark_jobs.store.warehouse.data_files import DataFile
     from spark_jobs.windows.lookups.kernels import Span
     from spark_jobs.windows.lookups.lookups import Lookups
@@ -62,11 +62,14 @@ class WindowExecution:
         queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
         return write_top(queries, [outcome for outcome in outcomes if isinstance(outcome, TopRows)], root, stamp)
 
-    def look_up(self, query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: list[Span]) -> Lookups | SequenceLookups:
-        """Look-ups of a query over the stored partial ``rows`` of some spans."""
+    def look_up(
+        self, query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: list[Span], stream: Stream
+    ) -> Lookups | SequenceLookups:
+        """Look-ups of a query over the stored partial ``rows`` of some spans. ``stream``: with the versions of its
+        dimensions."""
         from spark_jobs.windows.lookups.lookups import Lookups, cells_of
 
-        return Lookups(query, cells_of(query, synopsis, rows, spans), spans)
+        return Lookups(query, cells_of(query, synopsis, rows, spans, stream), spans)
 
 
 class RowsExecution(WindowExecution):
@@ -109,7 +112,9 @@ class SequenceExecution(WindowExecution):
 
         return write_joined(work, [outcome for outcome in outcomes if isinstance(outcome, Rolled)], root, stamp)
 
-    def look_up(self, query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: list[Span]) -> Lookups | SequenceLookups:
+    def look_up(
+        self, query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: list[Span], stream: Stream
+    ) -> Lookups | SequenceLookups:
         from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups
         from spark_jobs.windows.sequences.encoding import decoded
 

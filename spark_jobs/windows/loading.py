@@ -72,6 +72,7 @@ class Reader:
         query: ACQ,
         synopsis: Synopsis,
         spans: list[Span],
+        stream: Stream,
         begin: int | None = None,
         end: int | None = None,
         groups: Sequence[Group] | None = None,
@@ -85,12 +86,12 @@ class Reader:
             last = synopsis.fragments.last_edge(end - window.ago)
             spans = [(span[0], min(span[1], last)) for span in spans if span[0] < last]
         rows = self._rows(synopsis, spans, self._buckets(query, synopsis, groups))
-        query_lookups = EXECUTIONS[synopsis.kind].look_up(query, synopsis, rows, spans)
+        query_lookups = EXECUTIONS[synopsis.kind].look_up(query, synopsis, rows, spans, stream)
         return query_lookups if groups is None else query_lookups.of_groups(groups)
 
-    def _stored(self, name: str) -> tuple[ACQ, list[tuple[Synopsis, list[Span]]]]:
+    def _stored(self, name: str) -> tuple[ACQ, list[tuple[Synopsis, list[Span], Stream]]]:
         """The query, and the synopses to answer it from, the newest form first, with the pieces of time that are
-        complete."""
+        complete, and the stream with the versions of its dimensions."""
         newest = current_version(self.warehouse) or 0
         versions = range(newest, 0, -1) if self.plan_version is None else [self.plan_version]
         newest_query: ACQ | None = None
@@ -106,7 +107,7 @@ class Reader:
                 if not query.kind.has_instants:
                     message = f"{name} is over windows of {query.kind.name}: these are not answered on demand"
                     raise HeddleError("HDL-607", message, "`heddle read`")
-                synopses = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
+                synopses = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together, tree.late)
                 newest_form, members = next((form, members) for form, members in synopses.items() if query in members)
                 former = () if newest_form.kind.matches_patterns else (former_of(newest_form, members),)
                 forms = []
@@ -116,7 +117,7 @@ class Reader:
                     stream = with_current_versions(self.warehouse, declared[tree.stream])
                     naming = named_as_declared(self.warehouse, stream, synopsis)
                     if pieces := [piece for piece in pieces if naming.is_of(piece[2])]:
-                        forms.append((synopsis, _joined([piece[:2] for piece in pieces])))
+                        forms.append((synopsis, _joined([piece[:2] for piece in pieces]), stream))
                 if forms:
                     return query, forms
         if newest_query is None:

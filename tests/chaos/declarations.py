@@ -397,6 +397,7 @@ VARIATIONS: tuple[Variation, ...] = (
     Variation("source.quote", "headed", setting("source.quote", "'")),
     Variation("source.header", "headed", setting("source.header", False)),
     Variation("source.delimiter", "headed", setting("source.delimiter", ";")),
+    Variation("source.files", "headed", setting("source.files", "*.csv"), is_unread=True),
     Variation("source.path", "headed", elsewhere, "to a copy"),
     Variation("source.path", "headed", other_files, "to other files"),
     Variation("lateness", "headed", setting("lateness", "20 minutes")),
@@ -453,6 +454,9 @@ VARIATIONS: tuple[Variation, ...] = (
 
 NEED_A_JVM = {"source.options", "source.watermark", "source.since", "source.table"}
 """Keys of sources that only Spark, a database or a catalogue reads."""
+
+NEED_OTHERS = {"source.zone", "source.records", "source.partitions"}
+"""Keys of sources that need a database, JSON, or folders whose names are columns."""
 
 FILES = {"first": rows(range(0, 180, 10)), "second": rows(range(180, 420, 10))}
 

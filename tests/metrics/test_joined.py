@@ -22,7 +22,7 @@ from spark_jobs.streams.sources.dimensions import pinned_stream
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
 from tests.metrics.corpus import joined, read, streams
-from tests.metrics.test_corpus import BEGIN, case_of, value
+from tests.metrics.events import BEGIN, case_of, value
 from tests.oracle import answers, compare
 from tests.spark_jobs.kernels import differences, kernel_answers
 from tests.workloads import Case

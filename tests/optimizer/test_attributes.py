@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.workload.attributes import (
-    Attribute,
+    JoinedAttribute,
     attributes_in,
     columns_read,
     last_name,
@@ -19,7 +19,7 @@ from optimizer.workload.attributes import (
 )
 from optimizer.workload.nested import read_path
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Workload, from_json, to_json
-from tests.optimizer.test_joins import ORDERS, query
+from tests.optimizer.joined_orders import ORDERS, query
 
 DIMENSIONS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 COLUMNS = st.one_of(
@@ -31,44 +31,44 @@ COLUMNS = st.one_of(
 name_of = attrgetter("name")
 
 
-def attributes(depth: int = 2) -> st.SearchStrategy[Attribute]:
+def attributes(depth: int = 2) -> st.SearchStrategy[JoinedAttribute]:
     keys = COLUMNS
     if depth:
         keys = st.one_of(COLUMNS, attributes(depth - 1).filter(lambda each: each.column is not None).map(name_of))
     columns = st.one_of(st.none(), COLUMNS)
-    return st.builds(Attribute, DIMENSIONS, st.lists(keys, min_size=1, max_size=3).map(tuple), columns)
+    return st.builds(JoinedAttribute, DIMENSIONS, st.lists(keys, min_size=1, max_size=3).map(tuple), columns)
 
 
 @given(attributes())
-def test_a_name_is_read_as_its_attribute(attribute: Attribute) -> None:
+def test_a_name_is_read_as_its_attribute(attribute: JoinedAttribute) -> None:
     assert read_attribute(attribute.name) == attribute
     assert read_path(attribute.name) is None
 
 
 @given(attributes(1), attributes(1))
-def test_different_attributes_have_different_names(some: Attribute, other: Attribute) -> None:
+def test_different_attributes_have_different_names(some: JoinedAttribute, other: JoinedAttribute) -> None:
     assert (some == other) == (some.name == other.name)
 
 
 @given(attributes(), st.integers(0, 40), st.sampled_from(("(", ")", ".", "`", " ", ", ", "x")))
-def test_a_damaged_name_is_another_attribute_or_none(attribute: Attribute, at: int, text: str) -> None:
+def test_a_damaged_name_is_another_attribute_or_none(attribute: JoinedAttribute, at: int, text: str) -> None:
     name = attribute.name[:at] + text + attribute.name[at:]
     read = read_attribute(name)
     assert read is None or read.name == name
 
 
 def test_how_attributes_are_shown() -> None:
-    attribute = Attribute("products", ("product_id",), "category")
+    attribute = JoinedAttribute("products", ("product_id",), "category")
     assert (attribute.name, shown_column(attribute.name)) == ("products(product_id).category", "products.category")
     assert last_name(attribute.name) == "category" and last_name(attribute.row.name) == "products"
     assert last_name("qty") == shown_column("qty") == "qty"
-    chained = Attribute("departments", (attribute._replace(column="department id").name,), None)
+    chained = JoinedAttribute("departments", (attribute._replace(column="department id").name,), None)
     assert chained.name == "departments(products(product_id).`department id`).*"
 
 
 def test_keys_come_before_what_is_read_by_them() -> None:
-    key = Attribute("products", ("other_id",), "department_id").name
-    name = Attribute("departments", (key,), "name").name
+    key = JoinedAttribute("products", ("other_id",), "department_id").name
+    name = JoinedAttribute("departments", (key,), "name").name
     found = attributes_in(ORDERS, [name, "qty"])
     assert list(found) == [key, name]
     assert columns_read(ORDERS, [name, "qty"]) == ["qty", "other_id"]

@@ -85,8 +85,10 @@ def test_what_scripts_rely_on_stays() -> None:
     texts = (111, 112, 114, 115, 116, 123, 124, *range(131, 135), 136)
     other_codes = (
         407,
+        474,
         476,
         477,
+        495,
         501,
         502,
         504,

@@ -17,7 +17,7 @@ from optimizer.workload.values import DOUBLE, LONG, STRING, Stream
 DECIDING = {
     "stream": ("source", "time", "schema", "event_id"),
     "source": (
-        *("format", "delimiter", "header", "quote", "null", "timestamp_format", "time_unit"),
+        *("format", "delimiter", "header", "quote", "null", "timestamp_format", "time_unit", "records"),
         *("options", "since", "watermark", "partitions", "zone"),
     ),
 }
@@ -58,6 +58,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "time_unit": {"time_unit": "ms"},
     "options": {"format": "json", "path": "data", "options": {"multiLine": "true"}},
     "since": {"format": "json", "path": "data", "since": "2026-01-01"},
+    "records": {"format": "json", "path": "data", "records": "features"},
     "watermark": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "watermark": "id"},
     "zone": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "zone": "Europe/Berlin"},
     "table": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "b"},

@@ -4,63 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.language.parser import ParseResult, parse
-from optimizer.workload.values import (
-    ACQ,
-    DATE,
-    DOUBLE,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    Call,
-    Column,
-    Dimension,
-    Source,
-    Stream,
-    decimal,
-)
-
-_FILE = Source("parquet", "/files")
-PRODUCTS = Dimension(
-    "products",
-    _FILE,
-    ("product_id",),
-    (("product_id", LONG), ("category", STRING), ("price", decimal(8, 2)), ("department_id", INT)),
-)
-DEPARTMENTS = Dimension(
-    "departments", _FILE, ("department_id",), (("department_id", INT), ("name", STRING), ("parent_id", INT))
-)
-STORES = Dimension(
-    "stores", _FILE, ("region", "store"), (("region", STRING), ("store", INT), ("size m2", LONG), ("opened", DATE))
-)
-ORDERS = Stream(
-    "orders",
-    _FILE,
-    (
-        ("ts", TIMESTAMP),
-        ("product_id", LONG),
-        ("other_id", LONG),
-        ("qty", INT),
-        ("region", STRING),
-        ("store", INT),
-        ("amount", DOUBLE),
-        ("kind", STRING),
-    ),
-    "ts",
-    dimensions=(PRODUCTS, DEPARTMENTS, STORES),
-)
-WINDOW = "WINDOW RANGE '1 hour' ON ts"
-
-
-def parsed(text: str) -> ParseResult:
-    return parse(text.replace("{w}", WINDOW), {"orders": ORDERS}, "w.sql", unreadable=("lost",))
-
-
-def query(text: str) -> ACQ:
-    result = parsed(f"-- name: q\n{text}")
-    assert not result.diagnostics, result.diagnostics
-    return result.queries[0]
+from optimizer.language.parser import parse
+from optimizer.workload.values import LONG, STRING, Call, Column, Dimension, Stream
+from tests.optimizer.joined_orders import FILE, ORDERS, PRODUCTS, WINDOW, parsed, query
 
 
 def test_an_inner_join_leaves_events_without_a_row_out() -> None:
@@ -256,10 +202,10 @@ def test_a_key_that_equals_another_column_is_ambiguous() -> None:
 @pytest.mark.xfail(strict=True, reason="parentheses in the name are counted, those of keys side by side, too")
 def test_many_keys_that_are_attributes_are_no_long_chain() -> None:
     keys = [f"k{number}" for number in range(8)]
-    wide = Dimension("wide", _FILE, tuple(keys), tuple((key, LONG) for key in (*keys, "value")))
-    stream = Stream("orders", _FILE, ORDERS.schema, "ts", dimensions=(PRODUCTS, wide))
-    products = Dimension("products", _FILE, ("product_id",), (("product_id", LONG), *((key, LONG) for key in keys)))
-    stream = Stream("orders", _FILE, ORDERS.schema, "ts", dimensions=(products, wide))
+    wide = Dimension("wide", FILE, tuple(keys), tuple((key, LONG) for key in (*keys, "value")))
+    stream = Stream("orders", FILE, ORDERS.schema, "ts", dimensions=(PRODUCTS, wide))
+    products = Dimension("products", FILE, ("product_id",), (("product_id", LONG), *((key, LONG) for key in keys)))
+    stream = Stream("orders", FILE, ORDERS.schema, "ts", dimensions=(products, wide))
     on = " AND ".join(f"wide.{key} = products.{key}" for key in keys)
     text = f"SELECT max(value) AS n FROM orders JOIN products USING (product_id) JOIN wide ON {on} {WINDOW}"
     assert not parse(text, {"orders": stream}).diagnostics

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
@@ -72,6 +73,19 @@ def test_a_file_and_several_places(place: str, tmp_path: Path) -> None:
     assert "  part:\n" in streams and "  trades:\n" in streams and f"path: {place}/a b/day=0/part.csv\n" in streams
 
 
+def test_each_table_of_a_folder_is_a_stream(place: str, tmp_path: Path) -> None:
+    fill(f"{place}/tables/first", "delta")
+    fill(f"{place}/tables/second", "parquet")
+    fill(f"{place}/tables/third", "csv")
+    done = initiated(tmp_path / "made", f"{place}/tables")
+    assert done.exit_code == 0, done.output
+    declared = yaml.safe_load((tmp_path / "made" / "streams.yaml").read_text())["streams"]
+    paths = {name: (stream["source"]["format"], stream["source"]["path"]) for name, stream in declared.items()}
+    formats = {"first": "delta", "second": "parquet", "third": "csv"}
+    assert paths == {name: (format, f"{place}/tables/{name}") for name, format in formats.items()}
+    assert "90 events from" in done.output
+
+
 def test_what_goes_wrong_has_a_code_and_names_the_place(
     place: str, through: dict[str, str], root_of: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,8 +103,6 @@ def test_what_goes_wrong_has_a_code_and_names_the_place(
     refused(f"{place}/files/bad.csv", "HDL-135")
     (Place.of(place) / "texts" / "read me.md").put(b"x")
     refused(f"{place}/texts", "HDL-134")
-    fill(f"{place}/tables/one", "delta")
-    assert "heddle init" in refused(f"{place}/tables", "HDL-134")
     with monkeypatch.context() as patched:
         patched.setenv("HEDDLE_SOURCES", os.pathsep.join(["/else", f"{place}/files"]))
         refused(f"{place}/texts", "HDL-458")

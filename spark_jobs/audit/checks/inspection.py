@@ -126,7 +126,7 @@ def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str,
     for tree in plan.trees:
         if tree.stream in ends:
             stream = plan.workload.stream(tree.stream)
-            for synopsis, members in synopses_of(stream, tree.queries, tree.together).items():
+            for synopsis, members in synopses_of(stream, tree.queries, tree.together, tree.late).items():
                 queries += members
                 for query in members:
                     # of event sequences, keys that are no groups decide the bucket of partial rows alone

@@ -216,7 +216,8 @@ def _values(
         elif text_of is None and name.lower() not in columns:
             sql = "NULL"
         else:
-            if text_of is None:
+            # of what has texts of its own only the columns of folders are among the others
+            if text_of is None or name.lower() in columns:
                 read, kind = f"e.{quoted(columns[name.lower()][0])}", columns[name.lower()][1]
             else:
                 (read, doubts), kind = text_of(name), "VARCHAR"

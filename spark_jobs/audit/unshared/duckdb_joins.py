@@ -13,7 +13,7 @@ from itertools import count
 import duckdb
 import pyarrow as pa
 
-from optimizer.workload.attributes import Attribute, attributes_in
+from optimizer.workload.attributes import JoinedAttribute, attributes_in
 from optimizer.workload.values import Dimension, Stream
 from spark_jobs.audit.unshared.duckdb_expressions import quoted, text_literal
 from spark_jobs.store.storage import Place
@@ -49,9 +49,9 @@ def joined_events(
     return rows.rename_columns(list(columns)).cast(schema).combine_chunks()
 
 
-def _joins(stream: Stream, attributes: Mapping[str, Attribute], names: dict[str, str]) -> list[str]:
+def _joins(stream: Stream, attributes: Mapping[str, JoinedAttribute], names: dict[str, str]) -> list[str]:
     """A join for each dimension and key; adds what the attributes are in SQL to the ``names``."""
-    joins, aliases, numbers = list[str](), dict[Attribute, str](), count()
+    joins, aliases, numbers = list[str](), dict[JoinedAttribute, str](), count()
     for name, attribute in attributes.items():
         dimension = stream.dimension(attribute.dimension)
         alias = aliases.get(attribute.row)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from optimizer.workload.attributes import Attribute, attributes_in
+from optimizer.workload.attributes import JoinedAttribute, attributes_in
 from optimizer.workload.values import TIMESTAMP, Dimension, Stream, Type
 from spark_jobs.audit.unshared.columns import ddl_of, quoted_column
 from spark_jobs.audit.unshared.values import spark_name
@@ -29,7 +29,7 @@ def joined_frame(
     attributes = attributes_in(stream, names)
     if not attributes:
         return frame
-    numbers: dict[Attribute, int] = {}
+    numbers: dict[JoinedAttribute, int] = {}
     columns = frame.columns
     for name, attribute in attributes.items():
         dimension = stream.dimension(attribute.dimension)
@@ -72,7 +72,7 @@ def _rows(dimension: Dimension, number: int, read: Callable[[Stream], DataFrame]
 
 
 def _joined(
-    frame: DataFrame, stream: Stream, attribute: Attribute, rows: tuple[DataFrame, Dimension, int]
+    frame: DataFrame, stream: Stream, attribute: JoinedAttribute, rows: tuple[DataFrame, Dimension, int]
 ) -> DataFrame:
     others, dimension, number = rows
     conditions = [

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from optimizer.synopses.late import with_late_forms
 from optimizer.synopses.sharing import EVENTS, Profile
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, source_columns
@@ -157,12 +158,13 @@ def _middle(stream: Stream) -> Split | None:
 
 
 def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
-    """A sample of a stream's events with all that its queries filter and group by.
+    """A sample of a stream's events with all that its queries filter and group by, joined early and late.
 
     The first events of a split in the middle of the source, in order of time: the same until the source changes.
     Raises what reading raises.
     """
     split = _middle(stream)
+    queries = with_late_forms(stream, queries)
     columns = sorted({name for query in queries for name, _ in query.group_by})
     filters = {query.filter for query in queries if query.filter is not None}
     computed = dict(derived for query in queries for derived in query.derived)

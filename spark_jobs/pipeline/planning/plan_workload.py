@@ -29,6 +29,7 @@ from spark_jobs.pipeline.planning.requested import (
 )
 from spark_jobs.store.warehouse import plans
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.dimension_versions import changes_a_day
 
 
 @dataclass(frozen=True)
@@ -130,12 +131,22 @@ def _planned(
             comparable_plan(warehouse, request.algorithm, request.cost_model),
             request.tolerance,
             profiles(),
+            changes=_changes(workload, warehouse),
         )
         searched = Searched.of(plan, model, densities_of(workload, profiles()))
     is_reused = reusable is not None
     return PlannedWorkload(
         plan, registration, diagnostics, has_failed, searched, tuple(measurements), is_reused, sources
     )
+
+
+def _changes(workload: Workload, warehouse: Warehouse | None) -> dict[str, float]:
+    """Changes a day of the dimensions of which a warehouse knows them, by name."""
+    names = {dimension.name for stream in workload.streams for dimension in stream.dimensions}
+    if warehouse is None or not names:
+        return {}
+    known = {name: changes_a_day(warehouse, name) for name in sorted(names)}
+    return {name: changes for name, changes in known.items() if changes is not None}
 
 
 def comparable_plan(warehouse: Warehouse | None, algorithm: str, cost_model: str) -> SharingPlan | None:
@@ -181,4 +192,5 @@ def replan(
         tolerance=float("inf") if keeps_trees else 0,
         profiles=profiles_of(workload, rates, chosen),
         sharing=() if keeps_trees else base.synopses_by_name,
+        joined={} if keeps_trees else base.joined_late,
     )

@@ -288,7 +288,7 @@ def check_fit(wrong: Mapping[str, str]) -> None:
 
 
 def _missing(name: str, stream: Stream) -> str:
-    """What a stream lacks that had a column, or an attribute of a dimension."""
+    """Reason why a stream has no such column, or attribute of a dimension."""
     attribute = read_attribute(name)
     if attribute is None:
         return f"{stream.name} has no column {name}"

@@ -19,6 +19,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.language.files import STDIN_NAME, shown_path, workload_files
 from optimizer.search.cost import CostModel, measured
 from optimizer.search.cost import cost_model as named_model
+from optimizer.synopses.late import with_late_forms
 from optimizer.synopses.sharing import Profile
 from optimizer.synopses.synopsis import families_of
 from optimizer.workload.values import Workload
@@ -191,7 +192,7 @@ def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostMo
     for name in dict.fromkeys(query.stream for query in workload.queries):
         queries = [query for query in workload.queries_of(name) if query.kind.shares_synopses]
         is_unknown = model.name == "measured" and name not in known
-        if queries and (is_unknown or len(families_of(queries)) > 1):
+        if queries and (is_unknown or len(families_of(with_late_forms(workload.stream(name), queries))) > 1):
             try:
                 profiles[name] = profile(workload.stream(name), queries, rates[name])
             except HeddleError:
@@ -205,7 +206,12 @@ def densities_of(workload: Workload, profiles: Mapping[str, Profile]) -> dict[st
         f"{name} {number}": Fraction(density).limit_denominator(10**9)
         for name, profile in profiles.items()
         for number, density in enumerate(
-            profile.densities([query for query in workload.queries_of(name) if query.kind.shares_synopses])
+            profile.densities(
+                with_late_forms(
+                    workload.stream(name),
+                    [query for query in workload.queries_of(name) if query.kind.shares_synopses],
+                )
+            )
         )
     }
 

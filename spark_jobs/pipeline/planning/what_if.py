@@ -107,7 +107,9 @@ def what_if(
 
 
 def _repriced(plan: SharingPlan, model: CostModel) -> SharingPlan:
-    costs = [tree_cost(tree.queries, plan.rate(tree.stream), model, tree.together) for tree in plan.trees]
+    costs = [
+        tree_cost(plan.as_stored(tree.queries), plan.rate(tree.stream), model, tree.together) for tree in plan.trees
+    ]
     return replace(plan, model=model, tree_costs=tuple(costs))
 
 
@@ -117,7 +119,7 @@ def _kept(base: SharingPlan, wanted: Mapping[str, ACQ], rates: Mapping[str, Frac
     for tree in base.trees:
         stay = [wanted[query.name] for query in tree.queries if query.name in wanted]
         stay = [query for query in stay if query.stream == tree.stream]
-        trees += [stay] if stay else []
+        trees += [base.as_stored(stay)] if stay else []
         for query in stay:
             del alone[query.name]
     trees += [[query] for query in alone.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -12,6 +12,7 @@ import numpy as np
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
+from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.pipeline.run import dimensions, narrowing, preparation, rows_stage, stage_tasks
@@ -109,7 +110,7 @@ def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream |
     try:
         stream = prepared.plan.workload.stream(name)
         counters = rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
-        lift = partial(_lifted, run, stream, splits)
+        lift = partial(_lifted, run, stream, splits, _joined_late(work, stream))
         filled, lifted = stage_tasks.write_partials(run, stream, [*work, *counters], splits, lift)
         broken = lifted.broken
         if counters:
@@ -165,8 +166,16 @@ def _of_parts(task: Task, parts: Sequence[range]) -> Task:
     return done
 
 
-def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[FillRequest]) -> stage_tasks.Lifted:
-    """Lift the events of a stream, in one pass over its source."""
+def _joined_late(work: Iterable[SynopsisWork], stream: Stream) -> list[str]:
+    """The attributes of the queries that are joined late."""
+    queries = (query for part in work for query in part.queries if part.synopsis.joins_late(query))
+    return list(attributes_in(stream, sorted({column for query in queries for column in query.columns()})))
+
+
+def _lifted(
+    run: Run, stream: Stream, splits: list[Split], joined: Collection[str], requests: Sequence[FillRequest]
+) -> stage_tasks.Lifted:
+    """Lift the events of a stream, in one pass over its source. ``joined``: as for :func:`lift_task`."""
     record = run.record
     slabs = slabs_of(requests)
     spans = [span_of_slab(slab) for slab in slabs]
@@ -181,7 +190,7 @@ def _lifted(run: Run, stream: Stream, splits: list[Split], requests: Sequence[Fi
     parts = parts_of([split.rows_about() for split in needed_splits], width, tasks)
     memory = settings().task_memory
     parted = PartedSplits(needed_splits, parts) if len(parts) > 1 else needed_splits
-    task = lift_task(stream, parted, slabs, root, memory, interval, is_complete, bucket_rows(len(parts)))
+    task = lift_task(stream, parted, slabs, root, memory, interval, is_complete, bucket_rows(len(parts)), joined)
     outcome = stage_tasks.done(run, _of_parts(task, parts), len(parts), len(parts), f"partials {stream.name}")
     outcomes, inside = outcome.results, outcome.counts[NEWER]
     rows = [outcome.counts[events_of_slab(at)] for at in range(len(slabs))]

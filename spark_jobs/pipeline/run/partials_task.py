@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -95,6 +95,7 @@ def lift_task(
     newer: tuple[int, int] | None = None,
     is_counted: bool = False,
     group_rows: int = BUCKET_ROWS,
+    joined: Collection[str] = (),
 ) -> Task:
     """The task that reads the splits with the given numbers and writes their partial rows under ``root``.
 
@@ -106,6 +107,7 @@ def lift_task(
     It counts the events in each slab's span (:func:`events_of_slab`), those without a time (:data:`UNTIMED`) and
     those in an interval [begin, end), ``newer`` (:data:`NEWER`). ``is_counted``: it also yields the
     :class:`EventCounts` of the slabs' spans. ``group_rows``: approximate rows of the row groups of its files.
+    ``joined``: attributes of queries that are joined late; of them, too, it counts the events without a row.
     """
     requests = [request for slab in slabs for request in slab]
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
@@ -134,7 +136,7 @@ def lift_task(
             columns = sorted(
                 {name for at in chosen for request in slabs[at] for name in columns_of_synopsis(request.synopsis)}
             )
-            joins = joins_of(stream, columns)
+            joins = joins_of(stream, [*columns, *joined])
             columns += joins.keys() - set(columns)
             for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
                 times, _, missing = times_of(events, stream)

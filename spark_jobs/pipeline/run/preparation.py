@@ -170,13 +170,15 @@ def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> lis
     for tree in plan.trees:
         if tree.stream not in ends or not tree.kind.has_instants:
             continue
-        for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():
+        stream = plan.workload.stream(tree.stream)
+        for synopsis, queries in synopses_of(stream, tree.queries, tree.together, tree.late).items():
             until = ends[tree.stream]
             windows = [query.window for query in queries]
             start = history_start(windows, begin, until)
             end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
             if start < end:
-                work.append(SynopsisWork(synopsis, queries, start, end, until))
+                is_late = any(map(synopsis.joins_late, queries))
+                work.append(SynopsisWork(synopsis, queries, start, end, until, stream if is_late else None))
     return merged(work)
 
 

@@ -117,7 +117,7 @@ class SpanTable:
         self._begins, self._ends = read_only(begins[self._order]), read_only(ends[self._order])
         self._first = read_only(np.searchsorted(numbers[self._order], np.arange(most + 1)).astype(np.int64))
 
-    def rows(self, numbers: Rows, times: Longs) -> Rows:
+    def rows_at(self, numbers: Rows, times: Longs) -> Rows:
         """The row (n,) of each number, -1 for none, at a time; -1: there is none."""
         places = _valid_at(self._first, self._begins, self._ends, numbers, read_only(times))
         if not len(self._order):

@@ -27,7 +27,7 @@ from optimizer.workload.urls import normalised
 from optimizer.workload.values import Origin, Stream, Type
 from spark_jobs.store.storage import ObjectVersion, Place, check_bucket
 from spark_jobs.store.warehouse.publish_log import coded_error
-from spark_jobs.streams.copies.databases.opening import address_of, value_of
+from spark_jobs.streams.copies.databases.opening import address_of, option_value
 from spark_jobs.streams.copies.json_records import LENIENT, records_task
 from spark_jobs.streams.copies.spans import COUNTED_AGAIN, UNPLACED, WatermarkSpan, by_clock, spans_of
 from spark_jobs.streams.sources.sink_log import read_names
@@ -219,7 +219,7 @@ def _piece(path: str) -> str:
 def _reader(spark: SparkSession, origin: Origin) -> Any:
     reader = spark.read
     for name, value in origin.options:
-        reader = reader.option(name, value_of(value))
+        reader = reader.option(name, option_value(value))
     if origin.format in ("orc", "parquet"):
         reader = reader.option("mergeSchema", "true")
     # what folders say, the copy adds: Spark itself loses the files that lie beside such folders
@@ -231,7 +231,7 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mappi
     paths = list(pieces)
     if origin.format == "json" and not any(name.lower() in LENIENT for name, _ in origin.options):
         records = _json_records(spark, stream, origin, paths)
-        options = {name: value_of(value) for name, value in origin.options}
+        options = {name: option_value(value) for name, value in origin.options}
         # a record that is none is an error, never a row of nulls
         typed = _typed_records(stream, records, options | {"mode": "FAILFAST"}).select("typed.*", PATH)
         return Reading(_since(stream, typed), pieces, lambda: _misfit(stream, records, options))
@@ -248,7 +248,7 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mappi
 def _json_records(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
     """The records of JSON files, which are looked at one by one before Spark types them
     (:mod:`spark_jobs.streams.copies.json_records`)."""
-    known = {name.lower(): value_of(value) for name, value in origin.options}
+    known = {name.lower(): option_value(value) for name, value in origin.options}
     reader = spark.read.option("recursiveFileLookup", "true")
     reader = reader.option("wholetext", known.get("multiline", "false"))
     if "linesep" in known:
@@ -324,7 +324,7 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
     if origin.format == "delta":
         return _delta(spark, stream, origin.path)
     if origin.format == "jdbc":
-        return _of_database(spark, stream, origin), None
+        return spark.read.format("jdbc").options(**database_options(spark, stream, None)).load(), None
     place = _delta_place(spark, origin)
     if place is not None:
         return _delta(spark, stream, place)
@@ -337,16 +337,18 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
         return frame, None
 
 
-def _of_database(spark: SparkSession, stream: Stream, origin: Origin) -> DataFrame:
-    """The rows of a table of a database."""
-    url, named = address_of(stream), {name.lower() for name, _ in origin.options}
-    reader = _reader(spark, origin).format("jdbc").option("url", origin.path).option("dbtable", origin.table)
-    if url is not None and "driver" not in named and not _has_driver(spark, origin.path):
+def database_options(spark: SparkSession, stream: Stream, table: str | None) -> dict[str, str]:
+    """The options with which Spark reads a table of a stream's database (None: the origin's own)."""
+    origin, url = _origin(stream), address_of(stream)
+    options = {name: option_value(value) for name, value in origin.options}
+    named = {name.lower() for name in options}
+    options |= {"url": origin.path, "dbtable": origin.table if table is None else table}
+    if url is not None and "driver" not in named and not _has_driver(spark, origin.path) and url.kind in DRIVERS:
         # a jar of `spark.jars` is not among those in which Java looks for drivers
-        reader = reader.option("driver", DRIVERS[url.kind]) if url.kind in DRIVERS else reader
+        options["driver"] = DRIVERS[url.kind]
     if "fetchsize" not in named:
-        reader = reader.option("fetchsize", FETCHED)
-    return (reader.option("preferTimestampNTZ", "true") if origin.zone is not None else reader).load()
+        options["fetchsize"] = FETCHED
+    return options | ({"preferTimestampNTZ": "true"} if origin.zone is not None else {})
 
 
 def _has_driver(spark: SparkSession, url: str) -> bool:

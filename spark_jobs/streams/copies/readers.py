@@ -88,7 +88,7 @@ def read_by(stream: Stream) -> Stream:
         return stream
     from spark_jobs.streams.copies.origins import location_of
 
-    with _session() as spark:
+    with spark_session() as spark:
         location = location_of(spark, stream)
     if location is not None:
         direct = replace(stream, source=replace(source, format=location[0], path=location[1], origin=None))
@@ -168,7 +168,7 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
 
     from spark_jobs.streams.copies.origins import origin_columns
 
-    with _session() as spark:
+    with spark_session() as spark:
         columns = origin_columns(spark, stream)
     return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
 
@@ -185,7 +185,7 @@ def _described(stream: Stream) -> pa.Schema | None:
 
 
 @contextmanager
-def _session() -> Iterator[SparkSession]:
+def spark_session() -> Iterator[SparkSession]:
     """The session of this process, or one for now."""
     from pyspark.sql import SparkSession
 
@@ -230,7 +230,7 @@ def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tupl
                 by_spark = not is_direct(stream)
                 if by_spark and spark is None:
                     report("starting Spark")
-                    spark = stack.enter_context(_session())
+                    spark = stack.enter_context(spark_session())
                 copied += filter(None, [bring_up_to_date(spark, stream, time.time_ns() // 1000, report)])
             except HeddleError as error:
                 problems.append(error.diagnostic)

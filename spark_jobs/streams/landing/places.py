@@ -57,14 +57,14 @@ def landing(topic: str, table: Path, checkpoint: Path | None, records: Records) 
         except BlockingIOError:
             message = f"another process is landing a topic into {table}"
             raise HeddleError("HDL-627", message, "wait until it is done") from None
-        tables = {"table": _table(table, records.table), "quarantine": _table(quarantine, QUARANTINE)}
+        tables = {"table": delta_table(table, records.table), "quarantine": delta_table(quarantine, QUARANTINE)}
         identity = _bound(topic, table, checkpoint, tables)
         place = Landing(table, quarantine, checkpoint, identity)
         _check_reached(place)
         yield place
 
 
-def _table(folder: Path, schema: pa.Schema) -> str:
+def delta_table(folder: Path, schema: pa.Schema) -> str:
     """Make a Delta table, or check one and add the columns that it lacks; its identity."""
     from deltalake import DeltaTable, Field
     from deltalake import Schema as DeltaSchema

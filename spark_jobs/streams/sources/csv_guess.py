@@ -33,6 +33,9 @@ HEAD = 1 << 18
 ROWS = 2000
 """Records of a file's beginning that are looked at."""
 
+FIRST_LINES = 50
+"""Lines by which a header is recognised."""
+
 DELIMITERS = ",;\t|"
 
 NULLS = ("NA", "N/A", "null", "NULL", "None", "none", "\\N", "-", "?", "#N/A", "n/a")
@@ -107,6 +110,17 @@ def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
     size = sum(head.stored for head in heads) / sum(max(1, text.rstrip().count("\n") + 1 - header) for text in texts)
     columns = [guess_column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
     return CsvGuess(delimiter, header, tuple(columns), size)
+
+
+def header_of(path: Path | Place) -> tuple[str, list[str] | None]:
+    """Guess the delimiter of a file, and the names in its header if it has one. Raises HDL-135."""
+    text = head_of(path).text
+    if not text.strip():
+        raise _not_csv(path, "is empty", "name another file, or wait until it has events")
+    text = "".join(text.splitlines(keepends=True)[:FIRST_LINES])
+    delimiter = _delimiter(text)
+    records = _records(text, delimiter)
+    return delimiter, records[0] if _has_header(records) else None
 
 
 def _not_csv(path: Path | Place, what: str, hint: str) -> HeddleError:

@@ -415,6 +415,9 @@ def head(
         data, size = b"", HEAD
         while more := file.read(size):
             data, size = data + more, len(data) + len(more)
+            if not (more := file.read(1)):
+                break  # these are all records, and the last one is complete
+            data += more
             records = [record for record in _records(stream.source, data) if record.end is not None]
             # what ends where the data end may go on
             if len(records) > 1 or len(data) >= BLOCK:
@@ -444,6 +447,64 @@ def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) 
         with suppress(pa.ArrowInvalid):
             return convert(pa.array(texts, pa.binary()).cast(pa.string()))
     return pa.array([], arrow_type(TIMESTAMP))
+
+
+class ApartRecord(NamedTuple):
+    """A record: its first line, the first bytes of it, its size in bytes, and why it has no fields (None: it has)."""
+
+    line: int
+    beginning: bytes
+    size: int
+    problem: HeddleError | None
+
+
+def read_apart(
+    stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None, rows: int = 4096
+) -> Iterator[tuple[list[ApartRecord], list[pa.Array]]]:
+    """Yield all records of a file, ``rows`` at a time, and the fields at the columns ``wanted`` of those without a
+    problem, as bytes (null where they are null). No value is looked at.
+
+    Raises what :func:`check_columns` does, and HDL-402.
+    """
+    check_columns(stream, path, wanted, version)
+    with opened(path, version, look=True) as file:
+        layout = _layout(stream, path, file, wanted)
+    if layout is None:
+        return
+    places = [layout.names.index(name) for name in wanted]
+    with mapped(path, version) as data:
+        numbered = _records(stream.source, data, layout.start)
+        while some := list(islice(numbered, rows)):
+            apart = [_apart(stream, path, layout, data, record) for record in some]
+            content = b"".join(
+                data[record.begin : record.end]
+                for record, (*_, problem) in zip(some, apart, strict=True)
+                if problem is None
+            )
+            try:
+                batches = list(_raw(stream.source, io.BytesIO(content), len(layout.names), places))
+                columns = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(places))]
+            except pa.ArrowInvalid as error:
+                raise _malformed(stream, path, layout, error) from error
+            good = sum(problem is None for *_, problem in apart)
+            if len(columns[0]) != good + 1:
+                raise _malformed(stream, path, layout, None)
+            yield apart, [column.slice(0, good) for column in columns]
+
+
+def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: _Record) -> ApartRecord:
+    end = len(data) if record.end is None else record.end
+    problem = None
+    if record.end is None:
+        open_at = record.line + _line_ends(_until_open(stream.source, data[record.begin :]))
+        problem = _open_quote(stream, path, open_at)
+    elif end - record.begin >= BLOCK:
+        problem = _too_long(stream, path, record.line)
+    else:
+        text, width = data[record.begin : end], len(layout.names)
+        if (fields := len(_fields(stream.source, text))) != width:
+            problem = _ragged(stream, path, record.line, text, fields, width, end == len(data))
+    return ApartRecord(record.line, data[record.begin : min(end, record.begin + HEAD)], end - record.begin, problem)
 
 
 # ------------------------------------------------------------------------------------------- values

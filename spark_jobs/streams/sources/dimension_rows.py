@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.values import STRING, Stream
 from spark_jobs.store.storage import Place
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 VALID_FROM, VALID_TO = "valid from", "valid to"
 """Columns of a version with its rows' validity [from, to), in microseconds."""
+
+MOST_VERSIONS = 3
+"""Versions of a dimension whose rows a process holds, as it may compare some."""
 
 ALWAYS = -(1 << 62), 1 << 62
 """Validity of rows without one."""
@@ -69,9 +71,9 @@ class VersionRows:
             others = part.positions(values)
             known = (numbers >= 0) & (others >= 0)
             numbers = np.where(known, step.positions(numbers * np.int64(part.most) + others), np.int32(-1))
-        return numbers if self._spans is None else self._spans.rows(numbers, times)
+        return numbers if self._spans is None else self._spans.rows_at(numbers, times)
 
-    def take(self, attribute: Attribute, key: Sequence[str], places: pa.Array, is_encoded: bool) -> pa.Array:
+    def take(self, attribute: JoinedAttribute, key: Sequence[str], places: pa.Array, is_encoded: bool) -> pa.Array:
         """An attribute (n,) of the rows at some places (n,), null where there is none; of a text dictionary-encoded if
         ``is_encoded``. ``key``: the names of the key columns."""
         column = attribute.column
@@ -116,8 +118,8 @@ class _Values:
             return of_dictionary[places.to_numpy()]
         if not self._is_number:
             texts = values if values.type == pa.string() else values.cast(pa.string())
-            found = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
-            return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int32)
+            indices = pc.index_in(texts, value_set=self._texts, skip_nulls=True)
+            return np.asarray(pc.fill_null(indices, -1).to_numpy(), dtype=np.int32)
         numbers = self._table.positions(_numbers(values))
         if values.null_count:
             numbers[~values.is_valid().to_numpy(zero_copy_only=False)] = -1
@@ -135,14 +137,24 @@ def _numbers(values: pa.Array) -> NDArray[np.int64]:
     return np.asarray((pc.fill_null(integers, 0) if integers.null_count else integers).to_numpy())
 
 
-@lru_cache(maxsize=32)
+_versions: dict[str, dict[tuple[str, tuple[str, ...]], VersionRows]] = {}
+"""By folder of a dimension the rows of the versions that were used last, the newest behind."""
+
+
 def _loaded(place: str, key: tuple[str, ...]) -> VersionRows:
     """The rows of a version's file, which never changes."""
-    return VersionRows(pq.read_table(Place(place).open_unchanging()), key)
+    of_dimension = _versions.setdefault(place.rpartition("/")[0], {})
+    rows = of_dimension.pop((place, key), None)
+    if rows is None:
+        rows = VersionRows(pq.read_table(Place(place).open_unchanging()), key)
+        for former in list(of_dimension)[: 1 - MOST_VERSIONS]:
+            of_dimension.pop(former, None)
+    of_dimension[place, key] = rows
+    return rows
 
 
 def with_attributes(
-    stream: Stream, batch: pa.RecordBatch, attributes: Mapping[str, Attribute], encoded: Collection[str] = ()
+    stream: Stream, batch: pa.RecordBatch, attributes: Mapping[str, JoinedAttribute], encoded: Collection[str] = ()
 ) -> pa.RecordBatch:
     """A batch of events with attributes as columns: those of :func:`optimizer.workload.attributes.attributes_in`, whose
     keys it has.
@@ -150,7 +162,7 @@ def with_attributes(
     ``encoded``: attributes that may be dictionary-encoded. Raises ValueError for a dimension without a version.
     """
     columns, times = {name: batch.column(name) for name in batch.schema.names}, np.zeros(0, dtype=np.int64)
-    places: dict[Attribute, pa.Array] = {}
+    places: dict[JoinedAttribute, pa.Array] = {}
     for name, attribute in attributes.items():
         dimension = stream.dimension(attribute.dimension)
         if dimension.version is None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.workload.attributes import attributes_in, columns_read
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import DimensionVersion, Stream
 from spark_jobs.store.storage import Place, Stored
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -32,6 +33,9 @@ ENDING = ".parquet"
 
 READ = "read"
 """The file next to the versions of a dimension that says from which files one was read."""
+
+LEAST_VERSIONS = 3
+"""Versions of a dimension from which it is known how often it changes."""
 
 RECENT = 8
 """Versions of a dimension whose partial aggregates are carried over."""
@@ -123,6 +127,17 @@ def earlier_streams(warehouse: Warehouse, stream: Stream, columns: Iterable[str]
         choices.append([(name, version) for version in known if version is not None])
     streams = [stream_with_versions(stream, dict(chosen)) for chosen in product(*choices)][: RECENT * RECENT]
     return [earlier for earlier in streams if earlier != stream]
+
+
+def changes_a_day(warehouse: Warehouse, name: str) -> float | None:
+    """About how often a dimension changes, by the times at which its stored versions were written; None with less than
+    :data:`LEAST_VERSIONS`.
+    """
+    files = [file for file in versions_folder(warehouse, name).listed() if file.name.endswith(".parquet")]
+    if len(files) < LEAST_VERSIONS:
+        return None
+    times = [file.modified for file in files]
+    return (len(files) - 1) * DAY / max(max(times) - min(times), DAY)
 
 
 def changed_times(

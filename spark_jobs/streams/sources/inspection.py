@@ -1,7 +1,7 @@
-"""Inspect a stream's data before anything runs: compare it with streams.yaml, find its times, and estimate the number
-of events.
+"""Inspect a stream's data before anything runs: compare it with streams.yaml, find its times, and count or estimate
+its events.
 
-Opens the beginning of a few files, and the end of files without statistics of times.
+Opens the beginning of a few files, and reads the time column of files without complete statistics, up to a limit.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
+from spark_jobs.streams.sources.clusters import Cluster
 from spark_jobs.streams.sources.decoding import check_columns, first_rows, missing_columns, times_at_end
+from spark_jobs.streams.sources.event_times import EventTimes, event_times
 from spark_jobs.streams.sources.exact_folders import misplaced_files
 from spark_jobs.streams.sources.files import files_of
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.splits import Split
-
-ENDS = 16
-"""Number of files without statistics, the first and the last by name, whose times are read."""
+from spark_jobs.streams.sources.untimed import warning
 
 LOOKS = 32
 """Number of files without statistics that are read to estimate the number of events over time."""
+
+FAR_SHOWN = 3
+"""Groups of events far from the others that are named one by one."""
 
 NOT_COPIED = "HDL-432"
 """A stream that only Spark reads has no copy yet."""
@@ -38,74 +42,132 @@ NOT_COPIED = "HDL-432"
 
 @dataclass(frozen=True)
 class Inspection:
-    """Result of inspecting a stream: the number of its files; the times of its first and last event (microseconds,
-    None: unknown), approximate if ``about`` because not all rows were read; and the diagnostics.
+    """Result of inspecting a stream.
+
+    Attributes
+    ----------
+    stream, files
+        Its name, and the number of its files.
+    first, last
+        Times of its first and last event (microseconds); None: unknown.
+    events
+        Number of events with a time; None: unknown.
+    sample
+        None: the times and the count are those of all events. Otherwise the number of rows that were read.
+    diagnostics
+        What is wrong.
+    near
+        First and last time of the events that are not far from all others (HDL-475); None: unknown.
+    far
+        The other events, in groups.
     """
 
     stream: str
     files: int
     first: int | None
     last: int | None
-    about: bool
+    events: int | None
+    sample: int | None
     diagnostics: tuple[Diagnostic, ...]
+    near: tuple[int, int] | None = None
+    far: tuple[Cluster, ...] = ()
+
+    @property
+    def about(self) -> bool:
+        """True if the times and the count are those of a sample."""
+        return self.sample is not None
+
+    @property
+    def newest(self) -> int | None:
+        """Time of the newest event that is not far from all others (microseconds); None: unknown."""
+        return self.last if self.near is None else self.near[1]
+
+    @property
+    def span_text(self) -> str:
+        """First and last time for people, with how they are known and which events are far from the others."""
+        if self.first is None or self.last is None:
+            return "times not known"
+        first, last = (self.first, self.last) if self.near is None else self.near
+        about = "" if self.sample is None else "about "
+        text = f"{about}from {format_instant(first)} to {format_instant(last)}"
+        for group in self.far[:FAR_SHOWN]:
+            text += f", {number_of(group.events, 'event')} at {format_instant(group.begin)}"
+        if len(self.far) > FAR_SHOWN:
+            text += f", {number_of(sum(group.events for group in self.far[FAR_SHOWN:]), 'event')} elsewhere"
+        return text if self.sample is None else f"{text} (a sample of {number_of(self.sample, 'row')})"
+
+    @property
+    def events_text(self) -> str:
+        """Number of events for people."""
+        if self.events is None:
+            return "events not counted"
+        return ("about " if self.about else "") + number_of(self.events, "event")
 
     def __str__(self) -> str:
-        files = f"{self.files} file{'s' if self.files != 1 else ''}"
+        files = number_of(self.files, "file")
         if self.first is None or self.last is None:
             return f"stream {self.stream}: {files}, times not known"
-        about = "about " if self.about else ""
-        return f"stream {self.stream}: {files}, events {about}from {format_instant(self.first)} to " + format_instant(
-            self.last
-        )
+        return f"stream {self.stream}: {files}, {self.events_text} {self.span_text}"
 
     def to_json(self) -> dict[str, Any]:
         """The findings as ``heddle validate --json`` prints them."""
         return {
             "name": self.stream,
             "files": self.files,
+            "events": self.events,
             "first": None if self.first is None else format_instant(self.first),
             "last": None if self.last is None else format_instant(self.last),
+            "newest": None if self.newest is None else format_instant(self.newest),
             "about": self.about,
+            "sample": self.sample,
         }
 
 
 def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
-    """Look at the first and the newest file of a stream, of which queries read ``columns``.
+    """Look at the files of a stream, of which queries read ``columns``: at the columns of the first and the newest
+    file, and at the times of all events.
 
     Never raises for what the data are: columns that queries read and that are missing or of another type, values that
     are none of their type, files that cannot be read are errors; columns that only the schema names, and a stream
     without any time, are warnings (HDL-424).
     """
+    return inspected(stream, columns)[0]
+
+
+def inspected(
+    stream: Stream, columns: Sequence[str], keeps: bool = False
+) -> tuple[Inspection, EventTimes, Sequence[Split]]:
+    """Like :func:`inspect`, also with the times of the events (``keeps``: one by one) and the splits."""
+    nothing = Inspection(stream.name, 0, None, None, None, None, ())
+    unknown = EventTimes(None, None, None, None)
     columns = columns_read(stream, columns)
     try:
         files = files_of(stream)
         splits = files.opened(range(len(files.paths)))
     except HeddleError as error:
-        return Inspection(stream.name, 0, None, None, False, (as_warned(error.diagnostic),))
+        return replace(nothing, diagnostics=(as_warned(error.diagnostic),)), unknown, ()
     paths = {split.path: split for split in reversed(splits)}
     diagnostics = [*files.warnings, *misplaced_files(stream, splits)]
     if not paths:
-        return Inspection(stream.name, 0, None, None, False, (*diagnostics, _empty(stream, "holds no data")))
+        return replace(nothing, diagnostics=(*diagnostics, _empty(stream, "holds no data"))), unknown, ()
     newest = max(paths, key=lambda path: (_changed(paths[path]), path))
-    times: list[pa.Array] = []
     looked_at = [paths[path] for path in dict.fromkeys([splits[0].path, newest])]
     for split in looked_at:
-        problems, rows = _look(stream, split, looked_at, columns)
-        diagnostics += problems
-        if rows is not None:
-            times.append(rows.column(stream.time))
-    has_statistics = format_of(stream).has_statistics
-    if not has_statistics:
-        times += _ends(stream, [paths[path] for path in sorted(paths)])
-    first, last = _span(times)
-    about = not has_statistics or any(split.begin is None or split.end is None for split in splits)
-    for split in splits:
-        if split.begin is not None and split.end is not None:
-            first = split.begin if first is None else min(first, split.begin)
-            last = split.end - 1 if last is None else max(last, split.end - 1)
-    if first is None and len(diagnostics) == len(files.warnings):
-        diagnostics.append(_empty(stream, f"has no event with a time ({stream.time}) where it was looked at"))
-    return Inspection(stream.name, len(paths), first, last, about, tuple(diagnostics))
+        diagnostics += [problem for problem in _look(stream, split, looked_at, columns) if problem not in diagnostics]
+    times = event_times(stream, splits, keeps)
+    has_errors = any(diagnostic.severity == "error" for diagnostic in diagnostics)
+    # an error of the columns comes again with every file
+    diagnostics += [] if has_errors else times.problems
+    if times.first is None and len(diagnostics) == len(files.warnings):
+        where = "" if times.sample is None else " where it was looked at"
+        diagnostics.append(_empty(stream, f"has no event with a time ({stream.time}){where}"))
+    elif times.untimed:
+        diagnostics.append(warning(stream.name, times.untimed))
+    events = times.rows
+    if events is None:
+        events = round(sum(split.rows or 0 for split in estimated(stream, splits)))
+    inspection = Inspection(stream.name, len(paths), times.first, times.last, events, times.sample, tuple(diagnostics))
+    return replace(inspection, near=times.near, far=times.far), times, splits
 
 
 def as_warned(diagnostic: Diagnostic) -> Diagnostic:
@@ -128,10 +190,8 @@ def _empty(stream: Stream, what: str) -> Diagnostic:
     return Diagnostic("HDL-424", f"stream {stream.name} {what}", "is `path` the right one?", severity="warning")
 
 
-def _look(
-    stream: Stream, split: Split, looked_at: list[Split], columns: Sequence[str]
-) -> tuple[list[Diagnostic], pa.RecordBatch | None]:
-    """Diagnostics about the beginning of a file, and its first rows."""
+def _look(stream: Stream, split: Split, looked_at: list[Split], columns: Sequence[str]) -> list[Diagnostic]:
+    """Diagnostics about the columns of a file and the values of its first rows."""
     used = list(dict.fromkeys([*columns, *([stream.event_id] if stream.event_id is not None else [])]))
     try:
         # a column that another file has may be null in this one
@@ -139,33 +199,23 @@ def _look(
         lacking = missing_columns(stream, [split], used)
         rows = first_rows(stream, split, used)
     except HeddleError as error:
-        return [error.diagnostic], None
+        return [error.diagnostic]
     if lacking:
         message = f"stream {stream.name}: {split.path} has no column {', '.join(lacking)}, as others have: null there"
-        return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")], rows
+        return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")]
     if rows is not None and format_of(stream).is_schema_sampled:
-        empty = [name for name in used if name != stream.time and rows.column(name).null_count == len(rows)]
+        of_file = [name for name in used if name != stream.time and name not in dict(split.folders)]
+        empty = [name for name in of_file if rows.column(name).null_count == len(rows)]
         if empty:
             message = f"stream {stream.name}: {', '.join(empty)} is null in the first {len(rows):,} records of "
             hint = "is the key spelled as in the file, and the path to it right?"
-            return [Diagnostic("HDL-403", message + split.path, hint, severity="warning")], rows
+            return [Diagnostic("HDL-403", message + split.path, hint, severity="warning")]
     try:
         check_columns(stream, [split], [name for name, _ in stream.schema])
     except HeddleError as error:
         hint = f"no query reads it; {error.diagnostic.hint}"
-        return [replace(error.diagnostic, severity="warning", hint=hint)], rows
-    return [], rows
-
-
-def _ends(stream: Stream, files: Sequence[Split]) -> list[pa.Array]:
-    """Times at the beginning and the end of files without statistics; unreadable files are skipped."""
-    times = []
-    for file in dict.fromkeys([*files[: ENDS // 2], *files[-ENDS // 2 :]]):
-        with suppress(HeddleError, OSError):
-            rows = first_rows(stream, file, [])
-            times += [] if rows is None else [rows.column(stream.time)]
-            times.append(times_at_end(stream, file))
-    return times
+        return [replace(error.diagnostic, severity="warning", hint=hint)]
+    return []
 
 
 def _span(times: Iterable[pa.Array]) -> tuple[int | None, int | None]:

@@ -164,6 +164,14 @@ class _Rows:
 
     def add(self, record: JsonRecord) -> None:
         """Add a record. Raises HDL-404 for an object or array in place of a value, HDL-456 for ambiguous keys."""
+        for column, value in zip(self.values, self.row(record), strict=True):
+            column.append(value)
+            self.size += 0 if value is None else len(value)
+        self.lines.append(record.line)
+        self.places.append(record.place)
+
+    def row(self, record: JsonRecord) -> list[str | None]:
+        """The values of a record as texts. Raises as :meth:`add` does."""
         row: list[str | None] = [None] * len(self.wanted)
         try:
             self._take(self.root, record.value, row)
@@ -173,11 +181,7 @@ class _Rows:
         except _Ambiguous as error:
             message = f"stream {self.stream.name}: {self.path}, line {record.line}, {record.place}: {error}"
             raise HeddleError("HDL-456", message, "rename one, or spell one as the stream declares it") from None
-        for column, value in zip(self.values, row, strict=True):
-            column.append(value)
-            self.size += 0 if value is None else len(value)
-        self.lines.append(record.line)
-        self.places.append(record.place)
+        return row
 
     def _take(self, node: _Node, value: Any, row: list[str | None]) -> None:
         if node.leaf is not None:
@@ -232,6 +236,27 @@ class _Rows:
             message += f" {printable(json.dumps(value), 60)}"
         hint = "correct the file" if isinstance(value, str) else "declare it as a struct, map or array, or leave it out"
         raise HeddleError("HDL-404", message, hint)
+
+
+class RecordTexts:
+    """The values of single records in some columns as texts, what they are, and the errors about them."""
+
+    def __init__(self, stream: Stream, path: str, wanted: Sequence[str]) -> None:
+        self._rows = _Rows(stream, path, wanted)
+        self.conversions = [_conversion(stream, name) for name in wanted]
+
+    def texts(self, record: JsonRecord) -> list[str | None]:
+        """Texts in the order of the columns. Raises HDL-404 for what is no text of UTF-8, or no plain value, and
+        HDL-456 for ambiguous keys."""
+        row = self._rows.row(record)
+        for name, value in zip(self._rows.wanted, row, strict=True):
+            if value is not None and not _is_text(value):
+                raise self.misfit(name, record.line, record.place, value)
+        return row
+
+    def misfit(self, name: str, line: int, place: str, value: str) -> HeddleError:
+        """HDL-404 about a value of a column."""
+        return self._rows._misfit(name, line, place, value)
 
 
 class _Ambiguous(ValueError):

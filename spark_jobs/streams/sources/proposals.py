@@ -56,6 +56,9 @@ SECONDARY = re.compile(r"(?i)(creat|updat|modif|load|ingest|process|insert|delet
 NO_FOLDERS = FolderNames()
 """Of a table, or a single file."""
 
+LIKELY = 30
+"""Score from which a column is likely to have times, whatever else the data are."""
+
 LEAST_SCORE = -100
 """Score of times that only the names of folders have."""
 
@@ -108,6 +111,13 @@ class Data:
     guess: Guess | None = None
 
     @property
+    def likely_times(self) -> tuple[TimeCandidate, ...]:
+        """The columns that are likely to be times, the likeliest first: no numbers that merely may count since 1970;
+        names of folders if there are no others."""
+        likely = tuple(candidate for candidate in self.candidates if candidate.score >= LIKELY)
+        return likely or tuple(candidate for candidate in self.candidates if candidate.score == LEAST_SCORE)
+
+    @property
     def fields(self) -> tuple[tuple[str, Type], ...]:
         """Name and type of the plain values inside structs."""
         return () if self.guess is None else tuple((column.name, column.type) for column in self.guess.fields)
@@ -115,8 +125,9 @@ class Data:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A stream, with what is worth knowing of its data. ``rows``: how many it has (``is_about``: by its
-    bytes); ``notes``: what a person should know."""
+    """A stream, with what is worth knowing of its data. ``rows``: how many events it has (``is_about``: by a sample);
+    ``notes``: what a person should know; ``foreign``: columns that refer to dimensions; ``columns``: all rows of some
+    columns, if they were read; ``question``: a guess that a person should look at."""
 
     stream: Stream
     data: Data
@@ -126,11 +137,15 @@ class Proposal:
     is_about: bool
     has_schema: bool
     notes: tuple[str, ...] = field(default_factory=tuple)
+    foreign: tuple[str, ...] = ()
+    columns: pa.Table | None = field(default=None, compare=False, repr=False)
+    question: str = ""
 
     @property
     def span(self) -> int:
-        """Microseconds from the first to the last event, at least a second."""
-        first, last = self.inspection.first or 0, self.inspection.last or 0
+        """Microseconds from the first to the last event, at least a second. Events far from all others do not count."""
+        near = self.inspection.near
+        first, last = near if near is not None else (self.inspection.first or 0, self.inspection.last or 0)
         return max(last - first, SECOND)
 
     @property
@@ -147,7 +162,7 @@ def look(path: Path | Place) -> Data:
     from, and HDL-576 to HDL-578 for refusals of the store.
     """
     if isinstance(path, Place):
-        check_place(_undeclared(path, ""), path)
+        check_place(undeclared(path, ""), path)
         try:
             return _look_in_store(path)
         except OSError as error:
@@ -158,7 +173,7 @@ def look(path: Path | Place) -> Data:
         if format.log and (path / format.log).is_dir():
             return _look_at_columns(path, name, ())
     files = (data_files(path) or data_files(path, False)) if path.is_dir() else (path,)
-    return _look_at_files(
+    return look_at_files(
         path,
         [
             SeenFile(file, file.relative_to(path).parts[:-1] if file != path else (), file.stat().st_size)
@@ -170,14 +185,8 @@ def look(path: Path | Place) -> Data:
 def _look_in_store(place: Place) -> Data:
     listed = list(place.listed(recursive=True))
     for name, format in FORMATS.items():
-        log = f"{format.log}/"
-        tables = sorted({file.name.rpartition(log)[0] for file in listed if format.log and log in f"/{file.name}"})
-        if "" in tables:
+        if format.log and any(file.name.startswith(f"{format.log}/") for file in listed):
             return _look_at_columns(place, name, ())
-        if tables:
-            names = " ".join(str(place / folder.rstrip("/")) for folder in tables[:3])
-            message = f"{place} has {name.capitalize()} tables in folders"
-            raise HeddleError("HDL-134", message, f"name them: heddle init {names}")
     parts = [(file.name.split("/"), file.size) for file in listed]
     visible = [
         SeenFile(place / "/".join(names), tuple(names[:-1]), size)
@@ -191,19 +200,20 @@ def _look_in_store(place: Place) -> Data:
             check_bucket(place)
             raise HeddleError("HDL-134", f"there is nothing at {place}", "check the URL: a folder, or a file")
         files = [SeenFile(place, (), alone.size)]
-    return _look_at_files(place, files)
+    return look_at_files(place, files)
 
 
-def _look_at_files(path: Path | Place, files: Sequence[SeenFile]) -> Data:
-    """Files of the format that most of them have."""
+def look_at_files(path: Path | Place, files: Sequence[SeenFile], pattern: str | None = None) -> Data:
+    """Data in files, those of the format that most of them have. ``pattern``: of their names, if the folder has others.
+
+    Raises HDL-134 if there are no files, HDL-135 if they cannot be read.
+    """
     if not files:
         hint = f"name a folder with {' or '.join(sorted(READ))} files, a file, or a Delta table"
         raise HeddleError("HDL-134", f"there are no data in {path}", hint)
-    if len(files) > 1 or files[0].path != path:
+    if pattern is None and (len(files) > 1 or files[0].path != path):
         files, pattern = _named(path, files)
-    else:
-        pattern = None
-    formats = [_format_of_file(file.path) for file in files]
+    formats = [format_of_file(file.path) for file in files]
     format = max(sorted(set(formats)), key=formats.count)
     chosen = tuple(file for file, its in zip(files, formats, strict=True) if its == format)
     guess = FORMATS[format].guess([file.path for file in _some([file for file in chosen if file.size] or chosen)])
@@ -223,7 +233,7 @@ def _named(path: Path | Place, files: Sequence[SeenFile]) -> tuple[Sequence[Seen
     usual = max(sorted(set(endings)), key=endings.count)
     alike = [file for file, ending in zip(files, endings, strict=True) if ending == usual]
     # any text may be CSV: what it is, its beginning does not say
-    if _format_of_file(alike[0].path) == next(iter(FORMATS)):
+    if format_of_file(alike[0].path) == next(iter(FORMATS)):
         hint = f"name a folder with {' or '.join(sorted(READ))} files, a file, or a Delta table"
         raise HeddleError("HDL-134", f"there are no data in {path}", hint)
     return alike, f"*{usual}"
@@ -254,8 +264,8 @@ def ending_of(name: str) -> str:
     return max(known, key=len, default=Path(name).suffix.lower())
 
 
-def _format_of_file(file: Path | Place) -> str:
-    """The format of a file by its name, else by its beginning."""
+def format_of_file(file: Path | Place) -> str:
+    """The format of a file by its name, else by its beginning. Raises HDL-135 if it cannot be read."""
     suffix = ending_of(file.name)
     for name, format in FORMATS.items():
         if suffix in (*format.endings, *format.lone_endings, *format.named_endings):
@@ -270,7 +280,8 @@ def _format_of_file(file: Path | Place) -> str:
     return next(name for name, format in reversed(FORMATS.items()) if format.is_of(beginning))
 
 
-def _url(path: Path | Place) -> str:
+def url_of(path: Path | Place) -> str:
+    """Return a path as a source names it."""
     return path.url if isinstance(path, Place) else str(path.resolve())
 
 
@@ -282,8 +293,9 @@ def stream_name(path: Path | Place) -> str:
     return cleaned if re.match(r"[a-z_]", cleaned) else f"stream_{cleaned}".rstrip("_")
 
 
-def _undeclared(path: Path | Place, format: str, folders: FolderNames = NO_FOLDERS) -> Stream:
-    source = Source(format, _url(path), files=folders.files, partitions=folders.partitions)
+def undeclared(path: Path | Place, format: str, folders: FolderNames = NO_FOLDERS) -> Stream:
+    """A stream over data, of which neither columns nor time are known yet."""
+    source = Source(format, url_of(path), files=folders.files, partitions=folders.partitions)
     return Stream(stream_name(path), source, (), "")
 
 
@@ -330,7 +342,7 @@ def _look_at_columns(
     path: Path | Place, format: str, files: tuple[SeenFile, ...], folders: FolderNames = NO_FOLDERS
 ) -> Data:
     """Files, or a table, that declare their columns."""
-    stream = _undeclared(path, format)
+    stream = undeclared(path, format)
     arrow = FORMATS[format].declared_columns(
         stream, [file.path for file in sorted(files, key=lambda file: not file.size)]
     )
@@ -343,7 +355,7 @@ def _look_at_columns(
             "HDL-135", f"{path} has no column that queries can use", "nested and binary ones are not read"
         )
     folders = folders.without(arrow.names)
-    stream, of_files, pairs = _undeclared(path, format, folders), pairs, (*pairs, *folders.columns)
+    stream, of_files, pairs = undeclared(path, format, folders), pairs, (*pairs, *folders.columns)
     splits = splits_of(_with_any_time(stream, pairs))
     sample = _sample(stream, splits, pairs)
     candidates = _ranked([*_of_folders(folders), *candidates_of(of_files, sample)])
@@ -393,7 +405,8 @@ def _candidate_of_text(column: GuessedColumn) -> TimeCandidate | None:
                 return TimeCandidate(
                     column.name, f"times like {pattern}", _score(column.name, 50), None, (pattern,), False
                 )
-        return _counted(column.name, known.cast(pa.int64()))
+        # Arrow knows no plus sign
+        return _counted(column.name, pc.replace_substring_regex(known, r"^\+", "").cast(pa.int64()))
     return None
 
 
@@ -461,7 +474,7 @@ def _listed(data: Data) -> str:
 def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposal:
     """The stream that data are, with this time. Raises what reading raises."""
     guess, notes = data.guess, []
-    path = _url(data.path)
+    path = url_of(data.path)
     source = Source(
         data.format, path, time_unit=time.unit, files=data.folders.files, partitions=data.folders.partitions
     )
@@ -490,8 +503,7 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
         shown = ", ".join(repr(name) for name in data.unused[:6])
         notes.append(f"left out: {shown}" + (f" and {len(data.unused) - 6} more" if len(data.unused) > 6 else ""))
     inspection = inspect(stream, [column for column, _ in stream.schema])
-    rows, is_about = _rows(data, stream)
-    return Proposal(stream, data, time, inspection, rows, is_about, has_schema, tuple(notes))
+    return Proposal(stream, data, time, inspection, inspection.events or 0, inspection.about, has_schema, tuple(notes))
 
 
 def _sampled_files(data: Data) -> str:
@@ -526,10 +538,3 @@ def _nested(data: Data, name: str, type: Nested, time: TimeCandidate) -> Nested:
     result = declared(type, ColumnPath(name, ()))
     assert isinstance(result, Nested)
     return result
-
-
-def _rows(data: Data, stream: Stream) -> tuple[int, bool]:
-    """Number of events, and whether it is approximate."""
-    if data.guess is not None:
-        return max(1, round(sum(file.size for file in data.files) / max(data.guess.row_bytes, 1))), True
-    return sum(split.rows or 0 for split in splits_of(stream)), False

@@ -66,7 +66,8 @@ class Split:
     - ``folders``: texts of the columns that the names of its folders have, None: null
       (:mod:`spark_jobs.streams.sources.partition_columns`);
     - ``gaps``: long spans [first, last) between its first and last event without events
-      (:mod:`spark_jobs.streams.sources.clusters`).
+      (:mod:`spark_jobs.streams.sources.clusters`);
+    - ``has_exact_span``: whether ``begin`` and ``end`` - 1 are times of events, all of which have one.
     """
 
     path: str
@@ -87,6 +88,7 @@ class Split:
     declared: Declaration | None = field(default=None, compare=False, repr=False)
     gaps: tuple[tuple[int, int], ...] = ()
     folders: tuple[tuple[str, str | None], ...] = ()
+    has_exact_span: bool = field(default=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing

@@ -10,11 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import Diagnostic
-from optimizer.workload.attributes import Attribute, attributes_in
+from optimizer.workload.attributes import JoinedAttribute, attributes_in
 from optimizer.workload.values import Stream
-
-CODE = "HDL-465"
-"""Code of a dimension that lacks rows for more than :data:`SHARE` of the events."""
 
 SHARE = 0.01
 """Share of the events without a row that is reported."""
@@ -54,12 +51,12 @@ class Unmatched:
         return Unmatched(self.dimension, events, without_row, self.null_keys + other.null_keys, keys)
 
 
-def joins_of(stream: Stream, columns: Iterable[str]) -> dict[str, Attribute]:
+def joins_of(stream: Stream, columns: Iterable[str]) -> dict[str, JoinedAttribute]:
     """For each join that some columns of a stream need, by its name, the attribute that says whether there is a row."""
     return {each.row.name: each.row for each in attributes_in(stream, columns).values()}
 
 
-def unmatched_in(events: pa.RecordBatch, join: str, attribute: Attribute) -> Unmatched:
+def unmatched_in(events: pa.RecordBatch, join: str, attribute: JoinedAttribute) -> Unmatched:
     """The events of a batch without a row, which has the keys of a join and, under its name, whether there is a row."""
     has_none = pc.invert(events.column(join))
     if not pc.any(has_none, min_count=0).as_py():
@@ -106,5 +103,5 @@ def warnings_of_unmatched(stream: str, counted: Sequence[Unmatched]) -> list[Dia
         keys = f", for example {', '.join(each.keys)}" if each.keys else ""
         message = f"{each.without_row:,} of {each.events:,} events of {stream} have no row in dimension {name}{keys}"
         hint = "JOIN leaves them out, LEFT JOIN keeps them with nulls; add the rows to the dimension"
-        warnings.append(Diagnostic(CODE, message, hint, severity="warning"))
+        warnings.append(Diagnostic("HDL-465", message, hint, severity="warning"))
     return warnings

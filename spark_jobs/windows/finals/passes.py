@@ -44,6 +44,7 @@ from spark_jobs.store.settings import TaskMemory
 from spark_jobs.store.warehouse.data_files import read_buckets, stored_bytes
 from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.windows.partials.cells import Cells, concatenated
+from spark_jobs.windows.partials.late_groups import family_cells, stored_bit
 
 if TYPE_CHECKING:
     from spark_jobs.windows.partials.synopsis_work import SynopsisWork
@@ -141,7 +142,7 @@ class _Piece:
         mask = pc.and_(mask, pc.greater(rows["fragment_end"], first))
         mask = pc.and_(mask, pc.less(rows["fragment_start"], last))
         if self.is_family:
-            bit = self.parts[0].synopsis.bit(self.queries[0].filter)
+            bit = stored_bit(self.parts[0].synopsis, self.queries[0], self.parts[0].stream)
             mask = pc.and_(mask, pc.fill_null(pc.not_equal(pc.bit_wise_and(rows["shard"], bit), 0), False))
         rows = _compact(rows.filter(pc.fill_null(mask, False)))
         for hashed in self.hashes:
@@ -309,7 +310,7 @@ def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa
     def combined(tables: Sequence[pa.Table], before: Cells | None) -> Cells:
         new_cells = Cells.decode(part.synopsis, pa.concat_tables(tables)).rolled_up(narrow)
         if not narrow.is_plain(query):
-            new_cells = new_cells.combined().projected(part.synopsis.bit(query.filter), query.group_by)
+            new_cells = family_cells(new_cells.combined(), query, part.stream)
         return (new_cells if before is None else concatenated([before, new_cells])).combined()
 
     for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4, piece.span)), most // 4):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.synopses.synopsis import Synopsis, families_of
-from optimizer.workload.values import ACQ
+from optimizer.workload.values import ACQ, Stream
 from spark_jobs.engine.workers import Count, uncounted
 from spark_jobs.results.rows import AnswerRows
 from spark_jobs.results.writer import ResultsFiles
@@ -20,6 +20,7 @@ from spark_jobs.windows.finals.views import FamilyView, GroupChunk
 from spark_jobs.windows.finals.window_query import WindowedQuery
 from spark_jobs.windows.partials.cells import Cells
 from spark_jobs.windows.partials.fill_request import by_fingerprint
+from spark_jobs.windows.partials.late_groups import family_cells
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 FinalsTask = Callable[..., Iterator[DataFile | TopRows | TooLarge]]
@@ -30,30 +31,36 @@ that may be among the first of their windows it adds to :class:`TopAnswers`."""
 
 
 def views(
-    cells: Cells, synopsis: Synopsis, windowed: Sequence[WindowedQuery]
+    cells: Cells, synopsis: Synopsis, windowed: Sequence[WindowedQuery], stream: Stream | None = None
 ) -> Iterator[tuple[FamilyView, list[WindowedQuery]]]:
-    """The cells of each family of queries, with the queries."""
+    """The cells of each family of queries, with the queries. ``stream``: as in :class:`SynopsisWork`."""
     by_name = {windowed_query.query.name: windowed_query for windowed_query in windowed}
     cells = cells.combined()
-    for (filter, group_by), queries in families_of([windowed_query.query for windowed_query in windowed]).items():
-        family = cells if synopsis.is_plain(queries[0]) else cells.projected(synopsis.bit(filter), group_by)
+    for queries in families_of([windowed_query.query for windowed_query in windowed]).values():
+        family = family_cells(cells, queries[0], stream)
         if len(family):
             members = [by_name[query.name] for query in queries]
             yield FamilyView(family), members
 
 
 def finals_of(
-    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = uncounted
+    partials: pa.Table,
+    synopsis: Synopsis,
+    queries: Sequence[ACQ],
+    begin: int,
+    end: int,
+    count: Count = uncounted,
+    stream: Stream | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Answers of some queries of one synopsis for the instants in (begin, end].
 
     ``partials``: rows of the synopsis, whole groups, covering every window of the queries; in any order. ``count``
-    receives ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each query
-    come by group (in the order of the keys) and instant.
+    receives ``rows_passed`` and ``fragments_combined``; ``stream``: as in :class:`SynopsisWork`. Yields
+    batches of :data:`ANSWERS`; the rows of each query come by group (in the order of the keys) and instant.
     """
     windowed = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
     top = TopAnswers(queries)
-    for windowed_query, _, span, chunk in _work(partials, synopsis, windowed, count, by_day=False):
+    for windowed_query, _, span, chunk in _work(partials, synopsis, windowed, count, stream, by_day=False):
         for batch in chunk.answers(windowed_query, *span):
             count("fragments_combined", int((batch.runs.high - batch.runs.low).sum()))
             if windowed_query.query.top is not None:
@@ -65,12 +72,17 @@ def finals_of(
 
 
 def _work(
-    partials: pa.Table, synopsis: Synopsis, windowed: Sequence[WindowedQuery], count: Count, by_day: bool
+    partials: pa.Table,
+    synopsis: Synopsis,
+    windowed: Sequence[WindowedQuery],
+    count: Count,
+    stream: Stream | None,
+    by_day: bool,
 ) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
     """Yield the work: a query, a day, the range of its instants in it (all, unless ``by_day``), and a chunk."""
     if len(partials) == 0 or not windowed:
         return
-    for view, members in views(Cells.decode(synopsis, partials), synopsis, windowed):
+    for view, members in views(Cells.decode(synopsis, partials), synopsis, windowed, stream):
         members = [due for windowed_query in members if len((due := windowed_query.over(view.grid)).instants)]
         for chunk in view.chunks() if members else ():
             for windowed_query in members:
@@ -86,7 +98,7 @@ def time_answers(
     until = part.end if part.until is None else part.until
     windowed = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
     combined = 0
-    for windowed_query, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
+    for windowed_query, day, span, chunk in _work(partials, part.synopsis, windowed, count, part.stream, by_day=True):
         for batch in chunk.answers(windowed_query, *span):
             combined += int((batch.runs.high - batch.runs.low).sum())
             if windowed_query.query.top is not None:

@@ -36,7 +36,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import instants, instants_over, newest_instant, newest_instants, starts_of
 from optimizer.workload.instants import format_instant
-from optimizer.workload.values import ACQ, Condition, Output, Window
+from optimizer.workload.values import ACQ, Condition, Output, Stream, Window
 from spark_jobs.results.read import typed_answers
 from spark_jobs.store.warehouse.schemas import ANSWERS
 from spark_jobs.windows.finals.answers import AnswerBatch, compares
@@ -63,6 +63,7 @@ from spark_jobs.windows.lookups.single import SINGLE_VALUES
 from spark_jobs.windows.lookups.stored import StoredLookups
 from spark_jobs.windows.lookups.totals import TOTALS, RunningTotal
 from spark_jobs.windows.partials.cells import Cells
+from spark_jobs.windows.partials.late_groups import family_cells
 
 MOST_WINDOWS = 1 << 22
 """Number of windows whose fragments are kept as a table; with more, they are searched for."""
@@ -80,16 +81,18 @@ IN_ORDER = frozenset({"mode", "top_k", "count_distinct"})
 """Functions that take look-ups in the order of group and time only."""
 
 
-def cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Span]) -> Cells:
-    """The cells of stored rows that lie in some spans, as the query needs them."""
+def cells_of(
+    query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Span], stream: Stream | None = None
+) -> Cells:
+    """The cells of stored rows that lie in some spans, as the query needs them. ``stream``: with the versions of its
+    dimensions, if the query is joined late."""
     cells = Cells.decode(synopsis, rows)
     inside = np.zeros(len(cells), dtype=bool)
     for first, last in spans:
         inside |= (cells.starts >= first) & (cells.starts < last)
     if not inside.all():
         cells = cells.take(np.flatnonzero(inside))
-    cells = cells.combined()
-    return cells if synopsis.is_plain(query) else cells.projected(synopsis.bit(query.filter), query.group_by)
+    return family_cells(cells.combined(), query, stream)
 
 
 class Lookups(StoredLookups):

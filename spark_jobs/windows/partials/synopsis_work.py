@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import history_start
-from optimizer.workload.values import ACQ
+from optimizer.workload.values import ACQ, Stream
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class SynopsisWork:
     """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
 
     ``until``: the last instant to answer; None: ``end``, unless there are historical windows, whose instants are no
-    edges.
+    edges. ``stream``: with the versions of its dimensions, if queries are joined late.
     """
 
     synopsis: Synopsis
@@ -23,6 +23,7 @@ class SynopsisWork:
     begin: int
     end: int
     until: int | None = None
+    stream: Stream | None = None
 
     @property
     def last_instant(self) -> int:
@@ -45,6 +46,7 @@ def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:
         merged_part = by_fingerprint.get(part.synopsis.fingerprint)
         if merged_part is not None:
             begin, end = min(merged_part.begin, part.begin), max(merged_part.end, part.end)
-            part = replace(merged_part, queries=merged_part.queries + part.queries, begin=begin, end=end)
+            queries, stream = merged_part.queries + part.queries, merged_part.stream or part.stream
+            part = replace(merged_part, queries=queries, begin=begin, end=end, stream=stream)
         by_fingerprint[part.synopsis.fingerprint] = part
     return list(by_fingerprint.values())

@@ -14,10 +14,9 @@ from spark_jobs.audit.unshared.measure import measure, native_frame
 from spark_jobs.audit.unshared.spark_joins import joined_frame
 from spark_jobs.audit.unshared.values import spark_name
 from spark_jobs.store.warehouse.plans import load_plan
-from tests.joined_cases import JoinedCase, joined_cases, joined_events, with_stored_dimensions
+from tests.joined_cases import JoinedCase, as_read, in_order, joined_cases, joined_events, with_stored_dimensions
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, planned, stored
-from tests.spark_jobs.streams.test_joined_rows import as_read, in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.operations import project
-from spark_jobs.operations.project import plan_project, rate_text, window_of
+from spark_jobs.operations.first_queries import rate_text, window_of
+from spark_jobs.operations.project import plan_project
 from spark_jobs.streams.sources.csv_guess import guess_csv
 from spark_jobs.streams.sources.proposals import look, propose, time_of
 from tests.in_process import Clock, Said, heddle, without_spark
@@ -136,7 +137,7 @@ def test_options_say_the_time_and_the_name(folder: Path) -> None:
     completed = heddle("init", "x.csv", "--time", "created", "--name", "orders")
     assert completed.code == 0, completed.err
     text = Path("streams.yaml").read_text()
-    assert "  orders:" in text and "time: created" in text and "other columns with times: ts" in text
+    assert "  orders:" in text and "time: created" in text and "# time: ts   # also timestamps in ISO 8601" in text
     assert "HDL-136" in heddle("init", "x.csv", "--time", "v", "--folder", "b").err
     assert "did you mean created?" in heddle("init", "x.csv", "--time", "create", "--folder", "b").err
 
@@ -408,8 +409,8 @@ def test_what_statistics_tell_is_not_read(folder: Path, monkeypatch: pytest.Monk
     as_pandas_parquet(folder)
     heddle("init")
     read = json.loads(heddle("streams", "--json").out)["streams"][0]
-    monkeypatch.setattr("spark_jobs.operations.stream_profiles.MOST_ROWS", 0)
-    monkeypatch.setattr("spark_jobs.operations.stream_profiles.read_split", None)
+    monkeypatch.setattr("spark_jobs.streams.sources.event_times.MOST_KEPT", 0)
+    monkeypatch.setattr("spark_jobs.streams.sources.event_times.read_split", None)
     spread = json.loads(heddle("streams", "--json").out)["streams"][0]
     assert {key: spread[key] for key in ("events", "first", "last")} == {
         key: read[key] for key in ("events", "first", "last")

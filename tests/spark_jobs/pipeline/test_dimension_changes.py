@@ -165,7 +165,7 @@ def test_only_pieces_with_an_event_of_a_changed_key_are_lifted_again(shop: Shop)
     assert len(versions_noted(note)["products"]) == 1
     assert shop.run(version, 0, 3).status == "unchanged", "published answers stay"
     (older,) = read_status(shop.warehouse, 5).on_older
-    assert (older.dimension, older.intervals) == ("products", 1)
+    assert (older.dimension, older.intervals, older.warning.code) == ("products", 1, "HDL-466")
     shop.order(1, [(hour, 2, 1) for hour in range(3)] + [(5, 1, 7)])
     # late data revise what they touch, by the newest version
     record = shop.run(version, 0, 3)

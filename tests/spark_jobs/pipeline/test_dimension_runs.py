@@ -57,12 +57,13 @@ class Project:
 
     folder: Path
 
-    def streams(self, dimensions: str) -> None:
-        text = "streams:\n  orders: {source: {format: parquet, path: orders.parquet}, time: t}\n" + dimensions
+    def streams(self, dimensions: str, path: str = "orders.parquet") -> None:
+        text = f"streams:\n  orders: {{source: {{format: parquet, path: {path}}}, time: t}}\n" + dimensions
         (self.folder / "streams.yaml").write_text(text + "\n")
 
     def write(self, name: str, table: pa.Table) -> None:
         path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
         if path.suffix == ".csv":
             pacsv.write_csv(table, path)
         else:
@@ -249,6 +250,26 @@ def test_the_look_up_and_the_audit_do_not_share_a_fault(shop: Project, monkeypat
     monkeypatch.setattr(dimension_rows.VersionRows, "numbers", lost)
     said = shop.run(J1["run"], "--checks", "all")
     assert said.code != 0 and "HDL-530" in said.err
+
+
+def test_answers_of_one_interval_that_stand_on_two_versions_are_audited(shop: Project) -> None:
+    """A late event revises its window by the rows of now, and leaves the next one by those of then."""
+    shop.write("orders/1.parquet", table_of(J1["input"]["orders"]))
+    shop.streams(J1["streams_yaml"], "orders")
+    assert shop.run(J1["run"]).code == 0
+    shop.write("products.csv", table_of(J1["input"]["products"], [[1, "games", 9], [2, "drinks", 8]]))
+    shop.write("orders/2.parquet", table_of(J1["input"]["orders"], [["2026-02-01T00:15:00", 2, 3]]))
+    assert shop.house("repair").code == 0
+    rows = shop.rows("inner_join", ["window_end", "category"])
+    assert rows == [
+        ["2026-02-01T01:00:00", "drinks"],
+        ["2026-02-01T01:00:00", "games"],
+        ["2026-02-01T02:00:00", "food"],
+    ]
+    result = shop.audit(J1["run"])
+    assert (result["wrong"], result["outdated"], result["notes"]) == ([], [], []) and result["answers"] > 8
+    damaged(shop, "inner_join")
+    assert {difference["query"] for difference in shop.audit(J1["run"])["wrong"]} == {"inner_join"}
 
 
 # ------------------------------------------------------------------------------------------------ what changes nothing

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.instants import DAY
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import DATE, Dimension, DimensionVersion, Source
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.copies.readers import known_streams
+from spark_jobs.streams.sources import dimension_rows
 from spark_jobs.streams.sources.dimension_rows import VALID_FROM, VALID_TO, VersionRows
 from spark_jobs.streams.sources.dimensions import (
     read_rows,
@@ -136,7 +137,6 @@ def test_what_is_wrong_with_one_dimension_leaves_streams_and_others(tmp_path: Pa
     assert diagnostic.code == "HDL-401"
 
 
-@pytest.mark.xfail(strict=True, reason="its schema is read as that of a stream")
 def test_what_is_wrong_with_a_dimension_is_said_of_it(tmp_path: Path) -> None:
     with pytest.raises(HeddleError) as error:
         with_schema_of_files(Dimension("p", Source("csv", str(tmp_path / "p.csv")), ("id",), ()))
@@ -273,9 +273,7 @@ def test_other_content_is_another_version_of_what_changed_alone(tmp_path: Path) 
         [-0.0, None],
         [Decimal("1.50"), None],
         ["é", ""],
-        pytest.param(
-            [date(2026, 2, 1), None], marks=pytest.mark.xfail(strict=True, reason="Arrow casts no date to long")
-        ),
+        [date(2026, 2, 1), None],
     ],
 )
 def test_columns_of_every_type_have_a_content(tmp_path: Path, values: list[Any]) -> None:
@@ -370,7 +368,7 @@ def test_rows_are_found_as_in_a_dict(case: Any, form: Callable[[pa.Array], pa.Ar
     numbers = of_version.numbers(keys, np.array(times, dtype=np.int64))
     expected = by_dict(rows, names, times, plain)
     assert numbers.tolist() == expected
-    attribute = Attribute("d", names, "x")
+    attribute = JoinedAttribute("d", names, "x")
     values = [None if number < 0 else f"x{number}" for number in expected]
     places = pa.array(numbers, mask=numbers < 0)
     for is_encoded in (False, True):
@@ -379,3 +377,12 @@ def test_rows_are_found_as_in_a_dict(case: Any, form: Callable[[pa.Array], pa.Ar
     assert exists.to_pylist() == [number >= 0 for number in expected]
     own = of_version.take(attribute._replace(column=names[0]), names, places, False)
     assert own.is_valid().to_pylist() == [number >= 0 for number in expected]
+
+
+def test_a_process_holds_the_rows_of_few_versions(tmp_path: Path) -> None:
+    places = [version_of(tmp_path, [{"id": number, "name": "a"}]).place for number in range(5)]
+    rows = [dimension_rows._loaded(place, ("id",)) for place in places]
+    assert dimension_rows._loaded(places[4], ("id",)) is rows[4]
+    assert dimension_rows._loaded(places[2], ("id",)) is rows[2]
+    assert len(dimension_rows._versions[str(tmp_path / "versions")]) == dimension_rows.MOST_VERSIONS
+    assert dimension_rows._loaded(places[0], ("id",)) is not rows[0]

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.pipeline.costs.measurements import events_between
+from spark_jobs.streams.sources import event_times
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.inspection import LOOKS, estimated, inspect
 
@@ -125,13 +126,14 @@ def test_the_times_that_a_stream_holds_are_told(tmp_path: Path) -> None:
     exit_code, report, people = validate(tmp_path, declared(source))
     first, last = "2015-03-05T20:17:53Z", "2015-03-06T08:00:00Z"
     assert exit_code == 0 and report["diagnostics"] == []
-    assert report["streams"] == [{"name": "metrics", "files": 2, "first": first, "last": last, "about": True}]
-    assert f"stream metrics: 2 files, events about from {first} to {last}" in people
-    times = pa.array([1425586673000000, 1425628800000000], pa.timestamp("us"))
-    pq.write_table(pa.table({"ts": times, "series": ["a", "b"], "value": [1.0, 2.0]}), tmp_path / "p.parquet")
+    times = {"first": first, "last": last, "newest": last, "about": False, "sample": None}
+    assert report["streams"] == [{"name": "metrics", "files": 2, "events": 3} | times]
+    assert f"stream metrics: 2 files, 3 events from {first} to {last}" in people
+    instants = pa.array([1425586673000000, 1425628800000000], pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": instants, "series": ["a", "b"], "value": [1.0, 2.0]}), tmp_path / "p.parquet")
     _, report, people = validate(tmp_path, declared("format: parquet, path: p.parquet", ""))
-    assert report["streams"] == [{"name": "metrics", "files": 1, "first": first, "last": last, "about": False}]
-    assert f"stream metrics: 1 file, events from {first} to {last}" in people
+    assert report["streams"] == [{"name": "metrics", "files": 1, "events": 2} | times]
+    assert f"stream metrics: 1 file, 2 events from {first} to {last}" in people
 
 
 def test_a_stream_without_any_time_is_told(tmp_path: Path) -> None:
@@ -141,15 +143,20 @@ def test_a_stream_without_any_time_is_told(tmp_path: Path) -> None:
 
 
 def test_a_look_reads_only_the_ends_of_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even the files' middle is looked at: a broken line there is found by the run."""
+    """Of a file that is too long not even the middle is looked at: a broken line there is found by the run."""
     rows = [f"2015-03-05T{at // 3600:02}:{at // 60 % 60:02}:{at % 60:02},a,1\n" for at in range(20_000)]
     rows[10_000] = "broken\n"
     path = tmp_path / "m.csv"
     path.write_text("ts,series,value\n" + "".join(rows))
     schema = (("ts", TIMESTAMP), ("series", STRING), ("value", DOUBLE))
-    inspection = inspect(Stream("metrics", Source("csv", str(path)), schema, "ts"), ["value"])
+    stream = Stream("metrics", Source("csv", str(path)), schema, "ts")
+    monkeypatch.setattr(event_times, "MOST_BYTES", 1000)
+    inspection = inspect(stream, ["value"])
     assert inspection.diagnostics == () and inspection.about
-    assert str(inspection).endswith("events about from 2015-03-05T00:00:00Z to 2015-03-05T05:33:19Z")
+    assert "about from 2015-03-05T00:00:00Z to 2015-03-05T05:33:19Z (a sample of " in str(inspection)
+    monkeypatch.undo()
+    (problem,) = inspect(stream, ["value"]).diagnostics
+    assert (problem.code, problem.severity) == ("HDL-421", "error") and "line 10002" in problem.message
 
 
 def test_event_ids_are_looked_at_too(tmp_path: Path) -> None:

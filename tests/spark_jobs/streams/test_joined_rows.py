@@ -10,23 +10,23 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.workload.values import DATE, Stream
+from optimizer.workload.values import Stream
 from spark_jobs.audit.unshared.duckdb_files import events_of
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.dimensions import pinned_stream
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
-from tests.joined_cases import FORMATS, UNREAD, JoinedCase, joined_cases, joined_events, with_stored_dimensions
+from tests.joined_cases import (
+    FORMATS,
+    JoinedCase,
+    as_read,
+    in_order,
+    joined_cases,
+    joined_events,
+    with_stored_dimensions,
+)
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import stored
-
-
-def in_order(table: pa.Table) -> list[list[str]]:
-    """The rows of a table as texts, in an order of their own; times as numbers."""
-    columns = [
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.itercolumns()
-    ]
-    return sorted(map(list, zip(*(map(str, column.to_pylist()) for column in columns), strict=True)))
 
 
 def looked_up(stream: Stream, names: list[str], encoded: list[str]) -> pa.Table:
@@ -56,8 +56,7 @@ def test_attributes_are_those_of_a_join(tmp_path: Path, joined: JoinedCase, data
     stream = stored(joined.case, folder / "source", "parquet").stream
     names = []
     for name, attribute in joined.joins.items():
-        schema = stream.dimension(attribute.dimension).schema
-        columns = [column for column, type_ in schema if type_ != DATE or not UNREAD]
+        columns = [column for column, _ in stream.dimension(attribute.dimension).schema]
         some = data.draw(st.lists(st.sampled_from(columns), max_size=4, unique=True))
         names += [
             *([name] if data.draw(st.booleans()) else []),
@@ -71,8 +70,3 @@ def test_attributes_are_those_of_a_join(tmp_path: Path, joined: JoinedCase, data
     span = (joined.case.begin - 10**15, joined.case.end + 10**15)
     timed = expected.filter(expected["ts"].is_valid()).select(names)
     assert in_order(events_of(pinned, splits_of(pinned), names, [span])) == in_order(as_read(timed, pinned))
-
-
-def as_read(table: pa.Table, stream: Stream) -> pa.Table:
-    """A table in the types of the stream's columns."""
-    return table.cast(pa.schema([(name, arrow_type(stream.types[name])) for name in table.column_names]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import shutil
 import uuid
@@ -91,9 +92,14 @@ def written(layout: Layout, root: Path, format: str, is_short: bool) -> None:
     for number, (values, rows) in enumerate(layout.files):
         folder = root / folder_of(values, is_short)
         folder.mkdir(parents=True, exist_ok=True)
-        table = rows_of(rows)
-        path = str(folder / f"{number}.{format}")
-        (pcsv.write_csv if format == "csv" else pq.write_table)(table, path)
+        write(rows_of(rows), folder / f"{number}.{format}", format)
+
+
+def write(table: pa.Table, path: Path, format: str) -> None:
+    if format == "json":
+        path.write_text("".join(f"{json.dumps(row, default=str)}\n" for row in table.to_pylist()))
+        return
+    (pcsv.write_csv if format == "csv" else pq.write_table)(table, str(path))
 
 
 def rows_of(numbers: Sequence[int]) -> pa.Table:
@@ -122,15 +128,15 @@ def ordered(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
 
 def in_duckdb(root: Path, format: str, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """What DuckDB reads with texts for the columns of the folders, by their names there."""
-    function = {"csv": "read_csv", "parquet": "read_parquet"}[format]
+    function = {"csv": "read_csv", "json": "read_json", "parquet": "read_parquet"}[format]
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names.values())
     sql = f"SELECT x, {columns} FROM {function}('{root}/**/*.{format}', hive_partitioning=true, hive_types_autocast=0)"
     rows = duckdb.execute(sql).fetchall()
     return [dict(zip(["x", *names], row, strict=True)) for row in rows]
 
 
-@pytest.mark.parametrize("format", ["csv", "parquet"])
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(layout=layouts(), is_short=st.booleans())
 def test_folders_give_what_was_written(layout: Layout, is_short: bool, format: str, tmp_path: Path) -> None:
     root = tmp_path / uuid.uuid4().hex
@@ -190,18 +196,19 @@ SEGMENTS = st.text(st.characters(codec="utf-8", exclude_characters="\0/\n*?[]{}"
 )
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("format", ["csv", "json"])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(folders=st.lists(st.tuples(SEGMENTS, SEGMENTS, st.dates(dt.date(1000, 1, 1))), min_size=1, max_size=5))
-def test_a_pattern_gives_what_was_written(folders: list[tuple[str, str, dt.date]], tmp_path: Path) -> None:
+def test_a_pattern_gives_what_was_written(folders: list[tuple[str, str, dt.date]], format: str, tmp_path: Path) -> None:
     root = tmp_path / uuid.uuid4().hex
     expected = []
     for number, (shop, till, day) in enumerate(folders):
         folder = root / shop / f"till {till}" / f"{day.year:04}-{day.month}" / f"{day.day:02}"
         folder.mkdir(parents=True, exist_ok=True)
-        pcsv.write_csv(rows_of([number]), str(folder / f"{number}.csv"))
+        write(rows_of([number]), folder / f"{number}.{format}", format)
         expected.append({"x": number, "shop": shop, "till": till, "year": day.year, "month": day.month, "day": day.day})
     types = {"shop": STRING, "till": STRING, "year": LONG, "month": LONG, "day": LONG}
-    stream = stream_of(root, "csv", types, folders="{shop}/till {till}/{year}-{month}/{day}")
+    stream = stream_of(root, format, types, folders="{shop}/till {till}/{year}-{month}/{day}")
     assert ordered(read(stream)) == ordered(expected)
     audited = events_of(stream, splits_of(stream), ["x", *types], [(0, 1 << 60)])
     assert ordered(audited.to_pylist()) == ordered(expected)
@@ -326,14 +333,14 @@ def test_a_file_outside_a_pattern_is_named_and_not_read(tmp_path: Path) -> None:
     assert ordered(audited.to_pylist()) == ordered(read(stream))
 
 
-@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
 def test_a_column_in_both_has_to_be_the_same(tmp_path: Path, format: str) -> None:
     root = tmp_path / "lake"
     (root / "n=7").mkdir(parents=True)
     stream = stream_of(root, format, {"n": LONG})
     for values, is_same in (([7, 7, None], True), ([7, 8, 7], False)):
         table = rows_of(range(3)).append_column("n", pa.array(values, pa.int64()))
-        (pcsv.write_csv if format == "csv" else pq.write_table)(table, str(root / f"n=7/a.{format}"))
+        write(table, root / f"n=7/a.{format}", format)
         if is_same:
             assert [row["n"] for row in read(stream, ["n"])] == [7, 7, 7]
             continue
@@ -356,13 +363,19 @@ def test_a_column_that_only_folders_have_is_hinted_at(lake: Path) -> None:
     assert finding.code == "HDL-403" and "`partitions: [day, region]`" in finding.hint
 
 
-@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_null_in_the_name_of_a_folder_is_no_warning(tmp_path: Path) -> None:
+    (tmp_path / f"region={NULL}").mkdir()
+    write(rows_of([1]), tmp_path / f"region={NULL}" / "a.json", "json")
+    assert inspect(stream_of(tmp_path, "json", {"region": STRING}), ["region", "x"]).diagnostics == ()
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
 def test_the_time_may_be_in_the_folders_alone(tmp_path: Path, format: str) -> None:
     for day in ("2024-01-30", "2024-01-31"):
         folder = tmp_path / f"dt={day}"
         folder.mkdir()
         table = pa.table({"x": [1, 2]})
-        (pcsv.write_csv if format == "csv" else pq.write_table)(table, str(folder / f"a.{format}"))
+        write(table, folder / f"a.{format}", format)
     source = Source(format, str(tmp_path), partitions=(Partition("dt"),))
     stream = Stream("events", source, (("x", LONG), ("dt", TIMESTAMP)), "dt")
     times = [row["dt"] for row in pa.Table.from_batches(read_splits(stream, splits_of(stream), [])).to_pylist()]

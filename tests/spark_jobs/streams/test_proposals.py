@@ -24,7 +24,7 @@ from spark_jobs.streams.sources.proposals import Proposal
 def test_the_rate_is_over_the_span_of_the_events(
     first: int | None, last: int | None, span: int, rate: Fraction
 ) -> None:
-    seen: Any = SimpleNamespace(first=first, last=last)
+    seen: Any = SimpleNamespace(first=first, last=last, near=None)
     unused: Any = None
     proposal = Proposal(unused, unused, unused, seen, 20, is_about=False, has_schema=True)
     assert (proposal.span, proposal.rate) == (span, rate)

@@ -438,7 +438,7 @@ def in_zone(shown: pa.Array, zone: str) -> pa.Array:
 
 
 def _offsets(clocks: np.ndarray, zone: str) -> np.ndarray:
-    """How far clocks in a zone are ahead of UTC when they show something; all in microseconds."""
+    """The time by which clocks in a zone are ahead of UTC when they show something; all in microseconds."""
     place, unit = ZoneInfo(zone), timedelta(microseconds=1)
     moments = [(_EPOCH + timedelta(microseconds=int(clock))).replace(tzinfo=place) for clock in clocks]
     return np.array([(moment.utcoffset() or timedelta(0)) // unit for moment in moments], dtype=np.int64)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -160,6 +161,36 @@ class Connection(ABC):
         return HeddleError(
             "HDL-491", f"{self.name}: reading{what} from the database failed: {driver_message(error)}", hint
         )
+
+
+class AdbcConnection(Connection):
+    """A connection through a driver of ADBC, ``_connection``, whose errors are of ``_error``."""
+
+    _connection: Any
+    _error: type[Exception]
+    _options: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._cursors: list[Any] = []
+
+    def batches(self, statement: str) -> Iterator[pa.RecordBatch]:
+        with self.failures(), self._connection.cursor() as cursor:
+            self._cursors.append(cursor)
+            if self._options:
+                cursor.adbc_statement.set_options(**self._options)
+            cursor.execute(statement)
+            yield from cursor.fetch_record_batch()
+            self._cursors.remove(cursor)
+
+    def close(self) -> None:
+        # a driver does not close a connection whose rows somebody has stopped reading
+        for cursor in self._cursors:
+            cursor.close()
+        self._connection.close()
+
+    def is_own(self, error: Exception) -> bool:
+        return isinstance(error, (self._error, OSError, pa.ArrowException))
 
 
 def driver_message(error: Exception) -> str:

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-import duckdb
 import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import BOOLEAN, DOUBLE, Type
 from spark_jobs.streams.copies.databases.connection import (
     MOST_TABLES,
+    AdbcConnection,
     Connection,
     TableColumn,
     TableSummary,
@@ -36,10 +37,11 @@ def _without_file(name: str, path: Path) -> HeddleError:
     return HeddleError("HDL-401", f"{name}: there is no file {path}", hint)
 
 
-class SqliteConnection(Connection):
+class SqliteConnection(AdbcConnection):
     """A SQLite file. Each of its values has a type of its own, so each is compared with what the stream declares."""
 
     kind = "sqlite"
+    _options = MappingProxyType({"adbc.sqlite.query.batch_rows": str(BATCH)})
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__(name)
@@ -48,7 +50,7 @@ class SqliteConnection(Connection):
 
         if not path.is_file():
             raise _without_file(name, path)
-        self._error: type[Exception] = Error
+        self._error = Error
         self._path = path
         with self.failures():
             self._connection = sqlite.connect(f"file:{quote(str(path))}?mode=ro")
@@ -58,15 +60,6 @@ class SqliteConnection(Connection):
         except BaseException:
             self.close()
             raise
-
-    def batches(self, statement: str) -> Iterator[pa.RecordBatch]:
-        with self.failures(), self._connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH)})
-            cursor.execute(statement)
-            yield from cursor.fetch_record_batch()
-
-    def close(self) -> None:
-        self._connection.close()
 
     # ---------------------------------------------------------------------------------------------- tables
     def _names(self) -> list[str]:
@@ -156,9 +149,6 @@ class SqliteConnection(Connection):
         return f"typeof({self.quoted(column.name)}) <> 'integer'"
 
     # ---------------------------------------------------------------------------------------------- failures
-    def is_own(self, error: Exception) -> bool:
-        return isinstance(error, (self._error, OSError, pa.ArrowException))
-
     def coded(self, error: Exception, table: str) -> HeddleError:
         text = str(error)
         if "locked" in text or "unable to open" in text:
@@ -199,6 +189,8 @@ class DuckdbConnection(Connection):
             raise _without_file(name, path)
         self._path = path
         with self.failures():
+            import duckdb
+
             self._connection = duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"})
         try:
             with self.failures():
@@ -275,9 +267,13 @@ class DuckdbConnection(Connection):
 
     # ---------------------------------------------------------------------------------------------- failures
     def is_own(self, error: Exception) -> bool:
+        import duckdb
+
         return isinstance(error, (duckdb.Error, pa.ArrowException))
 
     def coded(self, error: Exception, table: str) -> HeddleError:
+        import duckdb
+
         if isinstance(error, duckdb.IOException):
             hint = "another program has it open to write it, or it is no such file: run it again"
             return HeddleError("HDL-489", f"{self.name}: {self._path} cannot be opened: {driver_message(error)}", hint)

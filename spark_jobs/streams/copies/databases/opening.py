@@ -95,7 +95,7 @@ def opened(stream: Stream) -> Iterator[Connection]:
     name = f"stream {stream.name}"
     if url.file:
         check_place(stream, Path(url.file))
-    options = {key: value_of(text) for key, text in origin.options if key in OPTIONS}
+    options = {key: option_value(text) for key, text in origin.options if key in OPTIONS}
     connection = connect_to(name, url, options.get("user", url.user), options.get("password", ""))
     try:
         yield connection
@@ -112,7 +112,7 @@ def connect_to(name: str, url: DatabaseUrl, user: str = "", password: str = "") 
     return PostgresConnection(name, url, user, password)
 
 
-def value_of(text: str) -> str:
+def option_value(text: str) -> str:
     """An option's value, read from the environment where it refers to it. Raises HDL-434 if the variable is not set."""
     match = ENVIRONMENT.fullmatch(text)
     if match is None:

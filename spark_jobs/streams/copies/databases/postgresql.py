@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from optimizer.workload.databases import VARIABLES, DatabaseUrl
 from optimizer.workload.values import Type
 from spark_jobs.streams.copies.databases.connection import (
     MOST_TABLES,
-    Connection,
+    AdbcConnection,
     TableColumn,
     TableSummary,
     driver_message,
@@ -61,7 +61,7 @@ _TYPES: Mapping[str, tuple[pa.DataType | None, bool]] = {
 (Others are read as texts.)"""
 
 
-class PostgresConnection(Connection):
+class PostgresConnection(AdbcConnection):
     """A connection to PostgreSQL, or to a server that speaks its protocol."""
 
     kind = "postgresql"
@@ -71,7 +71,7 @@ class PostgresConnection(Connection):
         from adbc_driver_manager import Error, dbapi  # noqa: F401 - the manager raises what drivers do
         from adbc_driver_postgresql import dbapi as postgres
 
-        self._error: type[Exception] = Error
+        self._error = Error
         self._where = f"{url.host or 'localhost'}/{url.database}"
         parameters = {PARAMETERS[key]: value for key, value in url.parameters}
         parameters = {"connect_timeout": str(PATIENCE), "application_name": "heddle"} | parameters
@@ -92,14 +92,6 @@ class PostgresConnection(Connection):
     def _execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
-
-    def batches(self, statement: str) -> Iterator[pa.RecordBatch]:
-        with self.failures(), self._connection.cursor() as cursor:
-            cursor.execute(statement)
-            yield from cursor.fetch_record_batch()
-
-    def close(self) -> None:
-        self._connection.close()
 
     # ---------------------------------------------------------------------------------------------- tables
     def tables(self) -> tuple[TableSummary, ...]:
@@ -178,9 +170,6 @@ class PostgresConnection(Connection):
         return f"({kind} 'epoch' + INTERVAL '{number} microseconds')"
 
     # ---------------------------------------------------------------------------------------------- failures
-    def is_own(self, error: Exception) -> bool:
-        return isinstance(error, (self._error, OSError, pa.ArrowException))
-
     def coded(self, error: Exception, table: str) -> HeddleError:
         text, state = str(error), str(getattr(error, "sqlstate", None) or "")
         if state.startswith("28") or re.search("authentication failed|no password supplied|no pg_hba.conf", text):

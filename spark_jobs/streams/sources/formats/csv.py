@@ -13,11 +13,12 @@ from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources import csv_source
 from spark_jobs.streams.sources.compression import codec_ending, with_codecs
-from spark_jobs.streams.sources.csv_guess import guess_csv
+from spark_jobs.streams.sources.csv_guess import guess_csv, header_of
 from spark_jobs.streams.sources.formats.source_format import (
     SMALL,
     DuckdbReading,
     Guess,
+    Outline,
     ReadByRun,
     SourceFormat,
     SparkReading,
@@ -73,6 +74,13 @@ class CsvFormat(SourceFormat):
         nulls = tuple(dict.fromkeys(text for column in guess.columns for text in column.null))
         options = {"delimiter": guess.delimiter, "header": guess.header, "null": nulls}
         return Guess(guess.columns, options, guess.row_bytes, guess.header)
+
+    def outline(self, stream: Stream, file: Path | Place) -> Outline:
+        delimiter, names = header_of(file)
+        if names is None:
+            outline = super().outline(stream, file)
+            return Outline(outline.names, (delimiter, *outline.written))
+        return Outline(frozenset(name.lower() for name in names), (delimiter,))
 
     def spark_reading(self, stream: Stream, splits: Sequence[Split]) -> SparkReading:
         source = stream.source

@@ -103,9 +103,9 @@ class JsonFormat(SourceFormat):
             options["maximum_object_size"] = LARGEST
             place = _literal(f"$.{'.'.join(map(_json_key, keys))}[*]")
             # of an object without the array there would be no row
-            relation = f"(SELECT unnest(json_extract(json, {place})) AS json FROM {{}})"
+            relation = f"(SELECT unnest(json_extract(json, {place})) AS json, * EXCLUDE (json) FROM {{}})"
         if is_numbered:
-            relation = f"(SELECT json, row_number() OVER () - 1 AS number FROM {relation})"
+            relation = f"(SELECT *, row_number() OVER () - 1 AS number FROM {relation})"
         return DuckdbReading(
             "read_json_objects",
             list(paths),

@@ -200,13 +200,16 @@ def parquet_splits(
     rows = before = 0
     low: int | None = None
     high: int | None = None
+    # the log of a table rounds, and its bounds may be those of deleted rows
+    exact, is_exact = calendar is None and (file is None or file.deleted is None), True
 
     def flush() -> None:
-        nonlocal groups, rows, low, high, before
+        nonlocal groups, rows, low, high, before, is_exact
         if groups:
             first, last = (begin, end) if low is None or high is None else (low, high + 1)
             known = tuple(sorted(constants.items(), key=lambda constant: constant[0]))
-            split = Split(path, identity, tuple(groups), first, last, rows, known)
+            is_known = exact and is_exact and low is not None
+            split = Split(path, identity, tuple(groups), first, last, rows, known, has_exact_span=is_known)
             if called:
                 split = replace(split, names=tuple(called.items()))
             if file is not None and file.deleted is not None:
@@ -214,7 +217,7 @@ def parquet_splits(
                 split = replace(split, rows=rows - len(deleted), deleted=deleted)
             splits.append(split)
         before += rows
-        groups, rows, low, high = [], 0, None, None
+        groups, rows, low, high, is_exact = [], 0, None, None, True
 
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
@@ -226,6 +229,7 @@ def parquet_splits(
         if bounds is not None and (low is not None or not groups):
             low = bounds[0] if low is None else min(low, bounds[0])
             high = bounds[1] if high is None else max(high, bounds[1])
+            is_exact = is_exact and bounds[2]
         else:
             low = high = None
         groups.append(index)
@@ -268,8 +272,9 @@ _MICROS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1,
 
 def _time_bounds(
     stream: Stream, column: Any, chunk: Any, calendar: LegacyCalendar | None = None
-) -> tuple[int, int] | None:
-    """The least and the greatest time of a row group; None if they are unknown or rows have no time that is used."""
+) -> tuple[int, int, bool] | None:
+    """The least and the greatest time of a row group, and whether all its rows are known to have one; None if they are
+    unknown or rows have no time that is used."""
     statistics, kind = chunk.statistics, json.loads(column.logical_type.to_json())
     if statistics is None or not statistics.has_min_max or statistics.null_count:
         return None
@@ -283,7 +288,7 @@ def _time_bounds(
     low, high = (value * factor // divisor for value in (statistics.min_raw, statistics.max_raw))
     if kind["Type"] == "Timestamp":
         low, high = moved_instant(low, calendar), moved_instant(high, calendar)
-    return (low, high) if low >= FIRST and high < LAST else None
+    return (low, high, statistics.has_null_count) if low >= FIRST and high < LAST else None
 
 
 def _bounds_in_log(file: DeltaFile) -> tuple[int | None, int | None]:

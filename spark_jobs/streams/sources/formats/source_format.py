@@ -57,6 +57,21 @@ class Guess(NamedTuple):
     unused: tuple[str, ...] = ()
 
 
+class Outline(NamedTuple):
+    """Properties of a file by which ``heddle init`` groups files into tables.
+
+    Parameters
+    ----------
+    names
+        Its columns, in lower case.
+    written
+        How its text is divided into columns, and in files without names their types; nothing otherwise.
+    """
+
+    names: frozenset[str]
+    written: tuple[Hashable, ...] = ()
+
+
 class SparkReading(NamedTuple):
     """Arguments for Spark's own reader of a source, for ``heddle compare``.
 
@@ -273,6 +288,14 @@ class SourceFormat(ABC):
         """Return the columns that one of some files declares, or the table. Raises HDL-135."""
         message = f"files of {self.name} declare no columns: {stream.source.path}"
         raise HeddleError("HDL-135", message, "declare the stream in streams.yaml")
+
+    def outline(self, stream: Stream, file: Path | Place) -> Outline:
+        """Return the columns of a file. ``stream``: one over the file, without columns. Raises HDL-135."""
+        guess = self.guess([file])
+        if guess is None:
+            return Outline(frozenset(name.lower() for name in self.declared_columns(stream, [file]).names))
+        names = frozenset(column.name.lower() for column in guess.columns)
+        return Outline(names, () if guess.has_names else tuple(str(column.type) for column in guess.columns))
 
     # ------------------------------------------------------------------------------------- other readers
     def spark_reading(self, stream: Stream, splits: Sequence[Split]) -> SparkReading:
