@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,20 @@ import pyarrow.json as pj
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.nested import Nested, Path
+from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.values import TIMESTAMP, Stream, Type
 from spark_jobs.store.storage import ObjectVersion
 from spark_jobs.streams.sources.compression import codec_ending
-from spark_jobs.streams.sources.csv_source import BITS, BOM, HEAD, converter, first_bad, instants_of_numbers, misfit
+from spark_jobs.streams.sources.csv_source import (
+    BITS,
+    BOM,
+    HEAD,
+    converter,
+    first_bad,
+    instants_of_numbers,
+    misfit,
+    safe_decimal,
+)
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.json_text import BLOCK, JsonRecord, Repeated, Walker, json_kind
 from spark_jobs.streams.sources.leaves import Leaf, path_of
@@ -42,6 +52,8 @@ _INFINITE = re.compile(rb"[:\[,][ \t\r\n]*-?Inf(?!inity)")
 """A number for pyarrow that is none for Python."""
 
 _ESCAPED_LETTER = re.compile(rb"\\u(00[4-7]|212[aA])")
+_NONE = re.compile(rb"(?!)")
+
 _KELVIN = b"\xe2\x84\xaa"
 """The one character, besides letters of ASCII, whose small letter is one of ASCII."""
 
@@ -319,7 +331,7 @@ class QuickParser:
             self.schema: pa.Schema | None = pa.schema(list(fields.items()))
         except _NotQuick:
             self.schema = None
-        self.is_plain = all(not path.steps for path in self.paths.values())
+        self.decimals = {} if self.schema is None else _decimals(stream, self.paths)
 
     def _roots(self) -> list[str]:
         return list(dict.fromkeys(path.root for path in self.paths.values()))
@@ -358,6 +370,8 @@ class QuickParser:
             columns.append(column)
         if unsure and not _is_spelled(part, unsure):
             return None
+        if any(not _is_exact(part, key, pattern) for key, pattern in self.decimals.items()):
+            return None
         return pa.RecordBatch.from_arrays(columns, names=list(self.paths))
 
     def _converted(self, name: str, values: pa.Array) -> pa.Array | None:
@@ -372,6 +386,27 @@ class QuickParser:
             if bounds["min"] < -most or bounds["max"] >= most:
                 return None
         return values
+
+
+def _decimals(stream: Stream, paths: Mapping[str, ColumnPath]) -> dict[bytes, re.Pattern[bytes]]:
+    """The keys of decimals, each with the pattern of members that pyarrow reads without fault."""
+    patterns: dict[bytes, re.Pattern[bytes]] = {}
+    for name, path in paths.items():
+        type_ = stream.type_of(name)
+        if type_ is not None and type_.name == "decimal":
+            key = json.dumps(str(path.steps[-1].value if path.steps else path.root)).encode()
+            number = safe_decimal(arrow_type(type_)).replace("(", "(?:").encode()
+            member = rb'[ \t\r\n]*:[ \t\r\n]*(?:null|"?%b"?)[ \t\r\n]*[,}]' % number
+            # of two columns with one key nothing is certain
+            patterns[key] = re.compile(re.escape(key) + member) if key not in patterns else _NONE
+    return patterns
+
+
+def _is_exact(part: bytes, key: bytes, pattern: re.Pattern[bytes]) -> bool:
+    """Return whether pyarrow reads the decimals of a key in a block without fault: it loses digits of others."""
+    if b"\\u" in part and _ESCAPED_LETTER.search(part):
+        return False
+    return part.count(key) == len(pattern.findall(part))
 
 
 class _NotQuick(Exception):

@@ -9,7 +9,8 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -682,3 +683,46 @@ def test_a_misspelt_key_is_warned_of(tmp_path: Path) -> None:
     (warning,) = inspect(stream, ["nmae"]).diagnostics
     assert (warning.code, warning.severity) == ("HDL-403", "warning")
     assert "nmae is null in the first 1 records" in str(warning)
+
+
+# ------------------------------------------------------------------------------------------- decimals
+DIGITS = st.text("0123456789", max_size=50) | st.integers(0, 200).map("0".__mul__)
+NUMBERS = st.builds(
+    lambda sign, first, more, fraction, exponent: f"{sign}{first}{more if first != '0' else ''}{fraction}{exponent}",
+    st.sampled_from(["", "-"]),
+    st.sampled_from("0123456789"),
+    DIGITS,
+    st.just("") | DIGITS.filter(len).map(".{}".format),
+    st.just("") | st.just("") | st.integers(-160, 160).map("e{}".format),
+)
+
+
+def in_decimal(text: str, precision: int, scale: int) -> Decimal | None:
+    """The number that a text is, by Python's exact arithmetic; None: it does not fit."""
+    units = Fraction(text) * 10**scale
+    if units.denominator != 1 or abs(units) >= 10**precision:
+        return None
+    return Decimal(int(units)).scaleb(-scale, Context(prec=200))
+
+
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    texts=st.lists(NUMBERS, min_size=1, max_size=3),
+    type=st.sampled_from([(38, 4), (38, 38), (38, 0), (10, 2), (5, 0)]),
+)
+def test_decimals_are_exact_or_refused(tmp_path: Path, texts: list[str], type: tuple[int, int]) -> None:
+    """pyarrow loses digits of long numbers, and wraps round: what is read is the number that is written, or HDL-404."""
+    want = [in_decimal(text, *type) for text in texts]
+    declared_type = parse_type("decimal({},{})".format(*type))
+    schema = {"at": parse_type("timestamp"), "d": declared_type}
+    json_file = file_of(tmp_path, "\n".join(f'{{{AT}, "d": {text}}}' for text in texts))
+    csv_file = file_of(tmp_path, "at,d\n" + "".join(f"2013-07-01,{text}\n" for text in texts), "some.csv")
+    for format, path in (("json", json_file), ("csv", csv_file)):
+        stream = with_schema(Stream("s", Source(format, str(path)), (), "at"), schema)
+        (split,) = splits_of(stream)
+        try:
+            got = [value for batch in read_split(stream, split, ["d"]) for value in batch.column("d").to_pylist()]
+        except HeddleError as error:
+            assert error.diagnostic.code == "HDL-404" and None in want
+        else:
+            assert got == want
