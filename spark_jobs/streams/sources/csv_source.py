@@ -450,7 +450,7 @@ def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: C
     end = len(data) if record.end is None else record.end
     problem = None
     if record.end is None:
-        open_at = record.line + line_ends(_until_open(stream.source, data[record.begin :]))
+        open_at = record.line + line_ends(_until_open(stream.source, data[record.begin : record.begin + BLOCK]))
         problem = _open_quote(stream, path, open_at)
     elif end - record.begin >= BLOCK:
         problem = _too_long(stream, path, record.line)
