@@ -133,10 +133,9 @@ class RowReader:
         """The stream as the file has it, and the columns that are read of it, also those that its folder has too."""
         names = {name for name, _ in split.folders}
         stream, both = in_files(self.stream), set[str]()
-        if names and stream.source.format == "json":
-            both = names
-        elif names and stream.source.header:
-            both = names.intersection(format_of(stream).column_names(stream, split))
+        if names and stream.source.header:
+            # a file that does not declare its columns may have any
+            both = names.intersection(format_of(stream).column_names(stream, split) or names)
         known = [(name, type_) for name, type_ in self.stream.schema if name in both]
         stream = replace(stream, schema=(*stream.schema, *known))
         return stream, [name for name in self.leaves if name not in names or name in both]
