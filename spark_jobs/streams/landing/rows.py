@@ -20,13 +20,14 @@ from optimizer.workload.nested import Nested, leaf_names
 from optimizer.workload.values import Stream, Type
 from spark_jobs.streams.landing.json_records import JsonPiece, of_lines, of_walker
 from spark_jobs.streams.sources.conversions import arrow_type
-from spark_jobs.streams.sources.csv_source import converter, misfit, read_apart
+from spark_jobs.streams.sources.csv_source import misfit, read_apart
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.json_source import RecordTexts, records_path
 from spark_jobs.streams.sources.json_text import JsonRecord
 from spark_jobs.streams.sources.partition_columns import column_of, in_files
 from spark_jobs.streams.sources.splits import FIRST, LAST, Split, failures_of
+from spark_jobs.streams.sources.text_values import converter
 
 BEGINNING = 65_536
 """Bytes that are stored of a row that does not fit."""
