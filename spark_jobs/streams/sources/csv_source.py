@@ -14,7 +14,6 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from decimal import Decimal, InvalidOperation
 from functools import cache
 from itertools import islice
 from typing import NamedTuple
@@ -30,6 +29,7 @@ from optimizer.workload.timestamp_formats import DIRECTIVES
 from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
 from spark_jobs.store.storage import ObjectVersion
 from spark_jobs.streams.sources.compression import CODECS
+from spark_jobs.streams.sources.decimal_texts import cast_texts
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.objects import mapped, opened
 
@@ -660,53 +660,16 @@ def _has_no_words(texts: pa.Array) -> bool:
 _WORDS = np.array([byte > ord("9") and byte not in b"Ee" for byte in range(256)])
 
 
-def safe_decimal(target: pa.DataType) -> str:
-    """Return the pattern of texts that pyarrow casts to a decimal without fault: no exponent, and no more digits than
-    the type has. Of others it loses digits, or wraps round without an error."""
-    return rf"[+-]?[0-9]{{0,{target.precision - target.scale}}}(\.[0-9]{{0,{target.scale}}})?"
-
-
-def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """Texts as numbers. Raises ArrowInvalid for a text that is none, or does not fit."""
-    if not pa.types.is_decimal(target):
-        return texts.cast(target)
-    is_safe = pc.fill_null(pc.match_substring_regex(texts, f"^{safe_decimal(target)}$"), True)
-    if not pc.all(is_safe, min_count=0).as_py():
-        exact = pa.array([_plain(text.as_py(), target) for text in texts.filter(pc.invert(is_safe))], pa.string())
-        texts = pc.replace_with_mask(texts, pc.invert(is_safe), exact)
-    return texts.cast(target)
-
-
-def _plain(text: str, target: pa.DataType) -> str:
-    """A decimal number without an exponent and zeros at its ends. Raises ArrowInvalid if it does not fit."""
-    try:
-        sign, written, exponent = Decimal(text).as_tuple() if re.fullmatch(DECIMAL, text) else (0, (), "")
-    except InvalidOperation:
-        exponent = ""
-    if not isinstance(exponent, int):
-        raise pa.ArrowInvalid("not a number")
-    digits = "".join(map(str, written)).lstrip("0")
-    exponent += len(digits) - len(digits.rstrip("0"))
-    digits = digits.rstrip("0")
-    if not digits:
-        return "0"
-    if -exponent > target.scale or len(digits) + exponent > target.precision - target.scale:
-        raise pa.ArrowInvalid("it has too many digits")
-    whole_digits = digits + "0" * exponent if exponent >= 0 else digits[:exponent]
-    fraction = digits[exponent:].rjust(-exponent, "0") if exponent < 0 else ""
-    return f"{'-' * sign}{whole_digits or '0'}.{fraction or '0'}"
-
-
 def _numbers(texts: pa.Array, null: Sequence[str], pattern: str, target: pa.DataType) -> pa.Array:
     if _has_no_words(texts):
         try:
-            return _cast(texts, target)
+            return cast_texts(texts, target)
         except pa.ArrowInvalid:
             pass  # a quoted null, or a value that is none: told apart below
     texts = _trimmed(texts, null)
     if not pc.all(pc.match_substring_regex(texts, f"^({pattern})$"), min_count=0).as_py():
         raise pa.ArrowInvalid("not a number")
-    return _cast(pc.utf8_ltrim(texts, "+"), target)
+    return cast_texts(pc.utf8_ltrim(texts, "+"), target)
 
 
 def _integers(texts: pa.Array, null: Sequence[str], bits: int) -> pa.Array:

@@ -32,8 +32,8 @@ from spark_jobs.streams.sources.csv_source import (
     first_bad,
     instants_of_numbers,
     misfit,
-    safe_decimal,
 )
+from spark_jobs.streams.sources.decimal_texts import safe_decimal
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.json_text import BLOCK, JsonRecord, Repeated, Walker, json_kind
 from spark_jobs.streams.sources.leaves import Leaf, path_of
