@@ -14,7 +14,6 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import TIMESTAMP, Source, Stream
 from spark_jobs.store.storage import ObjectVersion
 from spark_jobs.streams.sources.compression import CODECS
+from spark_jobs.streams.sources.csv_records import CsvRecord, csv_grammar, csv_records, fields_of_record, line_ends
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.objects import mapped, opened
 from spark_jobs.streams.sources.text_values import BITS, converter
@@ -154,69 +154,10 @@ class _Blocks(io.RawIOBase):
 
 
 # ------------------------------------------------------------------------------------------- records
-class _Grammar(NamedTuple):
-    """Patterns of a file's bytes: a quoted text and what follows it in its field, a field, a record with its end."""
-
-    quoted: re.Pattern[bytes] | None
-    field: re.Pattern[bytes]
-    record: re.Pattern[bytes]
-
-
-@cache
-def _grammar(delimiter: str, quote: str | None) -> _Grammar:
-    comma = re.escape(delimiter.encode())
-    field, quoted = rb"[^%b\r\n]*+" % comma, None
-    if quote is not None:
-        mark = re.escape(quote.encode())
-        text = rb"(?:[^%b]++|%b%b)*+" % (mark, mark, mark)
-        quoted = re.compile(rb"%b(%b)%b(.*)" % (mark, text, mark), re.DOTALL)
-        field = rb"(?:%b%b%b%b|(?!%b)%b)" % (mark, text, mark, field, mark, field)
-    record = rb"%b(?:%b%b)*+(?:\r\n|\r|\n|\Z)" % (field, comma, field)
-    return _Grammar(quoted, re.compile(field), re.compile(record))
-
-
-def _fields(source: Source, record: bytes) -> list[bytes]:
-    """The fields of a complete record, without their quotes."""
-    grammar, fields, at = _grammar(source.delimiter, source.quote), [], 0
-    while (match := grammar.field.match(record, at)) is not None:
-        inside = grammar.quoted.fullmatch(match[0]) if grammar.quoted is not None else None
-        mark = (source.quote or "").encode()
-        fields.append(match[0] if inside is None else inside[1].replace(mark * 2, mark) + inside[2])
-        at = match.end() + 1
-        if record[match.end() : at] != source.delimiter.encode():
-            break
-    return fields
-
-
-class _Record(NamedTuple):
-    """Position of a record: bytes [begin, end), its first line; ``end`` None: a quote is still open at the end."""
-
-    line: int
-    begin: int
-    end: int | None
-
-
-def _records(source: Source, data: bytes | mmap.mmap, start: int = 0) -> Iterator[_Record]:
-    """All records but empty lines, which are none."""
-    pattern = _grammar(source.delimiter, source.quote).record
-    line, at = 1 + _line_ends(data[:start]), start
-    while at < len(data):
-        match = pattern.match(data, at)
-        if match is None or match[0] not in (b"\n", b"\r\n", b"\r"):
-            yield _Record(line, at, None if match is None else match.end())
-        if match is None:
-            return
-        line, at = line + _line_ends(match[0]), match.end()
-
-
-def _line_ends(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
 def _line(source: Source, path: str, layout: Layout, number: int) -> int:
     """The line of a file in which its record of a number, counted from 0, begins."""
     with mapped(path) as data:
-        return next(islice(_records(source, data, layout.start), number, None)).line
+        return next(islice(csv_records(source, data, layout.start), number, None)).line
 
 
 def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid | None) -> HeddleError:
@@ -224,22 +165,22 @@ def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid
     match = re.search(r"Row #(\d+)", str(error))
     source, width = stream.source, len(layout.names)
     with mapped(path) as data:
-        for number, record in enumerate(_records(source, data, layout.start), 1):
+        for number, record in enumerate(csv_records(source, data, layout.start), 1):
             if record.end is None:
-                return _open_quote(stream, path, record.line + _line_ends(_until_open(source, data[record.begin :])))
+                return _open_quote(stream, path, record.line + line_ends(_until_open(source, data[record.begin :])))
             if record.end - record.begin >= BLOCK:
                 return _too_long(stream, path, record.line)
             if match is not None and number < int(match[1]):
                 continue
             text = data[record.begin : record.end]
-            if (count := len(_fields(source, text))) != width:
+            if (count := len(fields_of_record(source, text))) != width:
                 return _ragged(stream, path, record.line, text, count, width, record.end == len(data))
     return HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error or 'it changed meanwhile'}")
 
 
 def _until_open(source: Source, record: bytes) -> bytes:
     """A record that does not end, as far as the quote that is left open."""
-    field, at = _grammar(source.delimiter, source.quote).field, 0
+    field, at = csv_grammar(source.delimiter, source.quote).field, 0
     while (match := field.match(record, at)) is not None:
         at = match.end() + 1
     return record[:at]
@@ -282,7 +223,7 @@ def _counted(count: int) -> str:
 def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence[str]) -> Layout | None:
     """Read the beginning of a file; None: the file is empty."""
     source = stream.source
-    pattern = _grammar(source.delimiter, source.quote).record
+    pattern = csv_grammar(source.delimiter, source.quote).record
     data = file.read(HEAD)
     check_text(stream.name, path, data, "CSV")
     start = len(BOM) if data.startswith(BOM) else 0
@@ -295,16 +236,16 @@ def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence
             break
         data += more
         if len(data) > 2 * BLOCK:
-            raise _too_long(stream, path, 1 + _line_ends(data[:begin]))
+            raise _too_long(stream, path, 1 + line_ends(data[:begin]))
     if begin == len(data):
         return None
     if match is None:
-        raise _open_quote(stream, path, 1 + _line_ends(data[:begin] + _until_open(source, data[begin:])))
-    fields = _fields(source, match[0])
+        raise _open_quote(stream, path, 1 + line_ends(data[:begin] + _until_open(source, data[begin:])))
+    fields = fields_of_record(source, match[0])
     if not source.header:
         declared = tuple(name for name, _ in stream.schema)
         if len(fields) != len(declared):
-            line = 1 + _line_ends(data[:begin])
+            line = 1 + line_ends(data[:begin])
             raise _ragged(stream, path, line, match[0], len(fields), len(declared), match.end() == len(data))
         return Layout(start, declared)
     try:
@@ -397,7 +338,7 @@ def head(
             if not (more := file.read(1)):
                 break  # these are all records, and the last one is complete
             data += more
-            records = [record for record in _records(stream.source, data) if record.end is not None]
+            records = [record for record in csv_records(stream.source, data) if record.end is not None]
             # what ends where the data end may go on
             if len(records) > 1 or len(data) >= BLOCK:
                 data = data[: records[-1].begin] if len(records) > 1 else data
@@ -419,7 +360,9 @@ def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) 
     starts = [0] if begin == layout.start else [match.end() for match in islice(re.finditer(rb"[\r\n]+", data), 20)]
     for start in starts:
         # the line may begin within a quoted text
-        records = [_fields(source, data[record.begin : record.end]) for record in _records(source, data, start)]
+        records = [
+            fields_of_record(source, data[record.begin : record.end]) for record in csv_records(source, data, start)
+        ]
         if not records or any(len(fields) != len(layout.names) for fields in records):
             continue
         texts = [fields[layout.names.index(stream.time)] for fields in records]
@@ -452,7 +395,7 @@ def read_apart(
         return
     places = [layout.names.index(name) for name in wanted]
     with mapped(path, version) as data:
-        numbered = _records(stream.source, data, layout.start)
+        numbered = csv_records(stream.source, data, layout.start)
         while some := _some(numbered, rows):
             apart = [_apart(stream, path, layout, data, record) for record in some]
             content = b"".join(
@@ -471,9 +414,9 @@ def read_apart(
             yield apart, [column.slice(0, good) for column in columns]
 
 
-def _some(records: Iterator[_Record], rows: int) -> list[_Record]:
+def _some(records: Iterator[CsvRecord], rows: int) -> list[CsvRecord]:
     """The next records, of a few MiB together unless one has more."""
-    some, size = list[_Record](), 0
+    some, size = list[CsvRecord](), 0
     for record in records:
         some.append(record)
         size += (record.end or record.begin + BLOCK) - record.begin
@@ -482,17 +425,17 @@ def _some(records: Iterator[_Record], rows: int) -> list[_Record]:
     return some
 
 
-def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: _Record) -> ApartRecord:
+def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: CsvRecord) -> ApartRecord:
     end = len(data) if record.end is None else record.end
     problem = None
     if record.end is None:
-        open_at = record.line + _line_ends(_until_open(stream.source, data[record.begin :]))
+        open_at = record.line + line_ends(_until_open(stream.source, data[record.begin : record.begin + BLOCK]))
         problem = _open_quote(stream, path, open_at)
     elif end - record.begin >= BLOCK:
         problem = _too_long(stream, path, record.line)
     else:
         text, width = data[record.begin : end], len(layout.names)
-        if (fields := len(_fields(stream.source, text))) != width:
+        if (fields := len(fields_of_record(stream.source, text))) != width:
             problem = _ragged(stream, path, record.line, text, fields, width, end == len(data))
     return ApartRecord(record.line, data[record.begin : min(end, record.begin + HEAD)], end - record.begin, problem)
 
