@@ -134,7 +134,7 @@ class RowReader:
         """The stream as the file has it, and the columns that are read of it, also those that its folder has too."""
         names = {name for name, _ in split.folders}
         stream, both = in_files(self.stream), set[str]()
-        if names and stream.source.format == "json":
+        if names and format_of(stream).reads_fields:
             both = names
         elif names and stream.source.header:
             both = names.intersection(format_of(stream).column_names(stream, split))
