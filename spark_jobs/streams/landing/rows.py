@@ -20,13 +20,14 @@ from optimizer.workload.nested import Nested, leaf_names
 from optimizer.workload.values import Stream, Type
 from spark_jobs.streams.landing.json_records import JsonPiece, of_lines, of_walker
 from spark_jobs.streams.sources.conversions import arrow_type
-from spark_jobs.streams.sources.csv_source import converter, misfit, read_apart
+from spark_jobs.streams.sources.csv_source import misfit, read_apart
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.json_source import RecordTexts, records_path
 from spark_jobs.streams.sources.json_text import JsonRecord
 from spark_jobs.streams.sources.partition_columns import column_of, in_files
 from spark_jobs.streams.sources.splits import FIRST, LAST, Split, failures_of
+from spark_jobs.streams.sources.text_values import converter
 
 BEGINNING = 65_536
 """Bytes that are stored of a row that does not fit."""
@@ -133,9 +134,10 @@ class RowReader:
         """The stream as the file has it, and the columns that are read of it, also those that its folder has too."""
         names = {name for name, _ in split.folders}
         stream, both = in_files(self.stream), set[str]()
-        if names and stream.source.header:
-            # a file that does not declare its columns may have any
-            both = names.intersection(format_of(stream).column_names(stream, split) or names)
+        if names and format_of(stream).reads_fields:
+            both = names
+        elif names and stream.source.header:
+            both = names.intersection(format_of(stream).column_names(stream, split))
         known = [(name, type_) for name, type_ in self.stream.schema if name in both]
         stream = replace(stream, schema=(*stream.schema, *known))
         return stream, [name for name in self.leaves if name not in names or name in both]
