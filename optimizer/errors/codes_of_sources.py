@@ -319,7 +319,6 @@ CODES_OF_SOURCES = (
         "HDL-497",
         "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
         "Run the interval again with `heddle run`: its answers then stand on the version of now.",
-        severity="warning",
     ),
     Code(
         "HDL-499",

@@ -47,6 +47,11 @@ class Joined:
     keys: tuple[str, ...]
     is_inner: bool
 
+    def equals_key(self, column: str, name: str | None) -> bool:
+        """Return whether one of its columns is a key that equals the stream's column of a name."""
+        key = self.dimension.key
+        return column in key and name is not None and self.keys[key.index(column)] == name
+
     def attribute(self, column: str | None) -> JoinedAttribute:
         """One of its columns as the events have it. None: whether there is a row."""
         return JoinedAttribute(self.dimension.name, self.keys, column)
@@ -92,7 +97,8 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: 
         refuse(CODE, f"two tables are named {shown_text(name)}", f"write JOIN {dimension_name} AS another_name", node)
     if not dimension.schema:
         refuse("HDL-213", f"the columns of dimension {dimension_name} are not known", "give it a `schema`", node)
-    if bool(node.args.get("using")) == bool(node.args.get("on")):
+    # a join without a condition arrives as ON TRUE
+    if not node.args.get("using") and type(node.args.get("on")) in (type(None), exp.Boolean):
         refuse(CODE, f"JOIN {shown_text(name)} says no key", _FORM, node)
     pairs = _using(node, dimension, scope) if node.args.get("using") else _on(node, name, dimension, scope)
     lacking = [key for key in dimension.key if key not in pairs]
@@ -105,7 +111,7 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: 
         refuse(
             CODE, f"a column of {scope.stream.name} is named as attributes of {dimension_name} are", "rename it", node
         )
-    if joined.attribute(None).name.count("(") > DEEPEST_CHAIN:
+    if joined.attribute(None).depth > DEEPEST_CHAIN:
         refuse(CODE, f"more than {DEEPEST_CHAIN} dimensions in a chain", "join them before", node)
     return joined
 

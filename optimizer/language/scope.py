@@ -91,11 +91,11 @@ class Scope:
         return resolve_name(name, self.schema) is not None or bool(self._attributes(name))
 
     def _attributes(self, name: str) -> list[str]:
-        """The attributes that a bare name may denote: not keys, where they equal the column of the same name."""
+        """The attributes that a bare name may denote: not keys that equal the stream's column of the same name."""
         names = []
         for joined in self.joins:
             column = resolve_name(name, dict(joined.dimension.schema))
-            if column is None or (column in joined.dimension.key and resolve_name(name, self.schema) is not None):
+            if column is None or joined.equals_key(column, resolve_name(name, self.schema)):
                 continue
             names.append(joined.attribute(column).name)
         return names
@@ -115,10 +115,17 @@ class Scope:
             message = f"{shown_text(table.name)} is not the stream of this query"
             if self.joins:
                 message = f"{shown_text(table.name)} is neither the stream of this query nor a dimension that it joins"
-            refuse("HDL-202", message, f"write {self._stream_name}.{node.this.name}", node)
+            refuse("HDL-202", message, f"write {self._qualified(node.this.name)}", node)
         if table is not None and self.joins:
             return self._of_stream(node)
         return self.unqualified(node)
+
+    def _qualified(self, name: str) -> str:
+        """A name with each table before it that has such a column; with the stream if none has."""
+        tables = [joined.name for joined in self.joins if resolve_name(name, dict(joined.dimension.schema)) is not None]
+        if not tables or resolve_name(name, self.schema) is not None:
+            tables.insert(0, self._stream_name)
+        return " or ".join(f"{table}.{name}" for table in tables)
 
     @property
     def _stream_name(self) -> str:
@@ -190,10 +197,7 @@ class Scope:
         if not attributes:
             return self._of_stream(node)
         if len(attributes) > 1 or resolve_name(node.this.name, self.schema) is not None:
-            dimensions = (
-                joined.name for joined in self.joins if resolve_name(node.name, dict(joined.dimension.schema))
-            )
-            hint = f"write {' or '.join(f'{name}.{node.name}' for name in (self._stream_name, *dimensions))}"
+            hint = f"write {self._qualified(node.name)}"
             refuse("HDL-202", f"several tables have a column {shown_text(node.this.name)}", hint, node)
         return attributes[0], self.schema[attributes[0]]
 

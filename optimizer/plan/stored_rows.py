@@ -77,11 +77,11 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             # earlier versions stored which pieces of patterns to share
             "sequence_plan": None,
             "together": next((number for number, names in enumerate(tree.together) if query.name in names), None),
-            "late": query.name in tree.late,
-            "join_price": prices[query.name].to_json() if query.name in prices else None,
             "query_fingerprint": query.fingerprint,
             "query_definition": _text(values.to_json(query)),
         }
+        | ({"late": True} if query.name in tree.late else {})
+        | ({"join_price": prices[query.name].to_json()} if query.name in prices else {})
         for number, (tree, cost) in enumerate(zip(plan.trees, plan.tree_costs, strict=True))
         for query in tree.queries
     ]

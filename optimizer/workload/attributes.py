@@ -48,6 +48,12 @@ class JoinedAttribute(NamedTuple):
         return f"{self.dimension}({keys})" + "." + ("*" if self.column is None else _written(self.column))
 
     @property
+    def depth(self) -> int:
+        """Dimensions on the way to it, with its own."""
+        inner = (read_attribute(key) for key in self.keys)
+        return 1 + max((attribute.depth for attribute in inner if attribute is not None), default=0)
+
+    @property
     def row(self) -> JoinedAttribute:
         """The attribute that says whether the dimension has a row for the event."""
         return self._replace(column=None)

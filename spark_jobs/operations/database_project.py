@@ -41,10 +41,10 @@ from spark_jobs.streams.copies.databases.connection import (
 from spark_jobs.streams.copies.databases.files import ROWID
 from spark_jobs.streams.copies.databases.opening import opened, why_spark
 from spark_jobs.streams.copies.readers import spark_session
-from spark_jobs.streams.sources.csv_source import instants_of_texts
 from spark_jobs.streams.sources.decoding import type_of_arrow
 from spark_jobs.streams.sources.inspection import Inspection
 from spark_jobs.streams.sources.proposals import Data, Proposal, TimeCandidate, candidates_of, stream_name, time_of
+from spark_jobs.streams.sources.text_values import instants_of_texts
 
 if TYPE_CHECKING:
     from spark_jobs.streams.copies.jdbc_tables import JdbcTables

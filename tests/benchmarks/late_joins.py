@@ -112,7 +112,7 @@ def measure(
             later = DAY_START + 100 * DAY
             action = partial(run, engine, warehouse, version, begin, end, label, as_of=later)
             spent, record = spent_by(action)
-            rows = sum(file["num_records"] or 0 for file in warehouse.files("partials"))
+            rows = sum(file["num_records"] or 0 for file in warehouse.files("partials", "1970-01-01", "2999-12-31"))
             stages = record.cpu_seconds
             print(
                 f"{name} {label}: {spent.cpu:.1f} CPU s, {record.rows_scanned:,} events, {rows:,} rows, load "

@@ -189,7 +189,7 @@ def planned(
 def test_the_cheaper_join_is_chosen() -> None:
     assert planned([BY_CATEGORY], 10_000, 0.001).late == (), "many more rows, and the dimension hardly changes"
     assert planned([BY_CATEGORY], 40, 100.0).late == ("q0",), "few more rows, and the dimension changes often"
-    # who groups by the key pays for its rows anyway
+    # the rows by key are stored anyway
     assert planned([BY_PRODUCT, BY_CATEGORY, BY_DIVISION, OF_CATEGORY], 4_000, 20.0).late == ("q1", "q2", "q3")
 
 

@@ -20,7 +20,7 @@ from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats.source_format import ReadByRun
 
-FROM, TO = "valid from", "valid to"
+FROM, TO = "valid\tfrom", "valid\tto"
 """Columns of a version's file with the validity of its rows, in microseconds."""
 
 
@@ -62,7 +62,7 @@ def _joins(stream: Stream, attributes: Mapping[str, JoinedAttribute], names: dic
         # rows with a null in the key are in no version
         exists = f"({alias}.{quoted(dimension.key[0])} IS NOT NULL)"
         column = attribute.column
-        stored = column if column is None or column in dimension.key else f"={column}"
+        stored = column if column is None or column in dimension.key else f"\t{column}"
         names[name] = exists if stored is None else f"{alias}.{quoted(stored)}"
     return joins
 

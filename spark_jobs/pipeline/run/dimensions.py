@@ -229,7 +229,7 @@ class OlderVersion:
             f"{number_of(self.intervals, 'published interval')} from {format_instant(self.begin)} to "
             f"{format_instant(self.end)} {stand} on an older version of dimension {self.dimension}"
         )
-        hint = "`repair: 30 days` below the dimension revises them as it changes; `heddle run --recompute` one by one"
+        hint = "write `repair: 30 days` below the dimension, then `heddle run` and `heddle repair`; or `--recompute` each"
         return Diagnostic("HDL-466", message, hint, severity="warning")
 
 

@@ -139,7 +139,7 @@ def lift_task(
             joins = joins_of(stream, [*columns, *joined])
             columns += joins.keys() - set(columns)
             for split, events in read_each(stream, (splits[number] for number in alike), columns, keys):
-                times, _, missing = times_of(events, stream)
+                times, timed, missing = times_of(events, stream)
                 if missing:
                     count(UNTIMED, missing)
                     without_time[split.path] += missing
@@ -147,7 +147,7 @@ def lift_task(
                     counts.add(times)
                 if joins:
                     is_inside = pa.array(inside(times, [spans[at] for at in chosen]))
-                    lifted = events.filter(is_inside)
+                    lifted = timed.filter(is_inside)
                     for join, attribute in joins.items():
                         counted = unmatched_in(lifted, join, attribute)
                         unmatched[join] = unmatched[join].joined(counted) if join in unmatched else counted

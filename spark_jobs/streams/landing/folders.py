@@ -177,7 +177,7 @@ def raw_folder_of(
         raise HeddleError("HDL-474", message, "add --to FOLDER, or --stream with a stream of format delta")
     place = _table_place(str(table), path)
     raw = replace(raw, source=replace(raw.source, path=str(path)))
-    tables = [Path(each.source.path).resolve() for each in known.values() if each.source.format == "delta"]
+    tables = [Path(each.source.path).resolve() for each in known.values() if format_of(each).is_landed]
     return RawFolder(raw, place, tuple(_below(name, path) for name in again), place in tables)
 
 

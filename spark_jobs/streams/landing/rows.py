@@ -7,7 +7,7 @@ record, by slower readers that set aside what does not fit, with its line and th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +20,14 @@ from optimizer.workload.nested import Nested, leaf_names
 from optimizer.workload.values import Stream, Type
 from spark_jobs.streams.landing.json_records import JsonPiece, of_lines, of_walker
 from spark_jobs.streams.sources.conversions import arrow_type
-from spark_jobs.streams.sources.csv_source import converter, misfit, read_apart
+from spark_jobs.streams.sources.csv_source import misfit, read_apart
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.formats import format_of
 from spark_jobs.streams.sources.json_source import RecordTexts, records_path
 from spark_jobs.streams.sources.json_text import JsonRecord
 from spark_jobs.streams.sources.partition_columns import column_of, in_files
 from spark_jobs.streams.sources.splits import FIRST, LAST, Split, failures_of
+from spark_jobs.streams.sources.text_values import converter
 
 BEGINNING = 65_536
 """Bytes that are stored of a row that does not fit."""
@@ -130,17 +131,16 @@ class RowReader:
 
     # ------------------------------------------------------------------------------------- row by row
     def _columns_of_file(self, split: Split) -> tuple[Stream, list[str]]:
-        """The stream as the file has it, and the columns that are read of it. Raises HDL-487."""
+        """The stream as the file has it, and the columns that are read of it, also those that its folder has too."""
         names = {name for name, _ in split.folders}
         stream, both = in_files(self.stream), set[str]()
-        if names and stream.source.header:
-            both = names.intersection(format_of(stream).columns(self.stream, split, sorted(names)))
-        if both:
-            message = (
-                f"stream {stream.name}: {split.path} has rows that do not fit, and columns that its folder has too"
-            )
-            raise HeddleError("HDL-487", f"{message}: {', '.join(sorted(both))}")
-        return stream, [name for name in self.leaves if name not in names]
+        if names and format_of(stream).reads_fields:
+            both = names
+        elif names and stream.source.header:
+            both = names.intersection(format_of(stream).column_names(stream, split))
+        known = [(name, type_) for name, type_ in self.stream.schema if name in both]
+        stream = replace(stream, schema=(*stream.schema, *known))
+        return stream, [name for name in self.leaves if name not in names or name in both]
 
     def _csv(self, split: Split) -> Iterator[FileRows]:
         with failures_of(self.stream, split.path):
@@ -221,7 +221,12 @@ class RowReader:
     ) -> FileRows:
         """Rows of some pieces of a file, from row ``seen`` on. ``good``: which of them the ``columns`` have;
         ``why``: which do not fit, also of these."""
-        columns |= {name: column_of(self.stream, split, name, len(good)) for name, _ in split.folders}
+        for name, _ in split.folders:
+            of_folder = column_of(self.stream, split, name, len(good))
+            for row in _different(columns.get(name), of_folder):
+                message = f"column {name} of {split.path}, line {piece(good[row]).line}, differs from its folder"
+                why.setdefault(good[row], HeddleError("HDL-487", f"stream {self.stream.name}: {message}"))
+            columns[name] = of_folder
         timed = self._is_timed(columns[self.stream.time]).to_pylist()
         for row, at in enumerate(good):
             if not timed[row] and at not in why:
@@ -249,6 +254,14 @@ def _reason(stream: Stream, split: Split, error: HeddleError) -> str:
     """A reason without what the quarantine says in its other columns."""
     message = error.diagnostic.message.removeprefix(f"stream {stream.name}: ").replace(split.path, "the file")
     return f"{error.code} {message}"
+
+
+def _different(of_file: pa.Array | None, of_folder: pa.Array) -> list[int]:
+    """The rows in which a file has another value than its folder; null is none."""
+    if of_file is None:
+        return []
+    same = pc.fill_null(pc.equal(of_file, of_folder), False)
+    return list(np.flatnonzero(pc.and_(of_file.is_valid(), pc.invert(same)).to_numpy(zero_copy_only=False)))
 
 
 def _type(stream: Stream, name: str) -> Type:

@@ -24,8 +24,8 @@ from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Type
 from spark_jobs.store.storage import Place, store_error
 from spark_jobs.streams.sources.compression import CODECS
-from spark_jobs.streams.sources.csv_source import DECIMAL, INTEGER, SPECIAL, instants_in_format, instants_of_texts
 from spark_jobs.streams.sources.objects import beginning_of
+from spark_jobs.streams.sources.text_values import DECIMAL, INTEGER, SPECIAL, instants_in_format, instants_of_texts
 
 HEAD = 1 << 18
 """Bytes of a file's beginning that are looked at."""

@@ -14,24 +14,20 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from decimal import Decimal, InvalidOperation
-from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.streams import TIME_UNITS
-from optimizer.workload.timestamp_formats import DIRECTIVES
-from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
+from optimizer.workload.values import TIMESTAMP, Source, Stream
 from spark_jobs.store.storage import ObjectVersion
 from spark_jobs.streams.sources.compression import CODECS
+from spark_jobs.streams.sources.csv_records import CsvRecord, csv_grammar, csv_records, fields_of_record, line_ends
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.objects import mapped, opened
+from spark_jobs.streams.sources.text_values import BITS, converter
 
 BLOCK = 32 << 20
 """Bytes that are read at once. No record may be longer."""
@@ -39,26 +35,9 @@ BLOCK = 32 << 20
 HEAD = 1 << 16
 """Bytes at the beginning, and at the end, of a file that a look at it reads."""
 
-BITS = {3: 8, 5: 16, 10: 32, 19: 64}
-"""Width of an integer in bits, by the digits of its type."""
-
-ZONE = r"(Z|:.*[+-]\d\d:?(\d\d)?)$"
-"""The zone at the end of a timestamp's text: after a time of day, since a date ends in ``-01`` as well."""
-
-INTEGER = r"[+-]?[0-9]+"
-DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-SPECIAL = r"NaN|nan|[+-]?(Infinity|Inf|inf)"
-"""The doubles that are no decimals, as Spark and Java write them, and as Python, NumPy, pandas and Arrow do."""
-
-TRUE, FALSE = ["true", "t", "1"], ["false", "f", "0"]
-
 BOM = b"\xef\xbb\xbf"
 _END = uuid.uuid4().hex[:16].encode()
 """An extra record after the last one: it is read as a record unless a quote is still open."""
-
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_FIRST_DATE = -719_162
-"""0001-01-01 in days since 1970."""
 
 
 class Layout(NamedTuple):
@@ -175,69 +154,10 @@ class _Blocks(io.RawIOBase):
 
 
 # ------------------------------------------------------------------------------------------- records
-class _Grammar(NamedTuple):
-    """Patterns of a file's bytes: a quoted text and what follows it in its field, a field, a record with its end."""
-
-    quoted: re.Pattern[bytes] | None
-    field: re.Pattern[bytes]
-    record: re.Pattern[bytes]
-
-
-@cache
-def _grammar(delimiter: str, quote: str | None) -> _Grammar:
-    comma = re.escape(delimiter.encode())
-    field, quoted = rb"[^%b\r\n]*+" % comma, None
-    if quote is not None:
-        mark = re.escape(quote.encode())
-        text = rb"(?:[^%b]++|%b%b)*+" % (mark, mark, mark)
-        quoted = re.compile(rb"%b(%b)%b(.*)" % (mark, text, mark), re.DOTALL)
-        field = rb"(?:%b%b%b%b|(?!%b)%b)" % (mark, text, mark, field, mark, field)
-    record = rb"%b(?:%b%b)*+(?:\r\n|\r|\n|\Z)" % (field, comma, field)
-    return _Grammar(quoted, re.compile(field), re.compile(record))
-
-
-def _fields(source: Source, record: bytes) -> list[bytes]:
-    """The fields of a complete record, without their quotes."""
-    grammar, fields, at = _grammar(source.delimiter, source.quote), [], 0
-    while (match := grammar.field.match(record, at)) is not None:
-        inside = grammar.quoted.fullmatch(match[0]) if grammar.quoted is not None else None
-        mark = (source.quote or "").encode()
-        fields.append(match[0] if inside is None else inside[1].replace(mark * 2, mark) + inside[2])
-        at = match.end() + 1
-        if record[match.end() : at] != source.delimiter.encode():
-            break
-    return fields
-
-
-class _Record(NamedTuple):
-    """Position of a record: bytes [begin, end), its first line; ``end`` None: a quote is still open at the end."""
-
-    line: int
-    begin: int
-    end: int | None
-
-
-def _records(source: Source, data: bytes | mmap.mmap, start: int = 0) -> Iterator[_Record]:
-    """All records but empty lines, which are none."""
-    pattern = _grammar(source.delimiter, source.quote).record
-    line, at = 1 + _line_ends(data[:start]), start
-    while at < len(data):
-        match = pattern.match(data, at)
-        if match is None or match[0] not in (b"\n", b"\r\n", b"\r"):
-            yield _Record(line, at, None if match is None else match.end())
-        if match is None:
-            return
-        line, at = line + _line_ends(match[0]), match.end()
-
-
-def _line_ends(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
 def _line(source: Source, path: str, layout: Layout, number: int) -> int:
     """The line of a file in which its record of a number, counted from 0, begins."""
     with mapped(path) as data:
-        return next(islice(_records(source, data, layout.start), number, None)).line
+        return next(islice(csv_records(source, data, layout.start), number, None)).line
 
 
 def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid | None) -> HeddleError:
@@ -245,22 +165,22 @@ def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid
     match = re.search(r"Row #(\d+)", str(error))
     source, width = stream.source, len(layout.names)
     with mapped(path) as data:
-        for number, record in enumerate(_records(source, data, layout.start), 1):
+        for number, record in enumerate(csv_records(source, data, layout.start), 1):
             if record.end is None:
-                return _open_quote(stream, path, record.line + _line_ends(_until_open(source, data[record.begin :])))
+                return _open_quote(stream, path, record.line + line_ends(_until_open(source, data[record.begin :])))
             if record.end - record.begin >= BLOCK:
                 return _too_long(stream, path, record.line)
             if match is not None and number < int(match[1]):
                 continue
             text = data[record.begin : record.end]
-            if (count := len(_fields(source, text))) != width:
+            if (count := len(fields_of_record(source, text))) != width:
                 return _ragged(stream, path, record.line, text, count, width, record.end == len(data))
     return HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error or 'it changed meanwhile'}")
 
 
 def _until_open(source: Source, record: bytes) -> bytes:
     """A record that does not end, as far as the quote that is left open."""
-    field, at = _grammar(source.delimiter, source.quote).field, 0
+    field, at = csv_grammar(source.delimiter, source.quote).field, 0
     while (match := field.match(record, at)) is not None:
         at = match.end() + 1
     return record[:at]
@@ -303,7 +223,7 @@ def _counted(count: int) -> str:
 def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence[str]) -> Layout | None:
     """Read the beginning of a file; None: the file is empty."""
     source = stream.source
-    pattern = _grammar(source.delimiter, source.quote).record
+    pattern = csv_grammar(source.delimiter, source.quote).record
     data = file.read(HEAD)
     check_text(stream.name, path, data, "CSV")
     start = len(BOM) if data.startswith(BOM) else 0
@@ -316,16 +236,16 @@ def _layout(stream: Stream, path: str, file: io.BufferedIOBase, wanted: Sequence
             break
         data += more
         if len(data) > 2 * BLOCK:
-            raise _too_long(stream, path, 1 + _line_ends(data[:begin]))
+            raise _too_long(stream, path, 1 + line_ends(data[:begin]))
     if begin == len(data):
         return None
     if match is None:
-        raise _open_quote(stream, path, 1 + _line_ends(data[:begin] + _until_open(source, data[begin:])))
-    fields = _fields(source, match[0])
+        raise _open_quote(stream, path, 1 + line_ends(data[:begin] + _until_open(source, data[begin:])))
+    fields = fields_of_record(source, match[0])
     if not source.header:
         declared = tuple(name for name, _ in stream.schema)
         if len(fields) != len(declared):
-            line = 1 + _line_ends(data[:begin])
+            line = 1 + line_ends(data[:begin])
             raise _ragged(stream, path, line, match[0], len(fields), len(declared), match.end() == len(data))
         return Layout(start, declared)
     try:
@@ -418,7 +338,7 @@ def head(
             if not (more := file.read(1)):
                 break  # these are all records, and the last one is complete
             data += more
-            records = [record for record in _records(stream.source, data) if record.end is not None]
+            records = [record for record in csv_records(stream.source, data) if record.end is not None]
             # what ends where the data end may go on
             if len(records) > 1 or len(data) >= BLOCK:
                 data = data[: records[-1].begin] if len(records) > 1 else data
@@ -440,7 +360,9 @@ def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) 
     starts = [0] if begin == layout.start else [match.end() for match in islice(re.finditer(rb"[\r\n]+", data), 20)]
     for start in starts:
         # the line may begin within a quoted text
-        records = [_fields(source, data[record.begin : record.end]) for record in _records(source, data, start)]
+        records = [
+            fields_of_record(source, data[record.begin : record.end]) for record in csv_records(source, data, start)
+        ]
         if not records or any(len(fields) != len(layout.names) for fields in records):
             continue
         texts = [fields[layout.names.index(stream.time)] for fields in records]
@@ -473,7 +395,7 @@ def read_apart(
         return
     places = [layout.names.index(name) for name in wanted]
     with mapped(path, version) as data:
-        numbered = _records(stream.source, data, layout.start)
+        numbered = csv_records(stream.source, data, layout.start)
         while some := _some(numbered, rows):
             apart = [_apart(stream, path, layout, data, record) for record in some]
             content = b"".join(
@@ -492,9 +414,9 @@ def read_apart(
             yield apart, [column.slice(0, good) for column in columns]
 
 
-def _some(records: Iterator[_Record], rows: int) -> list[_Record]:
+def _some(records: Iterator[CsvRecord], rows: int) -> list[CsvRecord]:
     """The next records, of a few MiB together unless one has more."""
-    some, size = list[_Record](), 0
+    some, size = list[CsvRecord](), 0
     for record in records:
         some.append(record)
         size += (record.end or record.begin + BLOCK) - record.begin
@@ -503,17 +425,17 @@ def _some(records: Iterator[_Record], rows: int) -> list[_Record]:
     return some
 
 
-def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: _Record) -> ApartRecord:
+def _apart(stream: Stream, path: str, layout: Layout, data: mmap.mmap, record: CsvRecord) -> ApartRecord:
     end = len(data) if record.end is None else record.end
     problem = None
     if record.end is None:
-        open_at = record.line + _line_ends(_until_open(stream.source, data[record.begin :]))
+        open_at = record.line + line_ends(_until_open(stream.source, data[record.begin : record.begin + BLOCK]))
         problem = _open_quote(stream, path, open_at)
     elif end - record.begin >= BLOCK:
         problem = _too_long(stream, path, record.line)
     else:
         text, width = data[record.begin : end], len(layout.names)
-        if (fields := len(_fields(stream.source, text))) != width:
+        if (fields := len(fields_of_record(stream.source, text))) != width:
             problem = _ragged(stream, path, record.line, text, fields, width, end == len(data))
     return ApartRecord(record.line, data[record.begin : min(end, record.begin + HEAD)], end - record.begin, problem)
 
@@ -602,231 +524,3 @@ def first_bad(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int:
         return False
 
     return bisect_left(range(len(values) + 1), True, key=fails) - 1
-
-
-def converted_texts(source: Source, is_time: bool, type: Type, texts: pa.Array) -> pa.Array:
-    """Texts in the Arrow type of a declared type. ``is_time``: of event times. Raises ArrowInvalid for a misfit."""
-    return _converter_of(source, is_time, type)(texts)
-
-
-def converter(stream: Stream, name: str, type: Type) -> Callable[[pa.Array], pa.Array]:
-    """Return the conversion of texts to values of a column. It raises ArrowInvalid if a text is none."""
-    return _converter_of(stream.source, name == stream.time, type)
-
-
-def _converter_of(source: Source, is_time: bool, type: Type) -> Callable[[pa.Array], pa.Array]:
-    null = ["", *source.null]
-    if type.name == "string":
-        return lambda texts: texts
-    if type.name == "long":
-        return lambda texts: _integers(texts, null, BITS[type.digits])
-    if type.name == "timestamp":
-        if is_time and source.time_unit is not None:
-            unit = source.time_unit
-            return lambda texts: instants_of_numbers(_integers(texts, null, 64), unit)
-        if source.timestamp_format is not None:
-            pattern = source.timestamp_format
-            return lambda texts: instants_in_format(_trimmed(texts, null), pattern)
-        return _first_as_it_is(instants_of_texts, null)
-    if type.name == "boolean":
-        return _first_as_it_is(_booleans, null)
-    if type.name == "date":
-        return _first_as_it_is(_dates, null)
-    target = arrow_type(type)
-    if type.name == "decimal":
-        return lambda texts: _numbers(texts, null, DECIMAL, target)
-    return lambda texts: _numbers(texts, null, f"{DECIMAL}|{SPECIAL}", target)
-
-
-def _first_as_it_is(convert: Callable[[pa.Array], pa.Array], null: Sequence[str]) -> Callable[[pa.Array], pa.Array]:
-    """Trims only what does not convert: hardly ever."""
-
-    def converted(texts: pa.Array) -> pa.Array:
-        try:
-            return convert(texts)
-        except pa.ArrowInvalid:
-            return convert(_trimmed(texts, null))
-
-    return converted
-
-
-def _trimmed(texts: pa.Array, null: Sequence[str]) -> pa.Array:
-    """Texts of another type than strings: without spaces around them, what is null also where it was quoted."""
-    texts = pc.ascii_trim_whitespace(texts)
-    return pc.if_else(pc.is_in(texts, pa.array(null)), pa.scalar(None, pa.string()), texts)
-
-
-def _has_no_words(texts: pa.Array) -> bool:
-    """Return whether no letter occurs but the E of exponents: pyarrow accepts ``0x10`` and ``nan(2)`` as numbers
-    too.
-    """
-    _, offsets, data = texts.buffers()
-    if data is None or not len(texts):
-        return True
-    ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    written = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
-    return len(written) == 0 or written.max() <= ord("9") or not _WORDS[written].any()
-
-
-_WORDS = np.array([byte > ord("9") and byte not in b"Ee" for byte in range(256)])
-
-
-def safe_decimal(target: pa.DataType) -> str:
-    """Return the pattern of texts that pyarrow casts to a decimal without fault: no exponent, and no more digits than
-    the type has. Of others it loses digits, or wraps round without an error."""
-    return rf"[+-]?[0-9]{{0,{target.precision - target.scale}}}(\.[0-9]{{0,{target.scale}}})?"
-
-
-def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """Texts as numbers. Raises ArrowInvalid for a text that is none, or does not fit."""
-    if not pa.types.is_decimal(target):
-        return texts.cast(target)
-    is_safe = pc.fill_null(pc.match_substring_regex(texts, f"^{safe_decimal(target)}$"), True)
-    if not pc.all(is_safe, min_count=0).as_py():
-        exact = pa.array([_plain(text.as_py(), target) for text in texts.filter(pc.invert(is_safe))], pa.string())
-        texts = pc.replace_with_mask(texts, pc.invert(is_safe), exact)
-    return texts.cast(target)
-
-
-def _plain(text: str, target: pa.DataType) -> str:
-    """A decimal number without an exponent and zeros at its ends. Raises ArrowInvalid if it does not fit."""
-    try:
-        sign, written, exponent = Decimal(text).as_tuple() if re.fullmatch(DECIMAL, text) else (0, (), "")
-    except InvalidOperation:
-        exponent = ""
-    if not isinstance(exponent, int):
-        raise pa.ArrowInvalid("not a number")
-    digits = "".join(map(str, written)).lstrip("0")
-    exponent += len(digits) - len(digits.rstrip("0"))
-    digits = digits.rstrip("0")
-    if not digits:
-        return "0"
-    if -exponent > target.scale or len(digits) + exponent > target.precision - target.scale:
-        raise pa.ArrowInvalid("it has too many digits")
-    whole_digits = digits + "0" * exponent if exponent >= 0 else digits[:exponent]
-    fraction = digits[exponent:].rjust(-exponent, "0") if exponent < 0 else ""
-    return f"{'-' * sign}{whole_digits or '0'}.{fraction or '0'}"
-
-
-def _numbers(texts: pa.Array, null: Sequence[str], pattern: str, target: pa.DataType) -> pa.Array:
-    if _has_no_words(texts):
-        try:
-            return _cast(texts, target)
-        except pa.ArrowInvalid:
-            pass  # a quoted null, or a value that is none: told apart below
-    texts = _trimmed(texts, null)
-    if not pc.all(pc.match_substring_regex(texts, f"^({pattern})$"), min_count=0).as_py():
-        raise pa.ArrowInvalid("not a number")
-    return _cast(pc.utf8_ltrim(texts, "+"), target)
-
-
-def _integers(texts: pa.Array, null: Sequence[str], bits: int) -> pa.Array:
-    numbers = _numbers(texts, null, INTEGER, pa.int64())
-    if bits < 64 and len(numbers) > numbers.null_count:
-        most, extremes = 1 << (bits - 1), pc.min_max(numbers).as_py()
-        if extremes["min"] < -most or extremes["max"] >= most:
-            raise pa.ArrowInvalid("out of range")
-    return numbers
-
-
-def _booleans(texts: pa.Array) -> pa.Array:
-    lower = pc.utf8_lower(texts)
-    true, false = (pc.is_in(lower, pa.array(words)) for words in (TRUE, FALSE))
-    if not pc.all(pc.or_(pc.or_(true, false), pc.is_null(texts)), min_count=0).as_py():
-        raise pa.ArrowInvalid("not a boolean")
-    return pc.if_else(pc.is_null(texts), pa.scalar(None, pa.bool_()), true)
-
-
-def _dates(texts: pa.Array) -> pa.Array:
-    dates = texts.cast(pa.date32())
-    if len(dates) > dates.null_count and pc.min(dates.cast(pa.int32())).as_py() < _FIRST_DATE:
-        raise pa.ArrowInvalid("before year 1")
-    return dates
-
-
-# ------------------------------------------------------------------------------------------- times
-def instants_of_texts(texts: pa.Array) -> pa.Array:
-    """Timestamps of texts in ISO 8601, UTC where they name no zone."""
-    target = pa.timestamp("us", tz="UTC")
-    text = pc.utf8_trim_whitespace(texts)
-    zoned = pc.match_substring_regex(text, ZONE)
-    if not pc.any(zoned).as_py():
-        return text.cast(pa.timestamp("us")).cast(target)
-    with_zone = pc.if_else(zoned, text, pa.scalar(None, pa.string())).cast(target)
-    without = pc.if_else(zoned, pa.scalar(None, pa.string()), text).cast(pa.timestamp("us")).cast(target)
-    return pc.coalesce(with_zone, without)
-
-
-def instants_of_numbers(numbers: pa.Array, unit: str) -> pa.Array:
-    """Timestamps of integers that count ``unit`` since 1970; nanoseconds are floored, so that no event moves into a
-    later fragment. Beyond what microseconds can hold: the least or the greatest that they do, which no event has."""
-    above, below = TIME_UNITS[unit]
-    known = pc.is_valid(numbers).to_numpy(zero_copy_only=False)
-    values = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    most = (1 << 62) // above
-    if below == 1:
-        values = np.clip(values, -most, most)
-    return pa.array(np.floor_divide(values * above, below), mask=~known).cast(pa.timestamp("us", tz="UTC"))
-
-
-def instants_in_format(texts: pa.Array, pattern: str) -> pa.Array:
-    """Timestamps of texts in a format of ``strptime``, with :data:`optimizer.workload.timestamp_formats.DIRECTIVES`.
-    Without a %z they are UTC."""
-    parts = re.split(r"%(.)", pattern)
-    regex = "".join(
-        re.escape(part) if index % 2 == 0 else "%" if part == "%" else f"(?P<{part}>{DIRECTIVES[part]})"
-        for index, part in enumerate(parts)
-    )
-    fields = pc.extract_regex(texts, f"(?i)^{regex}$")
-    if fields.null_count != texts.null_count:
-        raise pa.ArrowInvalid("not in the format")
-    known = pc.is_valid(texts).to_numpy(zero_copy_only=False)
-    names = [field.name for field in fields.type]
-
-    def text(name: str) -> pa.Array:
-        return pc.struct_field(fields, name)
-
-    def number(name: str, least: int, most: int) -> np.ndarray:
-        if name not in names:
-            return np.full(len(texts), least)
-        values = pc.fill_null(text(name).cast(pa.int64()), least).to_numpy(zero_copy_only=False)
-        if len(values) and (values.min() < least or values.max() > most):
-            raise pa.ArrowInvalid(f"%{name} is out of range")
-        return values
-
-    years = number("Y", 0, 9999) if "Y" in names else number("y", 0, 99)
-    if "y" in names:
-        years = years + np.where(years < 69, 2000, 1900)
-    months = number("m", 1, 12) - 1
-    if "b" in names:
-        months = pc.index_in(pc.utf8_lower(text("b")), pa.array(_MONTHS)).fill_null(0).to_numpy(zero_copy_only=False)
-    first = (years - 1970).astype("datetime64[Y]").astype("datetime64[M]") + months
-    days = first.astype("datetime64[D]") + (number("d", 1, 31) - 1)
-    if not (days.astype("datetime64[M]") == first)[known].all():
-        raise pa.ArrowInvalid("no such day")
-    hours = number("H", 0, 23)
-    if "I" in names:
-        late = pc.fill_null(pc.equal(pc.utf8_lower(text("p")), "pm"), False).to_numpy(zero_copy_only=False)
-        hours = number("I", 1, 12) % 12 + 12 * late
-    seconds = (hours * 60 + number("M", 0, 59)) * 60 + number("S", 0, 59)
-    if "z" in names:
-        seconds = seconds - _offsets(text("z"))
-    instants = days.astype("datetime64[s]").astype(np.int64) + seconds
-    fraction = np.zeros(len(texts), dtype=np.int64)
-    if "f" in names:
-        digits = pc.utf8_rpad(pc.fill_null(text("f"), "0"), 6, "0")
-        fraction = digits.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return pa.array(instants * 1_000_000 + fraction, mask=~known).cast(pa.timestamp("us", tz="UTC"))
-
-
-def _offsets(texts: pa.Array) -> np.ndarray:
-    """Seconds ahead of UTC."""
-    fields = pc.extract_regex(texts, r"^(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)$")
-    hours, minutes = (
-        pc.fill_null(pc.struct_field(fields, name).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        for name in ("hours", "minutes")
-    )
-    if len(hours) and (hours.max() > 18 or minutes.max() > 59):
-        raise pa.ArrowInvalid("no such zone")
-    behind = pc.fill_null(pc.equal(pc.struct_field(fields, "sign"), "-"), False).to_numpy(zero_copy_only=False)
-    return np.where(behind, -1, 1) * (hours * 60 + minutes) * 60

@@ -38,7 +38,6 @@ from optimizer.workload.values import (
 )
 from spark_jobs.store.read_ahead import read_ahead
 from spark_jobs.store.storage import Place
-from spark_jobs.streams.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.streams.sources.dimension_rows import with_attributes
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.formats import format_of
@@ -51,6 +50,7 @@ from spark_jobs.streams.sources.partition_columns import (
     value_of,
 )
 from spark_jobs.streams.sources.splits import FIRST, INTEGERS, LAST, Split, column_places, failures_of
+from spark_jobs.streams.sources.text_values import instants_of_numbers, instants_of_texts
 
 
 def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:

@@ -18,8 +18,11 @@ from spark_jobs.store.storage import Place
 if TYPE_CHECKING:
     from spark_jobs.store.arrays.key_tables import SpanTable
 
-VALID_FROM, VALID_TO = "valid from", "valid to"
-"""Columns of a version with its rows' validity [from, to), in microseconds."""
+MARK = "\t"
+"""Beginning of the names of a version's columns that are no keys: no key's name has one."""
+
+VALID_FROM, VALID_TO = "valid\tfrom", "valid\tto"
+"""Columns of a version with its rows' validity [from, to), in microseconds. No declared column has such a name."""
 
 MOST_VERSIONS = 3
 """Versions of a dimension whose rows a process holds, as it may compare some."""
@@ -30,7 +33,7 @@ ALWAYS = -(1 << 62), 1 << 62
 
 def attribute_name(name: str) -> str:
     """The name of an attribute's column in a version, where it cannot be that of a key or a validity."""
-    return f"={name}"
+    return f"{MARK}{name}"
 
 
 class VersionRows:

@@ -169,7 +169,9 @@ def _differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
     """Compare values (n,), true where they differ: null equals null, NaN equals NaN."""
     same: Any = pc.equal(before, after)
     if pa.types.is_floating(before.type):
-        same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))
+        # 0.0 and -0.0 are equal, and other answers
+        bits = [values.view(pa.int64()) for values in (before, after)]
+        same = pc.or_(pc.equal(*bits), pc.and_(pc.is_nan(before), pc.is_nan(after)))
     same = pc.fill_null(same, False)
     same = pc.or_(same, pc.and_(pc.is_null(before), pc.is_null(after)))
     return ~np.asarray(same.to_numpy(zero_copy_only=False), dtype=bool)

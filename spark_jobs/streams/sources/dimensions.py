@@ -28,7 +28,7 @@ from spark_jobs.store.settings import settings
 from spark_jobs.store.storage import Place
 from spark_jobs.streams.sources.csv_guess import guess_column
 from spark_jobs.streams.sources.decoding import common_columns, folder_columns, read_split
-from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
+from spark_jobs.streams.sources.dimension_rows import ALWAYS, MARK, VALID_FROM, VALID_TO, attribute_name
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.files import splits_of
 from spark_jobs.streams.sources.formats import format_of
@@ -70,10 +70,10 @@ def _with_schema_of_files(dimension: Dimension) -> tuple[Dimension, tuple[Diagno
     stream = stream_of_rows(dimension)
     with failures_of(stream, stream.source.path):
         files = sorted({split.path for split in splits_of(stream)})
-        if not files:
+        if not files and not format_of(stream).is_table:
             message = f"dimension {dimension.name}: {stream.source.path} holds no data"
             raise HeddleError("HDL-401", message, "check the path")
-        guess = format_of(stream).guess([Place.of(path) for path in files[:3]])
+        guess = format_of(stream).guess([Place.of(path) for path in files[:3]]) if files else None
         if guess is None:
             pairs, _, warnings = common_columns(stream, format_of(stream).schemas(stream), folder_columns(stream))
             return with_columns(dimension, pairs), warnings
@@ -119,7 +119,7 @@ def read_rows(dimension: Dimension, columns: Iterable[str]) -> pa.Table:
         batches = [batch.select(names) for split in splits for batch in read_split(stream, split, names)]
     except HeddleError as error:
         raise _of_dimension(dimension, error) from error
-    if not splits:
+    if not splits and not format_of(stream).is_table:
         message = f"dimension {dimension.name}: {dimension.source.path} holds no data"
         raise HeddleError("HDL-401", message, "check the path")
     return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
@@ -218,7 +218,10 @@ def _duplicate(dimension: Dimension, rows: pa.Table, same: NDArray[np.bool_]) ->
     keys = rows.select(dimension.key).take(places[np.insert(np.diff(places) > 1, 0, True)])
     others = [", ".join(map(str, row.values())) for row in keys.slice(1).to_pylist()]
     shown = [
-        ", ".join(f"{name.lstrip('=')}: {_shown(name, row[name])}" for name in list(row)[len(dimension.key) :][:6])
+        ", ".join(
+            f"{name.strip(MARK).replace(MARK, ' ')}: {_shown(name, row[name])}"
+            for name in list(row)[len(dimension.key) :][:6]
+        )
         for row in (first, second)
     ]
     when = "" if dimension.valid_from is None else " at one time"
@@ -242,7 +245,7 @@ def store_version(dimension: Dimension, columns: Collection[str], folder: Place)
     Raises what :func:`version_rows` raises.
     """
     rows = version_rows(dimension, columns)
-    special = [name for name in rows.column_names if not name.startswith("=") or name in dimension.key]
+    special = [name for name in rows.column_names if not name.startswith(MARK) or name in dimension.key]
     basis = digest([len(rows), *([name, _content(rows[name])] for name in special)])
     hashes = [(name[1:], _content(rows[name])) for name in rows.column_names[len(special) :]]
     known = dict(hashes) | dict.fromkeys(dimension.key, basis)

@@ -24,20 +24,12 @@ from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.values import TIMESTAMP, Stream, Type
 from spark_jobs.store.storage import ObjectVersion
 from spark_jobs.streams.sources.compression import codec_ending
-from spark_jobs.streams.sources.csv_source import (
-    BITS,
-    BOM,
-    HEAD,
-    converter,
-    first_bad,
-    instants_of_numbers,
-    misfit,
-    safe_decimal,
-)
+from spark_jobs.streams.sources.csv_source import BOM, HEAD, first_bad, misfit
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.streams.sources.json_text import BLOCK, JsonRecord, Repeated, Walker, json_kind
 from spark_jobs.streams.sources.leaves import Leaf, path_of
 from spark_jobs.streams.sources.objects import opened
+from spark_jobs.streams.sources.text_values import BITS, converter, instants_of_numbers, safe_decimal
 
 ROWS = 8192
 """Records of a batch that are taken apart one by one."""

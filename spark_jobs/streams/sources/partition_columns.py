@@ -38,10 +38,10 @@ from optimizer.workload.values import (
     Type,
     columns_of,
 )
-from spark_jobs.streams.sources.csv_source import DECIMAL, INTEGER, converted_texts
 from spark_jobs.streams.sources.expressions import arrow_type, evaluate
 from spark_jobs.streams.sources.file_names import some
 from spark_jobs.streams.sources.splits import Split
+from spark_jobs.streams.sources.text_values import DECIMAL, INTEGER, converted_texts
 
 DIGITS = 2
 """Digits of a number with a leading zero that is a part of a date or time, no code."""

@@ -21,7 +21,6 @@ from optimizer.workload.streams import TIME_UNITS, with_schema
 from optimizer.workload.values import DATE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Type
 from spark_jobs.store.storage import Place, check_bucket, store_error
 from spark_jobs.streams.sources.csv_guess import GuessedColumn, fits_format, has_commas, left_out
-from spark_jobs.streams.sources.csv_source import instants_of_texts
 from spark_jobs.streams.sources.decoding import discover_schema, first_rows, type_of_arrow
 from spark_jobs.streams.sources.file_names import is_hidden, is_no_data
 from spark_jobs.streams.sources.files import splits_of
@@ -31,6 +30,7 @@ from spark_jobs.streams.sources.formats.source_format import Guess
 from spark_jobs.streams.sources.inspection import Inspection, inspect
 from spark_jobs.streams.sources.objects import beginning_of
 from spark_jobs.streams.sources.splits import Split, check_place
+from spark_jobs.streams.sources.text_values import instants_of_texts
 
 READ = frozenset(ending for format in FORMATS.values() for ending in format.endings)
 """Endings of the files of a folder that a stream reads."""

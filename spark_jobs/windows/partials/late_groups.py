@@ -55,7 +55,6 @@ def _joined(cells: Cells, query: ACQ, stream: Stream, form: LateForm) -> Cells:
     texts = dict(zip((name for name, _ in form.group_by), cells.key_columns, strict=True))
     keys = {key for attribute in form.attributes.values() for key in attribute.keys} & texts.keys()
     columns = {name: typed(texts[name], dict(form.group_by)[name]) for name in sorted(keys)}
-    columns[stream.time] = pa.array(np.zeros(cells.groups, dtype=np.int64)).cast(pa.timestamp("us", "UTC"))
     groups = with_attributes(stream, pa.RecordBatch.from_pydict(columns), form.attributes)
     synopsis = replace(cells.synopsis, predicates=(query.filter,), group_by=query.group_by)
     if form.condition is not None:

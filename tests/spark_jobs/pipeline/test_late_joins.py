@@ -365,7 +365,10 @@ def test_work_that_does_not_fit_a_task_is_divided(engine: Any, tmp_path: Path, b
     work = SynopsisWork(
         synopsis, members, BEGIN - 2 * DAY_LENGTH, BEGIN + 3 * DAY_LENGTH, None, plan.workload.streams[0]
     )
-    files = [str(shop.warehouse.place / "partials" / file["path"]) for file in shop.warehouse.files("partials")]
+    files = [
+        str(shop.warehouse.place / "partials" / file["path"])
+        for file in shop.warehouse.files("partials", "2013-06-01", "2013-08-01")
+    ]
     total = pieces = 0
     for each in passes(files, frozenset(range(64)), [work], BEGIN, TaskMemory(bytes_of_task * 16)):
         assert not isinstance(each, TooLarge)

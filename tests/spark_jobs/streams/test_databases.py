@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -28,6 +29,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.streams.copies.copying import Copied, bring_up_to_date
 from spark_jobs.streams.copies.databases import batch, opening
 from spark_jobs.streams.copies.databases.connection import Connection
+from spark_jobs.streams.copies.databases.files import DuckdbConnection
 from spark_jobs.streams.copies.readers import known_streams, reason, unseen
 from spark_jobs.streams.copies.spans import COUNTED_AGAIN, by_clock, spans_of
 from tests.sizes import examples
@@ -551,3 +553,14 @@ def test_urls_with_secrets_are_refused(url: str, code: str) -> None:
     with pytest.raises(HeddleError) as caught:
         parse_database_url(url, Path())
     assert caught.value.diagnostic.code == code and "secret-of-mine" not in str(caught.value)
+
+
+def test_a_statement_that_the_database_ends_is_coded(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    duckdb.connect(str(path)).close()
+    with (
+        closing(DuckdbConnection("stream s", path)) as connection,
+        pytest.raises(HeddleError, match="HDL-491") as raised,
+    ):
+        list(connection.batches("SELECT 1 / 'x'::INTEGER"))
+    assert "nothing of this time was copied" in raised.value.diagnostic.hint

@@ -353,6 +353,9 @@ def test_nested_columns_and_columns_in_the_names_of_folders(tmp_path: Path, stre
     raw = raw_folder_of(tmp_path / "shop", streams, "shop_landed")
     assert raw.table == tmp_path / "data" / "shop" and land_folder(raw).quarantined == 2
     assert [(row["n"], str(row["day"])) for row in rows(raw.table)] == [(1, "2024-01-01")]
+    put(tmp_path / "shop", "day=2024-01-02/b.csv", b"ts,n,day\n2024-01-01,1,2024-01-03\n2024-01-01,2,\n")
+    assert land_folder(raw).quarantined == 1 and whys(raw)[-1] == ("day=2024-01-02/b.csv", 2, 1, "HDL-487")
+    assert sorted((row["n"], str(row["day"])) for row in rows(raw.table))[1:] == [(2, "2024-01-02")]
 
 
 def refused(code: str, call: Callable[..., object], *arguments: Any, **named: Any) -> str:
