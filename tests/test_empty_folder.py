@@ -204,6 +204,23 @@ def test_files_are_answered(write: Callable[[Path], None], folder: Path) -> None
         check_answers(user, steps, "region")
 
 
+def test_a_value_that_means_none_is_declared_as_the_error_says(folder: Path) -> None:
+    """One line more in a generated file: the error prints it."""
+    lines = csv_text(EVENTS).splitlines()
+    late = [line if number != 499 else line.rsplit(",", 1)[0] + ",nil" for number, line in enumerate(lines)]
+    (folder / "visits.csv").write_text("\n".join(late))
+    with without_spark(Clock(NOW)), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.streams.sources.csv_guess.ROWS", 100)
+        steps = proposed_steps(heddle("init").out)
+        failed = heddle(*proposed(steps, "run"))
+        assert failed.code == 1 and "line 500" in failed.err
+        declared = re.search(r"add `(null: .+?)` to `source`", failed.err)
+        assert declared is not None, failed.err
+        path = Path("streams.yaml")
+        path.write_text(path.read_text().replace("    source:\n", f"    source:\n      {declared[1]}\n"))
+        assert heddle(*proposed(steps, "run")).code == 0
+
+
 # ------------------------------------------------------------------------------------------- tables
 def test_five_tables_are_joined(folder: Path) -> None:
     """Two streams and three dimensions. The query by department is a file of the user's own."""

