@@ -48,6 +48,8 @@ MOST_STREAMS = 20
 DEEPEST = 3
 """Folders in folders that are looked into where nobody names data."""
 
+NO_DATA = "heddle init PATH; a database is named by its file or URL: heddle init shop.db"
+
 Choose = Callable[[Data, TimeCandidate, str], tuple[TimeCandidate, str]]
 """Asks a person for the time column and the name of a stream, given the likeliest. An empty name is not asked for."""
 
@@ -76,7 +78,7 @@ class Project:
     def next_steps(self) -> tuple[str, ...]:
         """The commands that come next, over the newest day that all streams have, or that the longest has."""
         change = [] if self.folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(self.folder))}"]
-        spans = {each.stream.name: each.inspection.near for each in self.proposals if each.inspection.near is not None}
+        spans = {each.stream.name: span for each in self.proposals if (span := each.inspection.usual_span) is not None}
         longest = max(self.proposals, key=lambda each: each.rows)
         newest = min((span[1] for span in spans.values()), default=0)
         if any(newest < first for first, _ in spans.values()):
@@ -139,7 +141,7 @@ def plan_project(
     """
     groups = _groups(paths)
     if not groups:
-        raise HeddleError("HDL-134", "there are no CSV, JSON, Parquet or Delta data here or below", "heddle init PATH")
+        raise HeddleError("HDL-134", "there are no CSV, JSON, Parquet or Delta data here or below", NO_DATA)
     if len(groups) > 1 and name is not None:
         tables = ", ".join(group.name for group in groups[:6])
         message = f"--name names one stream, the data are {len(groups)}: {tables}"

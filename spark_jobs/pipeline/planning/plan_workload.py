@@ -99,7 +99,7 @@ def _planned(
     rates, measurements, unreadable = rates_of(workload, request.rates, warehouse)
     model = model_of(request.cost_model, measurements, warehouse)
     diagnostics = (*inputs.diagnostics, *registration.diagnostics, *unreadable)
-    has_failed = bool(unreadable) or any(problem.severity == "error" for problem in diagnostics)
+    has_failed = any(problem.severity == "error" for problem in diagnostics)
     # a plan with diagnostics is made again each time, so that they are printed each time
     sources = None if diagnostics else sources
     reusable, profiles = None, cache(partial(profiles_of, workload, rates, model))

@@ -8,6 +8,7 @@ closes, a text in another encoding and a value that is none of its type are refu
 from __future__ import annotations
 
 import io
+import json
 import mmap
 import re
 import uuid
@@ -482,13 +483,19 @@ def misfit(stream: Stream, path: str, name: str, line: int, text: str, place: st
         expected = f"a time like {source.timestamp_format}, as `timestamp_format` says"
     else:
         expected = _way_of_writing(text)
+    is_marker = not place and text.isalpha() and len(text) <= LONGEST_MARKER
+    marker = f", or add `null: [{json.dumps(text, ensure_ascii=False)}]` to `source` if it means no value"
     return HeddleError(
         "HDL-404",
         f"stream {stream.name}: column {name} of {path}, line {line}{place and ', ' + place}, does not fit its "
         f"declared type {type}: "
         f"{_short(text)!r}",
-        f"expected {expected}; correct streams.yaml, or the file",
+        f"expected {expected}; correct streams.yaml, or the file{marker if is_marker else ''}",
     )
+
+
+LONGEST_MARKER = 12
+"""Characters of a text that may be how a file writes that there is no value: nil, missing."""
 
 
 _EXPECTED = {

@@ -83,6 +83,14 @@ class Inspection:
         return self.last if self.near is None else self.near[1]
 
     @property
+    def usual_span(self) -> tuple[int, int] | None:
+        """First and last time of the events that are not far from all others, or of all events where no distances are
+        known, as of a table of a database (microseconds); None: unknown."""
+        if self.near is not None or self.first is None or self.last is None:
+            return self.near
+        return self.first, self.last
+
+    @property
     def span_text(self) -> str:
         """First and last time for people, with how they are known and which events are far from the others."""
         if self.first is None or self.last is None:
