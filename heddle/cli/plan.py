@@ -402,12 +402,25 @@ def explain(
         names = [known.name for known in plan.workload.queries]
         if query not in names:
             raise HeddleError("HDL-507", f"there is no query {query} in the plan", meant(query, names))
-        explanation = explain_query(plan, query)
+        explanation, versions = explain_query(plan, query), _versions(plan, query, warehouse)
     if as_json:
-        print_json(explanation.to_json())
+        print_json(explanation.to_json() | ({"dimensions": versions} if versions else {}))
     else:
-        for line in explanation.lines():
+        for line in (*explanation.lines(), *(f"dimension {name} is in version {id}" for name, id in versions.items())):
             terminal.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _versions(plan: SharingPlan, name: str, warehouse: str | None) -> dict[str, str]:
+    """The versions of the dimensions of a query that the newest run used, by the names of the dimensions."""
+    opened = opened_warehouse(warehouse)
+    query = plan.workload.query(name)
+    stream = plan.workload.stream(query.stream)
+    if opened is None or not stream.dimensions:
+        return {}
+    from spark_jobs.pipeline.run.dimensions import versions_of
+    from spark_jobs.streams.sources.dimension_versions import with_current_versions
+
+    return {name: ids[0] for name, ids in versions_of(with_current_versions(opened, stream), query.columns()).items()}
 
 
 def _plan_of(

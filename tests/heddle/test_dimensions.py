@@ -155,6 +155,13 @@ def test_attributes_read_as_columns_of_their_dimension(inside: Path) -> None:
     assert not any("products(product_id)" in text for text in every)
 
 
+def test_explain_names_the_version_that_the_newest_run_used(inside: Path) -> None:
+    versions = json.loads(heddle("explain", "by_brand", "--json").out)["dimensions"]
+    used = {file.parent.name: file.read_text() for file in Path("warehouse/dimensions").glob("*/current")}
+    assert {"products", "brands"} == versions.keys() and versions.items() <= used.items()
+    assert f"dimension products is in version {versions['products']}" in heddle("explain", "by_brand").out
+
+
 def test_lineage_names_the_columns_of_dimensions(inside: Path) -> None:
     warehouse = Warehouse.open("warehouse", create=False)
     plan = load_plan(warehouse, 1)
