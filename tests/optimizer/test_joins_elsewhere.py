@@ -11,7 +11,7 @@ from optimizer.language.parser import parse
 from optimizer.migration.importing import import_job
 from optimizer.migration.words import Dialect
 from optimizer.plan.column_lineage import Dependency, column_lineage
-from optimizer.workload.attributes import Attribute, described_column, shown_column, shown_columns
+from optimizer.workload.attributes import JoinedAttribute, described_column, shown_column, shown_columns
 from optimizer.workload.values import ACQ, DATE, LONG, STRING, TIMESTAMP, Dimension, Source, Stream
 from tests.sizes import examples
 
@@ -126,12 +126,12 @@ def test_a_join_has_a_line_of_its_own(data: st.DataObject) -> None:
 
 # ---------------------------------------------------------------------------------------------- names, lineage
 def test_an_attribute_reads_as_a_column_of_its_dimension() -> None:
-    department = Attribute("products", ("pid",), "dept")
-    chained = Attribute("brands", (department._replace(column="bid").name,), "brand name")
+    department = JoinedAttribute("products", ("pid",), "dept")
+    chained = JoinedAttribute("brands", (department._replace(column="bid").name,), "brand name")
     assert shown_column(department.name) == "products.dept" and shown_column(chained.name) == "brands.`brand name`"
     assert shown_column(department.row.name) == "pid IN products"
     assert shown_column(chained.row.name) == "products.bid IN brands"
-    assert shown_column(Attribute("d", ("a", "b"), None).name) == "(a, b) IN d"
+    assert shown_column(JoinedAttribute("d", ("a", "b"), None).name) == "(a, b) IN d"
     assert described_column(chained.name, "orders") == "brand name of brands, by products.bid"
     assert described_column("kind", "orders") == "kind of orders"
     assert shown_columns(["kind", department.row.name, department.name, "kind"]) == ["kind", "products.dept"]
@@ -153,7 +153,7 @@ def test_a_group_of_an_attribute_is_named_without_its_key() -> None:
 def test_lineage_has_both_sides_of_the_key_and_validities() -> None:
     text = f"SELECT owner, sum(cost) AS spent FROM orders JOIN owners USING (pid) {WINDOW} GROUP BY owner"
     lineage = column_lineage(query_of(text), STREAMS["orders"])
-    owner = Attribute("owners", ("pid",), "owner")
+    owner = JoinedAttribute("owners", ("pid",), "owner")
     assert lineage.groups == (((owner.name, Dependency.IDENTITY),),)
     assert lineage.outputs == ((("cost", Dependency.AGGREGATION),),)
     joins = {name for name, dependency in lineage.answers if dependency == Dependency.JOIN}

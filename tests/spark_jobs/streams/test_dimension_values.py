@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.attributes import Attribute
+from optimizer.workload.attributes import JoinedAttribute
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Dimension, Source, Stream, decimal
 from spark_jobs.operations.dimension_profiles import profile_of_dimension
 from spark_jobs.streams.sources.decoding import read_split
@@ -53,7 +53,7 @@ def test_keys_of_every_type_find_their_rows(name: str, tmp_path: Path) -> None:
     columns = {"ts": TIMESTAMP, "k": type}
     source = write(tmp_path / "events.parquet", columns, events)
     stream = Stream("s", source, tuple(columns.items()), "ts", dimensions=(dimension,))
-    attributes = {column: Attribute("d", ("k",), column).name for column in VALUES}
+    attributes = {column: JoinedAttribute("d", ("k",), column).name for column in VALUES}
     pinned = pinned_stream(stream, list(attributes.values()))
     (split,) = splits_of(pinned)
     (batch,) = read_split(pinned, split, ["k", *attributes.values()])
