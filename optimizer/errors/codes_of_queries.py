@@ -30,16 +30,16 @@ CODES_OF_QUERIES = (
     ),
     Code(
         "HDL-107",
-        "A clause for windows, event sequences or options (WINDOW, SEQ, WITH) is missing, stands twice or is not "
+        "A clause for windows, event sequences or options (WINDOW, SEQ, WITH) is missing, appears twice or is not "
         "written as it has to be.",
         "Write the clause as the hint shows.",
     ),
     Code("HDL-108", "A comment or a quote is opened and never closed.", "Close it."),
     Code(
         "HDL-109",
-        "A setting in the comments before a query (its name, owner, lifetime, …) stands twice, has a value that it "
+        "A setting in the comments before a query (its name, owner, lifetime, …) appears twice, has a value that it "
         "cannot have, or gives a lifetime to a query over a number of rows.",
-        "Correct the comment; if it stands twice, a semicolon may be missing above.",
+        "Correct the comment; if it appears twice, a semicolon may be missing above.",
     ),
     Code(
         "HDL-110",

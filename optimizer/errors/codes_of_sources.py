@@ -95,7 +95,7 @@ CODES_OF_SOURCES = (
         "A quote in a text file is never closed, or a record is too long.",
         "Close the quote, double one that is part of a text, or declare `quote: none`.",
     ),
-    Code("HDL-423", "A column that is read stands twice in the header of a CSV file.", "Rename all but one."),
+    Code("HDL-423", "A column that is read appears twice in the header of a CSV file.", "Rename all but one."),
     Code(
         "HDL-424",
         "A stream has no data, or no event with a time where it was looked at.",
@@ -104,7 +104,7 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-425",
-        "`heddle compare` cannot measure this stream: Spark's own reader cannot be told how it is written.",
+        "`heddle compare` cannot measure this stream: Spark's own reader has no option for how it is written.",
         "Compare on a copy that is written plainly.",
     ),
     Code(
@@ -131,7 +131,7 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-434",
-        "What came to a source since it was copied cannot be told, or an option's value is not in the environment.",
+        "What came to a source since it was copied is not known, or an option's value is not in the environment.",
         "Name a `watermark` of integers or timestamps; set the variable.",
     ),
     Code(
@@ -154,7 +154,7 @@ CODES_OF_SOURCES = (
     ),
     Code("HDL-454", "There is no such type of a column.", "Take the type that the hint names."),
     Code("HDL-455", "The time column of the stream is missing or no timestamp.", "Declare it as the hint says."),
-    Code("HDL-456", "A name stands twice, or two columns differ by case alone.", "Rename or remove one."),
+    Code("HDL-456", "A name appears twice, or two columns differ by case alone.", "Rename or remove one."),
     Code("HDL-457", "A value in the file of streams is not one that its key can have.", "Give a value as in the hint."),
     Code(
         "HDL-458",

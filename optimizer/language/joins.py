@@ -84,7 +84,7 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: 
     dimension_name = resolve_name(table.name, known)
     if dimension_name is None and resolve_name(table.name, unreadable) is not None:
         message = f"dimension {table.name} cannot be read"
-        refuse(LEFT_OUT, message, "what is wrong with it stands above", table)
+        refuse(LEFT_OUT, message, "the error above says what is wrong", table)
     if dimension_name is None and resolve_name(table.name, streams) is not None:
         hint = "write a query over each and join their answers: heddle sql; or declare the table below `dimensions:`"
         refuse("HDL-103", f"a join of two streams: {shown_text(table.name)} is one", hint, table)

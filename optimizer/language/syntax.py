@@ -108,7 +108,7 @@ def stream_of(tree: exp.Select, streams: Mapping[str, Stream], unreadable: Colle
             refuse("HDL-103", f"{what}: not allowed in FROM", SOURCES, table)
     name = resolve_name(table.name, streams)
     if name is None and (declared := resolve_name(table.name, unreadable)) is not None:
-        refuse(LEFT_OUT, f"stream {declared} cannot be read", "what is wrong with it stands above", table)
+        refuse(LEFT_OUT, f"stream {declared} cannot be read", "the error above says what is wrong", table)
     if name is None:
         hint = did_you_mean(table.name, streams, "streams") or "declare it in streams.yaml"
         refuse("HDL-201", f"there is no stream {shown_text(table.name)}", hint, table)

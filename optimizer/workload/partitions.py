@@ -76,7 +76,7 @@ def pattern_names(folders: str) -> tuple[str, ...]:
     names = _NAME.findall(folders)
     repeated = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)
     if repeated is not None:
-        raise HeddleError("HDL-457", f"{{{repeated}}} stands twice in the path", "each name of a pattern is a column")
+        raise HeddleError("HDL-457", f"{{{repeated}}} appears twice in the path", "each name of a pattern is a column")
     if re.search(r"[{}]", _NAME.sub("", folders)) or "" in folders.split("/"):
         hint = "{year}, {month}, {day}, {hour}, or the name of a column in letters, digits and underscores"
         raise HeddleError("HDL-457", f"{folders!r} is no pattern of folders", hint)

@@ -607,7 +607,7 @@ class _Reader:
             if not (re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,127}", name) and text.isprintable() and len(text) <= 1024):
                 raise _Bad("HDL-457", f"{name[:100]!r} is no option of Spark's reader", "", key)
             if name.lower() in RESERVED or name.lower() in map(str.lower, options):
-                what = "stands twice" if name.lower() in map(str.lower, options) else "cannot be set"
+                what = "appears twice" if name.lower() in map(str.lower, options) else "cannot be set"
                 raise _Bad("HDL-457", f"the option {name} {what}", "", key)
             if _SECRET_OPTION.search(name) and not ENVIRONMENT.fullmatch(text):
                 # never repeated, as above
@@ -772,7 +772,7 @@ class _Reader:
             if key.value not in known:
                 raise _Bad("HDL-452", f"there is no key {key.value!r} here", _close(key.value, known), key)
             if key.value in values:
-                raise _Bad("HDL-456", f"the key {key.value!r} stands twice", "", key)
+                raise _Bad("HDL-456", f"the key {key.value!r} appears twice", "", key)
             values[key.value] = value
         for name, required in known.items():
             if required and name not in values:

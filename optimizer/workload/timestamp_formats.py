@@ -32,7 +32,7 @@ def check_format(text: str) -> None:
         raise HeddleError("HDL-457", f"{text[:100]!r} is no timestamp_format", hint)
     for name in names:
         if name not in DIRECTIVES or names.count(name) > 1:
-            what = "stands twice in" if name in DIRECTIVES else "is not known in"
+            what = "appears twice in" if name in DIRECTIVES else "is not known in"
             raise HeddleError("HDL-457", f"%{name} {what} the timestamp_format {text!r}", hint)
     directives = set(names)
     lacking = [both for both in ("Yy", "mb", "d") if len(directives & set(both)) != 1]

@@ -245,7 +245,7 @@ def _proposed(
     key = summary.key if summary.key is not None else chosen.name
     if summary.key is None and not is_position(seen.columns[chosen.name.lower()]):
         hint = "a column of integers or timestamps that grow as rows come in is needed: make a view that has one"
-        raise HeddleError("HDL-434", f"{spelled}: what came since it was copied cannot be told", hint)
+        raise HeddleError("HDL-434", f"{spelled}: what came since it was copied cannot be determined", hint)
     is_local = any(column.is_local and column.name in dict(pairs) for column in seen.columns.values())
     origin = Origin(
         *("jdbc", url.jdbc, spelled),

@@ -178,7 +178,7 @@ class _Reader:
             if known and name not in known:
                 raise self.wrong(f"there is no key {name}", meant(name, known), line)
         if len(entries) < len(node.value):
-            raise self.wrong("a key stands twice", "leave one out", line)
+            raise self.wrong("a key appears twice", "leave one out", line)
         return entries
 
     def items(self, node: yaml.Node) -> list[yaml.Node]:

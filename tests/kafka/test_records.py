@@ -176,7 +176,7 @@ def test_any_bytes_are_read_or_told(content: bytes) -> None:
         (record(ts=1), "ts: a whole number where a time in ISO 8601 is expected"),
         (record(ts="2013-W01-1"), "ts: a text where a time in ISO 8601 is expected"),
         (record(ts=None), "ts: there is no event time"),
-        (b'{"ts": "2013-07-01", "ts": "2013-07-02"}', "a key stands twice in one object"),
+        (b'{"ts": "2013-07-01", "ts": "2013-07-02"}', "a key appears twice in one object"),
         (b'{"ts": "2013-07-01"} {}', "it is not JSON (character 21)"),
         (b"[1]", "it is a list, no JSON object"),
         (b"null", "it is null, no JSON object"),

@@ -86,7 +86,7 @@ def test_columns_of_the_stream_are_named_with_its_name_or_alias() -> None:
     [
         ("JOIN ^product USING (product_id)", "HDL-201", "there is no dimension", "did you mean products"),
         ("JOIN ^xyz USING (product_id)", "HDL-201", "there is no dimension", "departments, products, stores"),
-        ("JOIN ^lost USING (product_id)", "HDL-122", "dimension lost cannot be read", "stands above"),
+        ("JOIN ^lost USING (product_id)", "HDL-122", "dimension lost cannot be read", "the error above"),
         (", ^products", "HDL-103", "a comma in FROM", "JOIN <dimension> USING"),
         ("CROSS JOIN ^products", "HDL-103", "CROSS JOIN", "JOIN <dimension> USING"),
         ("RIGHT JOIN ^products USING (product_id)", "HDL-103", "RIGHT JOIN", "LEFT JOIN keeps"),

@@ -410,7 +410,7 @@ def _since(stream: Stream, frame: DataFrame) -> DataFrame:
         return frame
     time, first = _column(frame, stream.time), _moment(frame, stream, stream.time, origin.since)
     if first is None:
-        message = f"stream {stream.name}: `since` cannot be told by {stream.time}"
+        message = f"stream {stream.name}: `since` cannot be compared with {stream.time}"
         raise HeddleError("HDL-434", message, "its time has to be a timestamp, or have a `time_unit`")
     return frame.where(time.isNull() | (time >= _literal(frame, stream.time, first)))
 
@@ -490,7 +490,7 @@ def _number(frame: DataFrame, stream: Stream, name: str) -> Column:
         return F.unix_micros(column.cast("timestamp"))
     if isinstance(type_, T.IntegralType) or (isinstance(type_, T.DecimalType) and type_.scale == 0):
         return column.cast("long")
-    message = f"stream {stream.name}: what came since cannot be told by {name}, which is {type_.simpleString()}"
+    message = f"stream {stream.name}: new rows cannot be determined by {name}, which is {type_.simpleString()}"
     raise HeddleError("HDL-434", message, "name a `watermark` of integers or timestamps that grow as rows come in")
 
 

@@ -103,7 +103,7 @@ def _properties(text: str) -> dict[str, str]:
         if not mark or not re.fullmatch(r"[a-z0-9._-]{1,200}", name):
             raise ValueError(f"statement {number} is no name=value")
         if name in properties:
-            raise ValueError(f"{name} stands twice")
+            raise ValueError(f"{name} appears twice")
         if name == "bootstrap.servers":
             raise ValueError("bootstrap.servers is what --servers says")
         properties[name] = value.strip()

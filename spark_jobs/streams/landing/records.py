@@ -217,7 +217,7 @@ def _object(content: bytes, is_exact: bool) -> dict[str, Any]:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise Unfit("a key stands twice in one object")
+        raise Unfit("a key appears twice in one object")
     return fields
 
 

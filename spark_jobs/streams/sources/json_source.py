@@ -275,7 +275,7 @@ def _layout(node: _Node, value: dict[str, Any]) -> list[tuple[str, _Node]]:
     if isinstance(value, Repeated):
         repeated = next((key for key, _ in known if key in value.names), None)
         if repeated is not None:
-            raise _Ambiguous(f"the key {printable(repeated, 60)} stands twice")
+            raise _Ambiguous(f"the key {printable(repeated, 60)} appears twice")
     return known
 
 

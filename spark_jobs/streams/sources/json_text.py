@@ -108,7 +108,7 @@ class Walker:
         """Yield records, and batches of those that the quick parser took.
 
         Raises HDL-415 for another format, HDL-420 for text that is not UTF-8, HDL-422 for a record that is too long,
-        HDL-456 if the array of records stands twice, HDL-481 for text that is no record.
+        HDL-456 if the array of records appears twice, HDL-481 for text that is no record.
         """
         self._fill(self.block)
         check_text(self.stream, self.path, self.data[:HEAD], "JSON")

@@ -158,7 +158,7 @@ def test_a_tolerance_is_of_doubles() -> None:
         ("tests:\n  - {query: rows, given: [], expect: [], at: noon}\n", 2, "'noon' is not an instant"),
         ("tests:\n  - {query: rows, given: [], expect: [], tolerance: 2}\n", 2, "tolerance is a number"),
         ("tests:\n  - {query: rows, given: [{a: [1]}], expect: []}\n", 2, "here is no value"),
-        ("tests:\n  - {query: rows, query: rows, given: [], expect: []}\n", 2, "a key stands twice"),
+        ("tests:\n  - {query: rows, query: rows, given: [], expect: []}\n", 2, "a key appears twice"),
     ],
 )
 def test_a_file_that_is_none_of_tests(text: str, line: int, said: str) -> None:

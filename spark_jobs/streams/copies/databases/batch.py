@@ -267,7 +267,7 @@ def batch_since(connection: Connection, stream: Stream, known: Mapping[str, int]
     """The rows that a copy of the ``known`` pieces, with their numbers of rows, lacks of a table.
 
     ``clock`` (microseconds): rows later than it, less the stream's lateness, may still be arriving. Raises HDL-401
-    (there is no table), HDL-403 (a column is missing), HDL-434 (what came cannot be told), HDL-492 (the zone of its
+    (there is no table), HDL-403 (a column is missing), HDL-434 (new rows are not known), HDL-492 (the zone of its
     timestamps is not known).
     """
     origin = _origin(stream)
@@ -349,7 +349,7 @@ def _since(batch: TableBatch) -> str:
     column = batch.columns[stream.time.lower()]
     first = position_of_instant(stream, column, origin.since)
     if first is None or not (is_position(column) or stream.source.time_unit is not None):
-        message = f"stream {stream.name}: `since` cannot be told by {stream.time}, which is {column.declared}"
+        message = f"stream {stream.name}: `since` cannot be compared with {stream.time}, which is {column.declared}"
         raise HeddleError("HDL-434", message, "its time has to be a timestamp, or have a `time_unit`")
     name = connection.quoted(column.name)
     return f"{name} IS NULL OR {name} >= {connection.position(column, first)}"
@@ -408,7 +408,7 @@ def position_of_instant(stream: Stream, column: TableColumn, instant: int) -> in
 
 
 def _untold(stream: Stream, mark: TableColumn) -> HeddleError:
-    message = f"stream {stream.name}: what came since cannot be told by {mark.name}, which is {mark.declared}"
+    message = f"stream {stream.name}: new rows cannot be determined by {mark.name}, which is {mark.declared}"
     hint = "name a `watermark` of integers or timestamps that grow as rows come in"
     return HeddleError("HDL-434", message, f"{hint}; in SQLite `rowid` is such a column")
 
