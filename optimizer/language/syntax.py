@@ -110,6 +110,10 @@ def stream_of(tree: exp.Select, streams: Mapping[str, Stream], unreadable: Colle
     if name is None and (declared := resolve_name(table.name, unreadable)) is not None:
         refuse(LEFT_OUT, f"stream {declared} cannot be read", "the error above says what is wrong", table)
     if name is None:
+        dimensions = {dimension.name for stream in streams.values() for dimension in stream.dimensions}
+        if resolve_name(table.name, dimensions) is not None:
+            hint = f"write FROM <stream> JOIN {table.name} USING (<key>)"
+            refuse("HDL-201", f"{shown_text(table.name)} is a dimension, not a stream", hint, table)
         hint = did_you_mean(table.name, streams, "streams") or "declare it in streams.yaml"
         refuse("HDL-201", f"there is no stream {shown_text(table.name)}", hint, table)
     stream = streams[name]

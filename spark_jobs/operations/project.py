@@ -358,7 +358,7 @@ def _stream_lines(proposal: Proposal, folder: Path) -> Iterator[str]:
 # ----------------------------------------------------------------------------------- settings, Airflow
 _SETTINGS = f"""\
 #:schema {SCHEMAS}/{NAME}.json
-# What commands need not be told in this folder and below. All keys: docs/configuration.md.
+# Defaults of the commands in this folder and below. All keys: docs/configuration.md.
 warehouse = "warehouse"
 streams = "{STREAMS}"
 workload = ["queries"]

@@ -167,6 +167,12 @@ def test_other_queries_of_a_file_are_read() -> None:
     assert [each.name for each in result.queries] == ["good"]
 
 
+def test_a_dimension_in_from_is_named_as_one() -> None:
+    (diagnostic,) = parsed("SELECT count(*) FROM products {w}").diagnostics
+    assert (diagnostic.code, diagnostic.column) == ("HDL-201", 22)
+    assert "is a dimension" in diagnostic.message and "JOIN products USING" in diagnostic.hint
+
+
 def test_a_join_without_a_key_says_so() -> None:
     (diagnostic,) = parsed("SELECT count(*) FROM orders JOIN products {w}").diagnostics
     assert "says no key" in diagnostic.message

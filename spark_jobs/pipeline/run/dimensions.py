@@ -136,6 +136,21 @@ def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> lis
     return changed
 
 
+def with_repairs_of(plan: SharingPlan, current: SharingPlan | None) -> SharingPlan:
+    """A plan whose dimensions revise as many answers as they do in the current one, where that has them."""
+    if current is None:
+        return plan
+    repairs = {each.name: each.repair for stream in current.workload.streams for each in stream.dimensions}
+    if not repairs:
+        return plan
+
+    def repaired(stream: Stream) -> Stream:
+        dimensions = (replace(each, repair=repairs.get(each.name, each.repair)) for each in stream.dimensions)
+        return replace(stream, dimensions=tuple(dimensions))
+
+    return replace(plan, workload=replace(plan.workload, streams=tuple(map(repaired, plan.workload.streams))))
+
+
 def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]:
     """The dimensions of each stream of a run whose changes since a publication of its interval revise that."""
     revising: dict[str, list[str]] = {}

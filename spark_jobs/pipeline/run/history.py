@@ -84,14 +84,18 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     """The published intervals whose content is no longer what was published, by their begin.
 
     Intervals that a later publication covers are its business. An interval is judged by the plan that it was published
-    by: a new plan makes nothing outdated, unless it declares otherwise what the queries of then used of a stream.
+    by: a new plan makes nothing outdated, unless it declares otherwise what the queries of then used of a stream. How
+    far back changes of a dimension revise answers is that of the newest plan.
     ``since`` (microseconds): only intervals that end later.
 
     Only those are looked at of which the ledger has an entry that is newer than what the publication knew, for times
     that it read: what is known of all others is what was known then.
     """
     known, declared = publish_log.publications_read(warehouse, since), Declarations.now(warehouse)
-    doubt = np.union1d(_in_doubt(warehouse, known, declared, clock), _on_earlier_versions(warehouse, known, clock))
+    newest = current_version(warehouse)
+    current = None if newest is None else load_plan(warehouse, newest)
+    earlier = _on_earlier_versions(warehouse, known, current, clock)
+    doubt = np.union1d(_in_doubt(warehouse, known, declared, clock), earlier)
     chosen = [number for number in doubt.tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
     rows = publish_log.logged_publications(warehouse, moments) if chosen else []
@@ -102,7 +106,9 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     for row in sorted(rows, key=lambda row: row.begin):
         if (row.begin, row.end, row.table_version or 0) in publication_keys:
             version = row.plan_version
-            plan = plans[version] = plans[version] if version in plans else load_plan(warehouse, version)
+            if version not in plans:
+                plans[version] = dimensions.with_repairs_of(load_plan(warehouse, version), current)
+            plan = plans[version]
             together.setdefault((version, tuple(declared.differing(row, plan))), []).append(row)
     for (version, names), plan_rows in together.items():
         plan = plans[version]
@@ -156,10 +162,13 @@ def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations,
     return np.flatnonzero(doubt)
 
 
-def _on_earlier_versions(warehouse: Warehouse, known: Publications, clock: int) -> NDArray[np.int64]:
-    """The numbers of the publications that stand on an earlier version of a dimension whose changes revise them."""
-    version = current_version(warehouse)
-    plan = None if version is None else load_plan(warehouse, version)
+def _on_earlier_versions(
+    warehouse: Warehouse, known: Publications, plan: SharingPlan | None, clock: int
+) -> NDArray[np.int64]:
+    """The numbers of the publications that used an earlier version of a dimension whose changes revise them.
+
+    ``plan``: the newest.
+    """
     if plan is None or not any(stream.dimensions for stream in plan.workload.streams):
         return np.zeros(0, dtype=np.int64)
     plan, _, _ = dimensions.pinned(warehouse, plan, is_noted=False)

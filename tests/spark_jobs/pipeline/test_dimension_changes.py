@@ -173,6 +173,23 @@ def test_only_pieces_with_an_event_of_a_changed_key_are_lifted_again(shop: Shop)
     assert shop.answers([0]) == shop.expected(0, {1: "a", 2: "a", 3: "a"})
 
 
+def test_a_repair_that_is_declared_later_counts_for_what_is_published(shop: Shop) -> None:
+    shop.order(0, [(1, 1, 5), (2, 2, 7)])
+    shop.describe({1: "a", 2: "b"})
+    shop.run(shop.plan(), 0, 1)
+    shop.repair = 90 * DAY_LENGTH
+    version = shop.plan()
+    assert shop.run(version, 0, 1).status == "unchanged"
+    shop.describe({1: "a", 2: "c"})
+    assert shop.repaired(version) == 1
+    assert shop.answers([0]) == shop.expected(0, {1: "a", 2: "c"})
+    shop.repair = 0
+    version = shop.plan()
+    shop.describe({1: "z", 2: "z"})
+    assert shop.repaired(version) == 0
+    assert shop.answers([0]) == shop.expected(0, {1: "a", 2: "c"})
+
+
 def test_unused_columns_and_rows_change_nothing(shop: Shop) -> None:
     shop.repair = 3660 * DAY_LENGTH
     shop.order(0, [(0, 1, 1), (1, 2, 1)])
