@@ -179,6 +179,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         place = "TRUE"
         if query.pattern is not None:
             place = '"its place" = 0' if output.event is None else f'"its type" = {text_literal(output.event)}'
+        elif query.window.parts and output.window >= 0:
+            place = f'"its part" = {output.window}'
         if output.argument is None:
             finish.append((output, [aggregate(f"count(*) FILTER ({place})")], "long"))
             continue
@@ -188,7 +190,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         if output.function in PAIRED:
             assert output.by is not None
             by = translate(output.by)[0]
-            not_null = f"{by} IS NOT NULL" + (f" AND {argument} IS NOT NULL" if output.function in PAIRED[:2] else "")
+            not_null = f"{place} AND {by} IS NOT NULL"
+            not_null += f" AND {argument} IS NOT NULL" if output.function in PAIRED[:2] else ""
             indexes.append(aggregate(f"list([struct_pack(o := {by}, v := {argument})]) FILTER ({not_null})"))
         elif output.function in TWO:
             assert output.by is not None
@@ -210,12 +213,15 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
     condition = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = quoted(time_column)
     connection = _database()
-    if not query.window.is_regular:
-        connection.register("calendar windows", calendars.windows_between(query.window, begin, end))
+    for number, part in enumerate(query.window.each):
+        if not part.is_regular:
+            connection.register(f"windows {number}", calendars.windows_between(part, begin, end))
     if query.pattern is not None:
         expanded, condition = _expanded_sequences(query, events, time, condition), "TRUE"
     else:
         expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
+        if query.window.parts:
+            expanded = _expanded_several(query.window, events, time)
     chosen = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
     # a window, its start and its instant, then the outputs
     keys = ['"the window"', *groups, '"its start"', '"its instant"']
@@ -436,12 +442,30 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
     """
 
 
-def _expanded(window: Window, time: str) -> str:
+def _expanded_several(window: Window, events: pa.Table, time: str) -> str:
+    """SQL of the events, once for every part of every window that holds them. The window starts where its first part
+    does.
+    """
+    starts = [
+        f'"its instant" - {part.range + part.ago}'
+        if part.is_regular
+        else f'(SELECT "since" FROM "windows {number}" WHERE "until" = "its instant")'
+        for number, part in enumerate(window.parts)
+    ]
+    names = ", ".join(quoted(name) for name in events.column_names)
+    parts = " UNION ALL ".join(
+        f'SELECT {names}, "its instant", {number} AS "its part" FROM ({_expanded(part, time, number)})'
+        for number, part in enumerate(window.parts)
+    )
+    return f'SELECT *, "its instant" AS "the window", least({", ".join(starts)}) AS "its start" FROM ({parts})'
+
+
+def _expanded(window: Window, time: str, number: int = 0) -> str:
     """SQL of the events, once for every window that holds them."""
     if not window.is_regular:
         return f"""
             SELECT events.*, "until" AS "the window", "since" AS "its start", "until" AS "its instant"
-            FROM events JOIN "calendar windows" ON {time} >= "since" AND {time} < "until"
+            FROM events JOIN "windows {number}" ON {time} >= "since" AND {time} < "until"
         """
     width, slide, ago = window.range, window.slide, window.ago
     return f"""

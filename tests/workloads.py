@@ -455,6 +455,69 @@ def calendar_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40
 
 
 @st.composite
+def several_windows(draw: st.DrawFn, tick: int) -> Window:
+    """Two to four windows with the same instants: of any lengths, historical, cumulative, of a calendar."""
+    if draw(st.integers(0, 3)) == 0:
+        return draw(_several_of_a_calendar())
+    slide = draw(st.sampled_from((1, 2, 3, 5))) * tick
+    phase = draw(st.sampled_from((0, 0, 0, 1, slide // 2, slide - 1)))
+    agos = st.one_of(st.just(0), st.integers(1, 4).map(lambda k: k * slide), st.integers(1, 3 * tick))
+    regular = st.builds(lambda k, ago: Window(k * slide + phase, slide, ago), st.integers(not phase, 7), agos)
+    cumulative = st.integers(1, 6).map(lambda k: Window(k * slide, slide, cumulative=True))
+    one = regular if phase else st.one_of(regular, regular, cumulative)
+    return Window.of_several(draw(st.lists(one, min_size=2, max_size=4, unique=True)))
+
+
+@st.composite
+def _several_of_a_calendar(draw: st.DrawFn) -> Window:
+    zone, units = draw(st.sampled_from(ZONES)), draw(st.sampled_from(("day", "day", "month", "clock")))
+    if units == "clock":
+        step = draw(st.sampled_from((900, 3600, 21_600))) * SECOND
+        sizes = [((count, "day"), None, True) for count in (1, 2, 7)]
+    else:
+        step, slide = 0, (1, units)
+        sizes = [((count, units), slide, is_cumulative) for count in (1, 2, 3, 7) for is_cumulative in (False, True)]
+        sizes += [((count, "month"), slide, True) for count in (1, 3) if units == "day"]
+    chosen = draw(st.lists(st.sampled_from(sizes), min_size=2, max_size=4, unique=True))
+    return Window.of_several(
+        Window.of_calendar(Calendar(zone, size, slide), step, cumulative) for size, slide, cumulative in chosen
+    )
+
+
+@st.composite
+def over_several(draw: st.DrawFn, query: ACQ, window: Window) -> ACQ:
+    """The query over several windows, each aggregate over one of them."""
+
+    def over(output: Output) -> Output:
+        if output.parts:
+            return replace(output, parts=tuple(map(over, output.parts)))
+        return replace(output, window=draw(st.integers(0, len(window.parts) - 1)))
+
+    top = query.top
+    if top is not None:
+        top = replace(top, orders=tuple(replace(order, output=over(order.output)) for order in top.orders))
+    having = tuple(replace(condition, output=over(condition.output)) for condition in query.having)
+    return replace(query, window=window, outputs=tuple(map(over, query.outputs)), having=having, top=top)
+
+
+@st.composite
+def several_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> Case:
+    """A test of queries over several windows, beside ordinary ones."""
+    tick = draw(st.sampled_from((900 * SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
+    begin = draw(st.sampled_from(CHANGES)) + draw(st.integers(-30, 2)) * tick + draw(st.sampled_from((-1, 0, 0, 1)))
+    end = begin + draw(st.integers(1, 40)) * tick + draw(st.sampled_from((0, 0, 1)))
+    drawn_queries = []
+    for number in range(draw(st.integers(1, most_queries))):
+        query = draw(queries(f"q{number}", tick))
+        if draw(st.integers(0, 3)):
+            query = draw(over_several(query, draw(several_windows(tick))))
+        drawn_queries.append(query)
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    table = draw(events(begin - draw(st.sampled_from((0, 10, 60))) * tick, end, tick, most_events))
+    return Case(Workload(tuple(drawn_queries), (stream,)), table, begin, end)
+
+
+@st.composite
 def queries(draw: st.DrawFn, name: str, tick: int, computes: bool = True) -> ACQ:
     """``computes``: it may group by expressions."""
     groups = draw(st.lists(st.sampled_from(GROUPS), max_size=2, unique=True))

@@ -64,6 +64,7 @@ class Aggregate:
     - ``result``: the type of the output, from the argument's type;
     - ``lowering``: the answers, from the states;
     - ``klass``: distributive, algebraic or holistic;
+    - ``counts``: over no events it is 0, as a count is; all others are null;
     - ``takes``: the arguments that it applies to, of :data:`TAKES`; ``star``: it also applies to ``*``;
     - ``signature``: the arguments in its parentheses:
 
@@ -85,6 +86,7 @@ class Aggregate:
     sketch: tuple[str, ...] = ()
     star: bool = False
     default: Decimal | None = None
+    counts: bool = False
 
     def states(self, output: Output, former: bool = False) -> tuple[State, ...]:
         """The states that an output of this function needs; ``former``: those that earlier versions stored for it."""
@@ -201,7 +203,15 @@ def _both(kinds: str, lowering: Callable[[States, Output], Lowered], meaning: st
     kinds_of_pairs = tuple(f"both_{kind}" if kind else "both" for kind in ["", *kinds.split()])
     result = LONG if counts else DOUBLE
     return Aggregate(
-        "", kinds_of_pairs, lambda type: result, lowering, "algebraic", meaning, "a number", "number+number"
+        "",
+        kinds_of_pairs,
+        lambda type: result,
+        lowering,
+        "algebraic",
+        meaning,
+        "a number",
+        "number+number",
+        counts=counts,
     )
 
 
@@ -239,7 +249,14 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     (
         "count",
         Aggregate(
-            "", ("count",), lambda type: LONG, lower_count, "distributive", "rows, or values not null", star=True
+            "",
+            ("count",),
+            lambda type: LONG,
+            lower_count,
+            "distributive",
+            "rows, or values not null",
+            star=True,
+            counts=True,
         ),
     ),
     ("sum", Aggregate("", ("count", "sum"), sum_type, lower_sum, "distributive", "sum, exact", "a number")),
@@ -281,7 +298,10 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     ("bit_and", _kept("bit_and", "bits that all have", "an integer", lambda type: LONG)),
     ("bit_or", _kept("bit_or", "bits that one has", "an integer", lambda type: LONG)),
     ("bit_xor", _kept("bit_xor", "bits that an odd number have", "an integer", lambda type: LONG)),
-    ("count_distinct", _holistic(lambda type: LONG, lower_distinct, "registers", "number of distinct values")),
+    (
+        "count_distinct",
+        replace(_holistic(lambda type: LONG, lower_distinct, "registers", "number of distinct values"), counts=True),
+    ),
     (
         "percentile",
         _holistic(

@@ -278,6 +278,19 @@ class Lowered:
         """The answers of the given rows."""
         return Lowered(self.values[rows], self.valid[rows], None if self.overflow is None else self.overflow[rows])
 
+    def among(self, rows: Array, answers: int, is_count: bool) -> Lowered:
+        """All of some answers, of which these are the ``rows`` (n,): in the others the value is that of no events,
+        0 of a count and else null.
+        """
+        values = np.zeros(answers, dtype=self.values.dtype)
+        if values.dtype == object:
+            values[:] = None
+        valid, overflow = np.full(answers, is_count), None if self.overflow is None else np.zeros(answers, dtype=bool)
+        values[rows], valid[rows] = self.values, self.valid
+        if overflow is not None:
+            overflow[rows] = self.overflow
+        return Lowered(values, valid, overflow)
+
 
 class Multisets(Protocol):
     """The multisets of one state under many answers (a,), as lowering reads them.

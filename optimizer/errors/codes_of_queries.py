@@ -274,6 +274,17 @@ CODES_OF_QUERIES = (
         "Write the name without quotes or in backticks; write the text in single quotes.",
         severity="either",
     ),
+    Code(
+        "HDL-244",
+        "An aggregate names no window that the query has, or no aggregate is over a window (a warning).",
+        "Write sum(x) OVER name with a name of the WINDOW clause.",
+        severity="either",
+    ),
+    Code(
+        "HDL-245",
+        "The windows of a query do not end at the same instants.",
+        "Take lengths that are a whole number of slides apart, as the hint shows.",
+    ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),
     Code("HDL-302", "The query has too many words.", "Split it."),
@@ -284,7 +295,7 @@ CODES_OF_QUERIES = (
     Code("HDL-307", "A duration, or a number of rows, of the window is larger than is allowed.", "Take a smaller one."),
     Code("HDL-308", "The range is too many times the slide.", "Take the slide that the hint names, or a longer one."),
     Code("HDL-309", "The query groups by too many columns.", "Group by fewer."),
-    Code("HDL-310", "The query has too many outputs or aggregates.", "Split it."),
+    Code("HDL-310", "The query has too many outputs, aggregates or windows.", "Split it."),
     Code(
         "HDL-311",
         "The owner of the query has as many queries as the quota permits.",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from sqlglot import exp
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
+from optimizer.language.clauses import SEVERAL_WINDOWS, TOGETHER
 from optimizer.language.constants import accuracy_argument, constant_argument, constant_arguments, error_argument
 from optimizer.language.expressions import ExpressionReader, filter_of, settled
 from optimizer.language.nodes import (
@@ -32,10 +33,22 @@ from optimizer.language.words import (
     SEVERAL,
     Form,
     did_you_mean,
+    resolve_name,
     written_name,
 )
 from optimizer.workload.attributes import last_name, shown_column
-from optimizer.workload.values import BOOLEAN, Call, Column, Expression, Literal, Output, Pattern, Type, columns_of
+from optimizer.workload.values import (
+    BOOLEAN,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Output,
+    Pattern,
+    Type,
+    Window,
+    columns_of,
+)
 from optimizer.workload.window_kinds import WindowKind
 
 _LONGEST_NAME = 64
@@ -61,19 +74,75 @@ class _Written:
 
 
 @dataclass(frozen=True)
+class NamedWindows:
+    """The named windows of a query, by name, and the numbers of those that an aggregate is over."""
+
+    windows: Mapping[str, Window]
+    used: set[int] = field(default_factory=set)
+
+    def number(self, name: str, node: exp.Expr) -> int:
+        """The number of the window of a name. Raises Refused (HDL-244)."""
+        known = resolve_name(name, self.windows)
+        if known is None:
+            hint = did_you_mean(name, self.windows, "windows")
+            refuse("HDL-244", f"the query has no window {shown_text(name)}", hint, node)
+        values = list(self.windows.values())
+        number = values.index(self.windows[known])
+        self.used.add(number)
+        return number
+
+
+@dataclass(frozen=True)
 class AggregateReader:
     """Reads calls of aggregates over the events of windows of a kind. ``error``: what the query permits them to be off
-    by."""
+    by; ``windows``: those that calls name with OVER."""
 
     scope: Scope
     kind: WindowKind
     error: Decimal | None
     findings: Findings
+    windows: NamedWindows | None = field(default=None, kw_only=True)
 
     def read(self, node: exp.Expr, alias: str) -> AggregateCall:
         """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
+        over = node if type(node) is exp.Window else None
+        node = node.this if over is not None else node
         filter_node = node.expression if type(node) is exp.Filter else None
-        return self._call(_written(node.this if filter_node else node, self.scope.text), alias, filter_node, node)
+        written = _written(node.this if filter_node else node, self.scope.text)
+        number = self._window(over, written)
+        call = self._call(written, alias, filter_node, node)
+        if over is None:
+            return call
+        name = alias or f"{call.output.name}_{over.args['alias'].name}"[:_LONGEST_NAME]
+        return replace(call, output=replace(call.output, name=name, window=number))
+
+    def each_window(self, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]] | None:
+        """The call over each of the windows of ``OVER (h, d)``, with the name of the window; None for other nodes."""
+        node = without_parentheses(node)
+        if type(node) is not exp.Window or not _over_name(node).startswith(TOGETHER):
+            return None
+        names = _over_name(node).split(TOGETHER)[1:]
+        return ((name, exp.Window(this=node.this, alias=exp.to_identifier(name), over="OVER")) for name in names)
+
+    def _window(self, over: exp.Expr | None, written: _Written) -> int:
+        """The number of the window that a call is over. Raises Refused."""
+        if over is None:
+            if self.windows is None:
+                return 0
+            message = f"{written.function} names no window"
+            hint = f"write {written.function}(…) OVER {' or OVER '.join(self.windows.windows)}"
+            refuse("HDL-244", message, hint, written.node)
+        extra = [name for name, value in over.args.items() if value and name not in ("this", "alias", "over")]
+        name = _over_name(over)
+        if extra or not name:
+            refuse("HDL-103", "OVER takes the name of a window", f"write {SEVERAL_WINDOWS}", written.node)
+        if name.startswith(TOGETHER):
+            hint = "SELECT sum(x) OVER (h, d) AS s has s_h and s_d; in an expression name one"
+            refuse("HDL-244", "several windows stand behind OVER inside an expression", hint, written.node)
+        if self.windows is None:
+            hint = f"write {SEVERAL_WINDOWS}, or leave OVER out"
+            refuse("HDL-244", f"the query has no window {shown_text(name)}", hint, written.node)
+        return self.windows.number(name, written.node)
 
     def check_group(self, column: str, node: exp.Expr) -> None:
         """Refuse a group column among aggregates where it has no value there."""
@@ -185,6 +254,11 @@ class EventColumns:
             message = f"{shown_text(name)} is no event type of {self.pattern}: no sequence has one"
             self.findings.warnings.append(Refused("HDL-223", message, hint, place_of(node)))
         self.event = name
+
+
+def _over_name(node: exp.Expr) -> str:
+    alias = node.args.get("alias")
+    return alias.name if isinstance(alias, exp.Identifier) else ""
 
 
 def _written(node: exp.Expr, text: str) -> _Written:

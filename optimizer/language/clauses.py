@@ -16,6 +16,11 @@ ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
 
 CUMULATIVE_WINDOW = "WINDOW CUMULATE '1 day' STEP '1 hour' ON <time column>"
 
+SEVERAL_WINDOWS = "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '1 day') SLIDE '15 minutes' ON <time column>"
+
+TOGETHER = "\x00"
+"""Between the names of windows after one OVER: no name that is written has this character."""
+
 _WRITTEN = {"ROWS": ROW_WINDOW, "CUMULATE": CUMULATIVE_WINDOW}
 
 PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
@@ -23,8 +28,9 @@ PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 
 @dataclass(frozen=True)
 class WindowWords:
-    """The WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS or CUMULATE;
-    ``slide``: that of STEP too, and of a window without either its range; ``zone``: that of IN."""
+    """A window of the WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS or
+    CUMULATE; ``slide``: that of STEP too, and of a window without either its range; ``zone``: that of IN; ``name``: by
+    which aggregates name it."""
 
     first_word: str
     range: Token
@@ -34,6 +40,7 @@ class WindowWords:
     per: list[Token]
     zone: Token | None
     on: Token
+    name: Token | None = None
 
     @property
     def kind(self) -> WindowKind:
@@ -45,7 +52,7 @@ class WindowWords:
 
     @property
     def second_word(self) -> str:
-        return "STEP" if self.first_word == "CUMULATE" else "SLIDE"
+        return "STEP" if self.first_word == "CUMULATE" and self.name is None else "SLIDE"
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class PatternWords:
 class Clauses:
     """A statement in clauses. ``having``: the offset of HAVING (0: none); ``rest``: the tokens of all that is SQL's."""
 
-    window: WindowWords
+    windows: tuple[WindowWords, ...]
     pattern: PatternWords | None
     error: Token | None
     having: int
@@ -91,12 +98,12 @@ def cut_clauses(tokens: list[Token]) -> Clauses:
             raise Refused("HDL-107", f"a query has one {clause} clause", "", tokens[indices[1]].start)
     error = _options(tokens, places.options) if places.options is not None else None
     ended = tokens[: places.options]
-    window, behind = _window_words(ended, places.windows[0])
+    windows, behind = _windows(ended, places.windows[0])
     ours, pattern = [(places.windows[0], behind)], None
     if places.patterns:
         pattern, behind = _pattern_words(ended, places.patterns[0])
         ours.append((places.patterns[0], behind))
-    return Clauses(window, pattern, error, places.having, _without(ended, sorted(ours)))
+    return Clauses(windows, pattern, error, places.having, _with_names_together(_without(ended, sorted(ours))))
 
 
 def _places(tokens: Sequence[Token]) -> _Places:
@@ -137,6 +144,69 @@ def _without(tokens: list[Token], ours: Sequence[tuple[int, int]]) -> list[Token
         remaining += tokens[at:begin]
         at = behind
     return remaining + tokens[at:]
+
+
+def _windows(tokens: Sequence[Token], begin: int) -> tuple[tuple[WindowWords, ...], int]:
+    """The windows of the WINDOW clause that begins at a token, and the index of the token behind it."""
+    if [token.text.upper() for token in tokens[begin + 2 : begin + 4]] != ["AS", "("]:
+        window, behind = _window_words(tokens, begin)
+        return (window,), behind
+    words = ClauseReader(tokens, begin + 1, f"write {SEVERAL_WINDOWS}")
+    named = [_named_window(words)]
+    while words.follows(","):
+        words.word(",")
+        named.append(_named_window(words))
+    slide, bound, zone = None, None, None
+    if words.follows("SLIDE"):
+        words.word("SLIDE")
+        bound = _bound(words, rows=False) if words.follows("AT") else None
+        slide = words.token(TokenType.STRING, "a quoted duration")
+    if words.follows("IN"):
+        words.word("IN")
+        zone = words.token(TokenType.STRING, "a quoted time zone")
+    words.word("ON")
+    on = words.path("ON names the time column")
+    windows = (
+        WindowWords(first_word, range, bound is not None, slide or range, ago, [], zone, on, name)
+        for name, first_word, range, ago in named
+    )
+    return tuple(windows), words.cursor
+
+
+def _named_window(words: ClauseReader) -> tuple[Token, str, Token, Token | None]:
+    """``name AS (RANGE '…' [ENDING '…' AGO])`` or ``name AS (CUMULATE '…')``: name, first word, length, AGO."""
+    name, ago = words.name("expected the name of a window here"), None
+    words.word("AS")
+    words.word("(")
+    first_word = words.word("RANGE", "CUMULATE").text.upper()
+    range = words.token(TokenType.STRING, "a quoted duration")
+    if words.follows("ENDING"):
+        words.word("ENDING")
+        ago = words.token(TokenType.STRING, "a quoted duration")
+        words.word("AGO")
+    words.word(")")
+    return name, first_word, range, ago
+
+
+def _with_names_together(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with ``OVER (h, d)`` as one name behind OVER."""
+    together, index = list[Token](), 0
+    while index < len(tokens):
+        token = tokens[index]
+        together.append(token)
+        index += 1
+        if token.token_type != TokenType.OVER or index == len(tokens) or tokens[index].token_type != TokenType.L_PAREN:
+            continue
+        behind = next((at for at in range(index, len(tokens)) if tokens[at].token_type == TokenType.R_PAREN), None)
+        names = tokens[index + 1 : behind]
+        commas = all((each.token_type == TokenType.COMMA) == bool(at % 2) for at, each in enumerate(names))
+        if behind is None or len(names) % 2 == 0 or not commas:
+            continue
+        first, last = tokens[index], tokens[behind]
+        text = TOGETHER.join(["", *(each.text for each in names[::2])])
+        together.append(Token(TokenType.VAR, text, first.line, first.col, first.start, last.end))
+        index = behind + 1
+    return together
 
 
 def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int]:

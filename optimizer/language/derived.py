@@ -24,8 +24,8 @@ _LONGEST_NAME = 64
 
 
 def is_aggregate(node: exp.Expr, text: str) -> bool:
-    """Return whether a node is the call of an aggregate, including FILTER and WITHIN GROUP around it."""
-    return type(node) in (exp.Filter, exp.WithinGroup) or function_name(node, text) in FORMS
+    """Return whether a node is the call of an aggregate, including FILTER, WITHIN GROUP and OVER around it."""
+    return type(node) in (exp.Filter, exp.WithinGroup, exp.Window) or function_name(node, text) in FORMS
 
 
 def holds_aggregate(node: exp.Expr, text: str) -> bool:
@@ -33,9 +33,9 @@ def holds_aggregate(node: exp.Expr, text: str) -> bool:
     return any(is_aggregate(part, text) for part in node.walk())
 
 
-def of_group(column: str, value: Expression, type_: Type) -> Output:
+def of_group(column: str, value: Expression, type_: Type, window: int) -> Output:
     """The value that a group column has in its group: the least of equal ones."""
-    return Output(column, "min", value, type_, AGGREGATES["min"].output_type(type_))
+    return Output(column, "min", value, type_, AGGREGATES["min"].output_type(type_), window=window)
 
 
 def check_value(output: Output, node: exp.Expr) -> None:

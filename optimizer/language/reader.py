@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.redaction import redacted
-from optimizer.language.aggregate_calls import AggregateReader, SequenceReader
-from optimizer.language.clauses import cut_clauses
+from optimizer.language.aggregate_calls import AggregateReader, NamedWindows, SequenceReader
+from optimizer.language.clauses import WindowWords, cut_clauses
 from optimizer.language.constants import query_error
 from optimizer.language.expressions import read_filter
 from optimizer.language.foreign_windows import drop_window_columns
@@ -24,10 +24,10 @@ from optimizer.language.refusals import Findings, Refused
 from optimizer.language.scope import Scope
 from optimizer.language.select_list import read_selection
 from optimizer.language.syntax import parse_select, stream_of
-from optimizer.language.windows import read_window
+from optimizer.language.windows import read_named_windows, read_window
 from optimizer.language.words import Limits
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.values import ACQ, Stream
+from optimizer.workload.values import ACQ, ANY_WINDOW, Output, Stream, Window
 from optimizer.workload.window_kinds import SEQUENCE
 
 
@@ -65,9 +65,19 @@ def read_query(
             return None
     drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
-    kind, window, pattern, error, filter = clauses.window.kind, None, None, None, None
+    kind, window, named, pattern, error, filter = clauses.windows[0].kind, None, None, None, None, None
     with findings.collecting():
-        window = read_window(clauses.window, scope, grouping, findings)
+        if clauses.windows[0].name is None:
+            window = read_window(clauses.windows[0], scope, grouping, findings)
+        else:
+            # of windows that are refused the names are known
+            names = [each.name.text for each in clauses.windows if each.name is not None]
+            named = NamedWindows(dict.fromkeys(names, Window(1, 1)))
+            named = NamedWindows(read_named_windows(clauses.windows, scope, grouping, findings))
+            window = next(iter(named.windows.values()))
+    if named is not None and clauses.pattern is not None:
+        message, hint = "event sequences have one window", "write WINDOW RANGE '…' SLIDE '…' without a name"
+        raise Refused("HDL-222", message, hint, clauses.pattern.seq.start)
     if clauses.pattern is not None:
         # what the aggregates mean depends on it: no collecting
         kind, pattern = SEQUENCE, read_pattern(clauses.pattern, scope, window, grouping.columns)
@@ -78,7 +88,7 @@ def read_query(
         hint = "group by columns of the stream, or ask for a window of time"
         message = f"GROUP BY over {kind.words} takes columns: {next(iter(grouping.derived))}"
         findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
-    read_by = AggregateReader if pattern is None else partial(SequenceReader, pattern=pattern)
+    read_by = partial(AggregateReader, windows=named) if pattern is None else partial(SequenceReader, pattern=pattern)
     aggregates = read_by(scope, kind, error, findings)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
     thresholds = read_thresholds(tree, clauses.having, scope, selection, aggregates, findings)
@@ -90,20 +100,28 @@ def read_query(
         takers = ", ".join(name for name, aggregate in AGGREGATES.items() if aggregate.sketch)
         message = "WITH (error = …) changes nothing: every aggregate of the query is exact or names its own error"
         findings.warnings.append(Refused("HDL-218", message, f"{takers} take it", clauses.error.start))
+    outputs, conditions, top = selection.outputs, thresholds.conditions, thresholds.top
+    if named is not None:
+        window, numbers = _together(named, clauses.windows, findings)
+        outputs = tuple(_renumbered(output, numbers) for output in outputs)
+        conditions = tuple(replace(each, output=_renumbered(each.output, numbers)) for each in conditions)
+        if top is not None:
+            orders = tuple(replace(each, output=_renumbered(each.output, numbers)) for each in top.orders)
+            top = replace(top, orders=orders)
     query = ACQ(
         name=statement.name,
         stream=scope.stream.name,
         window=window,
-        outputs=selection.outputs,
+        outputs=outputs,
         filter=filter,
         group_by=tuple(grouping.columns.items()),
         select=selection.names,
         owner=statement.owner,
         text=redacted(statement.source),
-        having=thresholds.conditions,
+        having=conditions,
         pattern=pattern,
         derived=tuple(grouping.derived.items()),
-        top=thresholds.top,
+        top=top,
     )
     attributes = attributes_in(scope.stream, query.columns())
     if attributes and query.kind.reads_every_column:
@@ -116,3 +134,23 @@ def read_query(
         findings.problems.append(Refused("HDL-242", message, "write its fields to plain columns", place_of(tree)))
         return None
     return query
+
+
+def _together(named: NamedWindows, words: Sequence[WindowWords], findings: Findings) -> tuple[Window, dict[int, int]]:
+    """The window of a query with named windows: those that it uses, and the number of each among them."""
+    windows = list(named.windows.values())
+    for each, value in zip(words, windows, strict=True):
+        assert each.name is not None
+        if windows.index(value) not in named.used:
+            message = f"no aggregate is over window {each.name.text}"
+            findings.warnings.append(Refused("HDL-244", message, "name it with OVER, or remove it", each.name.start))
+    window = Window.of_several(windows[number] for number in sorted(named.used))
+    numbers = {number: window.each.index(windows[number]) for number in named.used}
+    return window, numbers | {ANY_WINDOW: ANY_WINDOW if window.parts else 0}
+
+
+def _renumbered(output: Output, numbers: Mapping[int, int]) -> Output:
+    """An output over the window that has another number."""
+    if output.parts:
+        return replace(output, parts=tuple(_renumbered(part, numbers) for part in output.parts))
+    return replace(output, window=numbers[output.window])

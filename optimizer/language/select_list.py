@@ -15,7 +15,7 @@ from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import RESERVED, resolve_name, written_name
 from optimizer.workload.attributes import shown_column
-from optimizer.workload.values import Column, Output
+from optimizer.workload.values import ANY_WINDOW, Column, Output
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def read_selection(
 def group_value(aggregates: AggregateReader, grouping: Grouping, column: str, node: exp.Expr) -> Output:
     """A group column as a value among aggregates."""
     aggregates.check_group(column, node)
-    return of_group(column, grouping.derived.get(column, Column(column)), grouping.columns[column])
+    value, window = grouping.derived.get(column, Column(column)), 0 if aggregates.windows is None else ANY_WINDOW
+    return of_group(column, value, grouping.columns[column], window)
 
 
 def grouped_value(aggregates: AggregateReader, grouping: Grouping, node: exp.Expr) -> Output | None:
@@ -106,6 +107,10 @@ class _SelectListReader:
             column = self._group_column(node, computed)
             self.names[column] = name = alias or self.answer_name(column)
         else:
+            if (each := self.aggregates.each_window(node)) is not None:
+                for window, over in each:
+                    self.read(exp.alias_(over, f"{alias}_{window}", copy=False) if alias else over)
+                return
             call = self._value(node, alias)
             self.takes_error |= call.takes_error
             self.outputs.append(call.output)

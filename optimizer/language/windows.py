@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 from sqlglot.tokens import Token
@@ -25,6 +26,60 @@ from optimizer.workload.instants import (
 from optimizer.workload.values import Calendar, Window
 
 _COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
+
+
+def read_named_windows(
+    words: Sequence[WindowWords], scope: Scope, grouping: Grouping, findings: Findings
+) -> dict[str, Window]:
+    """The named windows of a query, in their order. Raises Refused, HDL-245 if they do not have the same instants."""
+    if len(words) > scope.limits.windows:
+        at = words[scope.limits.windows].range.start
+        raise Refused("HDL-310", f"{len(words)} windows; the limit is {scope.limits.windows}", "split the query", at)
+    windows: dict[str, Window] = {}
+    for each in words:
+        assert each.name is not None
+        if resolve_name(each.name.text, windows) is not None:
+            message = f"two windows are named {shown_text(each.name.text)}"
+            raise Refused("HDL-244", message, "give each its own name", each.name.start)
+        window = read_window(each, scope, grouping, findings)
+        if windows:
+            _check_instants(next(iter(windows.items())), window, each)
+        windows[each.name.text] = window
+    return windows
+
+
+def _check_instants(first: tuple[str, Window], window: Window, words: WindowWords) -> None:
+    """Refuse a window whose instants are not those of the first one."""
+    name, other = first
+    at, written = words.range.start, shown_text(words.range.text)
+    if window.slide != other.slide or (window.calendar is None) != (other.calendar is None):
+        message = f"{words.first_word} {written} and {name} have no slide in common"
+        hint = "write one SLIDE for all windows: days, weeks, months and years of a zone do not go with shorter ones"
+        raise Refused("HDL-245", message, hint, at)
+    if window.calendar is not None and other.calendar is not None:
+        if _phase(window.calendar) != _phase(other.calendar) or window.cumulative < other.cumulative != _is_each(other):
+            message = f"windows of {written} do not end when those of {name} do"
+            raise Refused("HDL-245", message, "write SLIDE '1 day', or lengths in the unit of the slide", at)
+        return
+    phase, others = (0 if each.cumulative else each.range % each.slide for each in (window, other))
+    if phase != others:
+        message = f"windows of {written} do not end when those of {name} do"
+        down = window.range - (phase - others) % window.slide
+        nearest = [duration_text(length) for length in (down, down + window.slide) if length > 0]
+        raise Refused("HDL-245", message, f"{' and '.join(nearest)} do: a slide apart", at)
+
+
+def _phase(calendar: Calendar) -> tuple[object, ...]:
+    """What decides the instants of a calendar's window, if its slide is one unit."""
+    if calendar.slide is None:
+        return (calendar.zone, None)
+    count, unit = calendar.slide
+    return calendar.zone, count, unit, calendar.range[0] % count if count > 1 else 0
+
+
+def _is_each(window: Window) -> bool:
+    """Return whether a calendar's window has an instant at each begin of its slide's unit."""
+    return window.calendar is None or window.calendar.slide is None or window.calendar.slide[0] == 1
 
 
 def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: Findings) -> Window:

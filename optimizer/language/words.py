@@ -24,20 +24,21 @@ class Limits:
     """Limits of one query. Durations in microseconds; ``ratio`` is the largest range/slide;
     ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
     around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
-    ``outputs`` the aggregates of a query, in SELECT and HAVING; ``pattern`` the longest event sequence.
+    ``outputs`` the aggregates of a query, in SELECT and HAVING; ``windows`` its named windows; ``pattern`` the longest event sequence.
     """
 
-    bytes: int = 8192
-    tokens: int = 2048
+    bytes: int = 16384
+    tokens: int = 4096
     depth: int = 24
-    connectives: int = 256
+    connectives: int = 1024
     literal: int = 256
     slide: int = SECOND
     range: int = 366 * DAY
     rows: int = 10_000_000
     ratio: int = 1440
     group_columns: int = 4
-    outputs: int = 32
+    outputs: int = 128
+    windows: int = 16
     pattern: int = 64
 
 

@@ -52,7 +52,7 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
     slides alone, as F1's "multiples" removal does, is wrong with fragments).
     """
     edges = set[Progression]()
-    for window in windows:
+    for window in (part for several in windows for part in several.each):
         if window.calendar is not None:
             step = DAY if window.calendar.slide is not None else window.slide
             edges.update((step, -offset % step) for offset in calendars.clock(window.calendar.zone).every_offset)
@@ -96,6 +96,7 @@ def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
     if window.at is not None:
         listed_instants = np.array(window.at, dtype=np.int64)
         return listed_instants[(listed_instants > begin) & (listed_instants <= end)]
+    window = window.each[0]
     if window.calendar is not None:
         return _calendar_spans(window, begin, end)[1]
     first = (begin - window.range) // window.slide + 1
@@ -108,6 +109,7 @@ def instants_between(window: Window, begin: int, end: int) -> int:
     """Number of instants in ``(begin, end]``; approximate for a calendar, since they are not enumerated."""
     if window.at is not None:
         return bisect_right(window.at, end) - bisect_right(window.at, begin)
+    window = window.each[0]
     if window.calendar is not None:
         return max(0, end - begin) // window.slide
     return max(0, (end - window.range) // window.slide - (begin - window.range) // window.slide)
@@ -151,7 +153,7 @@ class Choice:
         positions = np.asarray(numbers, dtype=np.int64)
         if not self._is_even:
             return np.concatenate([*self._all, np.empty(0, dtype=np.int64)])[positions]
-        window, span = self.window, np.searchsorted(self._firsts, positions, side="right") - 1
+        window, span = self.window.each[0], np.searchsorted(self._firsts, positions, side="right") - 1
         begins = np.array([begin for begin, _ in self.spans], dtype=np.int64)[span]
         first = ((begins - window.range) // window.slide + 1) * window.slide + window.range
         return first + (positions - self._firsts[span]) * window.slide
@@ -179,7 +181,11 @@ def instants_over(window: Window, moments: NDArray[np.int64], begin: int, end: i
 
 
 def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Starts of the windows of some of its instants. Shape (n,) to (n,); undefined for other moments."""
+    """Starts of the windows of some of its instants, of several the earliest. Shape (n,) to (n,); undefined for other
+    moments.
+    """
+    if window.parts:
+        return np.minimum.reduce([starts_of(part, moments) for part in window.parts])
     if window.is_regular:
         return moments - window.reach
     if window.calendar is None:
@@ -197,6 +203,7 @@ def newest_instant(window: Window, moment: int) -> int:
 
 def newest_instants(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
     """The newest instants of a window that are not after some moments. Shape (n,) to (n,)."""
+    window = window.each[0]
     if window.calendar is None:
         return (moments - window.range) // window.slide * window.slide + window.range
     if not len(moments):
@@ -274,7 +281,7 @@ def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
     """
     starts = []
     for window in windows:
-        if window.at is not None or window.calendar is not None:
+        if window.at is not None or window.calendar is not None or window.parts:
             until = end if window.at is not None else min(end, begin + longest_pause(window))
             starts += starts_of(window, instants(window, begin, until)[:1]).tolist()
             continue

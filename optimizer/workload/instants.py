@@ -114,11 +114,22 @@ def irregular_words(window: Window) -> tuple[str, str] | None:
     """Range and slide, in words, of a window of a calendar or a cumulative one: ``1 month in Europe/Berlin``."""
     if window.is_regular:
         return None
+    if window.parts:
+        sizes = [_part_words(part) for part in window.parts]
+        slide = irregular_words(window.parts[0])[1] if window.calendar is not None else duration_text(window.period)
+        return f"{', '.join(sizes[:-1])} and {sizes[-1]}", slide
     size, slide = duration_text(window.range), duration_text(window.slide)
     if window.calendar is not None:
         size = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}"
         slide = slide if window.calendar.slide is None else calendar_text(window.calendar.slide)
     return f"up to {size}" if window.cumulative else size, slide
+
+
+def _part_words(part: Window) -> str:
+    """The length of one of several windows in words."""
+    words = irregular_words(part)
+    size = duration_text(part.range) if words is None else words[0]
+    return f"{size} ending {duration_text(part.ago)} ago" if part.ago else size
 
 
 def duration_text(microseconds: int) -> str:

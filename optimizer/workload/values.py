@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -162,6 +162,10 @@ class Window:
     ``cumulative``: CUMULATE and STEP: the answer of instant ``k*slide`` is over the time since the last multiple of
     the range that is before it. ``calendar``: range and slide are those of a calendar, and here their average
     lengths. :mod:`optimizer.windows.alignment` defines the instants and starts of such windows.
+
+    ``parts``: several windows whose answers at one instant are one row (``agg OVER name``), distinct and ordered by
+    content. The window itself then is their hull: from the earliest start of a part to the instant, at the instants
+    that all parts have.
     """
 
     range: int
@@ -172,8 +176,12 @@ class Window:
     at: tuple[int, ...] | None = _later(None)
     cumulative: bool = _later(False)
     calendar: Calendar | None = _later(None)
+    parts: tuple[Window, ...] = _later(())
 
     def __post_init__(self) -> None:
+        if self.parts:
+            self._check_parts()
+            return
         if self.range <= 0 or self.slide <= 0:
             raise ValueError("range and slide must be positive")
         if self.is_rows and (self.ago or self.at_most is not None or not self.is_regular):
@@ -185,6 +193,28 @@ class Window:
         if not self.is_regular and (self.ago or self.at_most is not None):
             raise ValueError("cumulative windows and those of calendars are not historical and have no bound")
 
+    def _check_parts(self) -> None:
+        first = self.parts[0]
+        if any(part.parts or part.is_rows or part.at is not None for part in self.parts) or len(self.parts) < 2:
+            raise ValueError("the parts of a window are two or more plain windows of time")
+        if any((part.slide, part.at_most) != (first.slide, first.at_most) for part in self.parts):
+            raise ValueError("the parts of a window have one slide")
+
+    @classmethod
+    def of_several(cls, windows: Iterable[Window]) -> Window:
+        """The window whose parts are some windows with the same instants; one of them alone if they are equal."""
+        parts = tuple(sorted(dict.fromkeys(windows), key=_order_of_part))
+        if len(parts) == 1:
+            return parts[0]
+        widest = max(parts, key=lambda part: part.reach)
+        return cls(
+            widest.reach if widest.calendar is None else widest.range,
+            widest.slide,
+            at_most=widest.at_most,
+            calendar=widest.calendar,
+            parts=parts,
+        )
+
     @classmethod
     def of_calendar(cls, calendar: Calendar, step: int = 0, cumulative: bool = False) -> Window:
         """The window of a calendar. ``step``: of a calendar without a slide (microseconds)."""
@@ -195,8 +225,13 @@ class Window:
 
     @property
     def is_regular(self) -> bool:
-        """All its windows are equally long and equally far apart: neither cumulative nor of a calendar."""
-        return not self.cumulative and self.calendar is None
+        """All its windows are equally long and equally far apart: neither cumulative, of a calendar, nor several."""
+        return not self.cumulative and self.calendar is None and not self.parts
+
+    @property
+    def each(self) -> tuple[Window, ...]:
+        """Its parts, or itself."""
+        return self.parts or (self,)
 
     @property
     def is_rows(self) -> bool:
@@ -211,11 +246,15 @@ class Window:
     @property
     def reach(self) -> int:
         """Distance back from its instant to the start of a window; for a calendar, the longest."""
+        if self.parts:
+            return max(part.reach for part in self.parts)
         return self.range + self.ago if self.calendar is None else self.calendar.longest
 
     @property
     def average(self) -> int:
-        """Average length of its windows."""
+        """Average length of its windows; the sum of those of its parts."""
+        if self.parts:
+            return sum(part.average for part in self.parts)
         return (self.range + self.slide) // 2 if self.cumulative else self.range
 
     @property
@@ -227,6 +266,10 @@ class Window:
     def overlap_factor(self) -> Fraction:
         """r/s: final aggregations per fragment (Weave Share Eq. 2). A refresh bound counts as the slide."""
         return Fraction(self.average, self.period)
+
+
+def _order_of_part(part: Window) -> tuple[int, str]:
+    return part.reach, json.dumps(to_json(part), sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -259,6 +302,8 @@ class Output:
     sketch may answer; None requires the exact answer. ``event``: in a query of event sequences, the type whose
     events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
 
+    ``window``: the number of the part of the query's window that it is over, or :data:`ANY_WINDOW`.
+
     A *derived* output (``sum(x) / count(*)``, function :data:`DERIVED`) is an ``expression`` over plain ones, its
     ``parts``, whose names ("0", "1", …) are the columns of the expression.
     """
@@ -276,6 +321,7 @@ class Output:
     parameters: tuple[Decimal, ...] = _later(())
     parts: tuple[Output, ...] = _later(())
     expression: Expression | None = _later(None)
+    window: int = _later(0)
 
     @property
     def plain(self) -> tuple[Output, ...]:
@@ -289,6 +335,9 @@ class Output:
         for part in self.parts:
             yield from part.columns()
 
+
+ANY_WINDOW = -1
+"""For a part of the query's window: any of them that has an event. For values that are alike in all."""
 
 DERIVED = "expression"
 """The function of outputs that are made of others."""

@@ -45,7 +45,7 @@ from optimizer.workload.values import (
 )
 from tests.calendars import windows_between
 from tests.sizes import examples
-from tests.workloads import CHANGES, irregular_windows
+from tests.workloads import CHANGES, irregular_windows, several_windows
 
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
@@ -176,7 +176,7 @@ ordinary = st.builds(Window, st.integers(1, 12).map(lambda k: k * 30 * MINUTE), 
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(st.lists(st.one_of(irregular_windows(), ordinary), min_size=1, max_size=6))
+@given(st.lists(st.one_of(irregular_windows(), several_windows(HOUR), ordinary), min_size=1, max_size=6))
 def test_problems_have_the_edges_and_weights_of_their_windows(windows: list[Window]) -> None:
     window_queries = queries(windows)
     problem = SearchProblem.of(window_queries, Fraction(3), PAPER)
@@ -196,10 +196,13 @@ def test_every_algorithm_plans_them(algorithm: str) -> None:
         *(days("Europe/Berlin"), days("America/New_York", 7), months("UTC"), months("Asia/Kathmandu", 3)),
         *(Window(DAY, HOUR, cumulative=True), Window(HOUR, HOUR), Window(3 * HOUR, 30 * MINUTE)),
         days("Pacific/Apia", 2),
+        Window.of_several(
+            [Window(HOUR, HOUR), Window(3 * HOUR, HOUR, 90 * MINUTE), Window(DAY, HOUR, cumulative=True)]
+        ),
     ]
     workload = Workload(queries(windows), (STREAM,))
     for model in (PAPER, measured()):
         plan = build_plan(workload, {"events": Fraction(10)}, algorithm, model)
-        assert sorted(query.name for tree in plan.trees for query in tree.queries) == [f"q{k}" for k in range(8)]
+        assert sorted(query.name for tree in plan.trees for query in tree.queries) == [f"q{k}" for k in range(9)]
         assert all(tree.edges is not None for tree in plan.trees)
-        assert explain(plan, "q0").query == "q0"
+        assert [explain(plan, query.name).query for query in workload.queries] == [f"q{k}" for k in range(9)]

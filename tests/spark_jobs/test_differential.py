@@ -26,7 +26,7 @@ from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS, FAST, differences, kernel_answers
-from tests.workloads import Case, calendar_cases, cases, sequence_cases, spans_of
+from tests.workloads import Case, calendar_cases, cases, sequence_cases, several_cases, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +52,14 @@ def test_calendars_answer_as_the_oracle(case: Case, algorithm: str, pieces: int)
     assert differences(case, pa.concat_tables(parts)) == []
 
 
+@settings(FAST, max_examples=examples(60))
+@given(several_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4), st.lists(st.integers(0, 2), max_size=4))
+def test_several_windows_answer_as_the_oracle(case: Case, algorithm: str, pieces: int, homes: list[int]) -> None:
+    """Several windows in one answer, whatever the plan, the synopses, and however the span is cut."""
+    parts = [kernel_answers(case, algorithm, [], *span, homes) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
+
+
 @FAST
 @given(sequence_cases(), st.sampled_from(ALGORITHMS), st.lists(st.integers(0, 100), max_size=3))
 def test_sequences_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int]) -> None:
@@ -71,7 +79,14 @@ def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, a
 
 @pytest.mark.parametrize(
     ("format", "generated_cases"),
-    [("parquet", cases), ("csv", cases), ("delta", cases), ("parquet", sequence_cases), ("csv", calendar_cases)],
+    [
+        ("parquet", cases),
+        ("csv", cases),
+        ("delta", cases),
+        ("parquet", sequence_cases),
+        ("csv", calendar_cases),
+        ("parquet", several_cases),
+    ],
 )
 def test_published_answers_are_the_oracles(
     engine: Any,
@@ -132,7 +147,7 @@ def processes() -> Iterator[Engine]:
 
 @pytest.mark.longer
 @pytest.mark.spark
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases])
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases])
 def test_every_engine_gives_the_same_bytes(
     spark: SparkSession,
     processes: Engine,
@@ -160,7 +175,7 @@ def test_every_engine_gives_the_same_bytes(
     check()
 
 
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases])
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases])
 def test_rerun_splitting_and_order_change_no_byte(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
@@ -206,8 +221,8 @@ def test_rerun_splitting_and_order_change_no_byte(
 
 
 @settings(DEAR, max_examples=examples(3, 40, slow=6))
-@given(generated=calendar_cases(most_queries=4, most_events=40), algorithm=st.sampled_from(ALGORITHMS), data=st.data())
-def test_late_events_reach_the_windows_of_calendars(
+@given(generated=st.one_of(calendar_cases(), several_cases()), algorithm=st.sampled_from(ALGORITHMS), data=st.data())
+def test_late_events_reach_irregular_windows(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, generated: Case, algorithm: str, data: st.DataObject
 ) -> None:
     """Live runs over some of the events, in any order; then the others come, and a run answers what they change."""

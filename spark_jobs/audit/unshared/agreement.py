@@ -210,7 +210,7 @@ def _agrees_derived(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
     candidates = derived_values(output, row)
     if candidates is None or any(equals_stored(value, _unscaled(output, other)) for other in candidates):
         return True
-    if not all_finite(value, *candidates) or output.type != DOUBLE:
+    if output.type != DOUBLE or not all_finite(value, *candidates):
         # which one it is depends on how something is rounded
         return len({str(other) for other in candidates}) > 1 and output.type != DOUBLE
     first, *moved = candidates

@@ -23,7 +23,14 @@ from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.audited import audit_of, evidence
 from spark_jobs.audit.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
-from spark_jobs.audit.unshared.values import EPOCH, compared_outputs, recomputed_parts
+from spark_jobs.audit.unshared.values import (
+    EPOCH,
+    compared_outputs,
+    over_column,
+    over_events,
+    part_spans,
+    recomputed_parts,
+)
 from spark_jobs.streams.sources.expressions import arrow_type
 
 Chosen = Callable[[dict[str, Any]], bool]
@@ -82,7 +89,11 @@ def _recomputed(
     read_columns = {time_column, *query.columns()}
     events = events.select([name for name in events.column_names if name in read_columns])
     names = {name: f"c{number}" for number, name in enumerate(events.column_names)}
-    translate = Translator(events.schema, names)
+    plain, query = dict(names), over_events(query)
+    over = [over_column(number) for number in range(len(query.window.parts))]
+    names |= {name: f"o{number}" for number, name in enumerate(over)}
+    schema = pa.schema([*events.schema, *(pa.field(name, pa.bool_()) for name in over)])
+    translate = Translator(schema, names)
     computed = dict(query.derived)
     groups = [_group(*translate(computed.get(name, Column(name)))) for name, _ in query.group_by]
     labels = query.select or tuple(name for name, _ in query.group_by)
@@ -99,9 +110,8 @@ def _recomputed(
     lists = [f"list({sql})" for sql in read]
     connection = _database()
     # to register a table takes longer than to read a few constants
-    connection.register("events", _plain(events, names))
-    spans = ", ".join(f"({since}::BIGINT, {until}::BIGINT)" for since, until in windows)
-    inside = f"events JOIN (VALUES {spans}) windows(since, until) ON {time} >= since AND {time} < until"
+    connection.register("events", _plain(events, plain))
+    inside = _in_windows(time, [(span, part_spans(query.window, span[1])) for span in windows])
     rows, join = list[dict[str, Any]](), ""
     try:
         if chosen is not None:
@@ -117,6 +127,23 @@ def _recomputed(
         if (answer := kind.answer(query, outputs, arguments, places, columns, values)) is not None:
             rows.append(row | answer)
     return rows
+
+
+def _in_windows(time: str, windows: Sequence[tuple[tuple[int, int], Sequence[tuple[int, int]]]]) -> str:
+    """SQL of the events in some windows, once for each that holds them; with the spans of the parts of a window those
+    in one of them, and whether they are in each.
+    """
+    spans = ", ".join(
+        f"({', '.join(f'{at}::BIGINT' for span in (window, *parts) for at in span)})" for window, parts in windows
+    )
+    parts = range(len(windows[0][1]) if windows else 0)
+    names = ", ".join(["since", "until", *(f"s{part}, e{part}" for part in parts)])
+    inside = f"events JOIN (VALUES {spans}) windows({names}) ON {time} >= since AND {time} < until"
+    if not parts:
+        return inside
+    over = [f"{time} >= s{part} AND {time} < e{part} AS o{part}" for part in parts]
+    some = " OR ".join(f"o{part}" for part in parts)
+    return f"(SELECT * FROM (SELECT *, {', '.join(over)} FROM {inside}) WHERE {some}) windows"
 
 
 def _unchosen(

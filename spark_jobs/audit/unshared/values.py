@@ -9,7 +9,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from optimizer.workload.values import ACQ, Output
+import numpy as np
+
+from optimizer.windows.alignment import starts_of
+from optimizer.workload.values import ANY_WINDOW, BOOLEAN, TIMESTAMP, ACQ, Call, Column, Literal, Output, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,3 +55,47 @@ def compared_outputs(query: ACQ) -> list[Output]:
 def recomputed_parts(output: Output) -> list[Output]:
     """The aggregates that an output takes, under the names that recomputed rows have them."""
     return [replace(part, name=f"{output.name} part {part.name}") for part in output.parts] or [output]
+
+
+# -------------------------------------------------------------------------------- several windows in one answer
+def over_column(number: int) -> str:
+    """The name of the column that says whether an event is in the part of a window with a number."""
+    return f"heddle over {number}"
+
+
+def over_events(query: ACQ) -> ACQ:
+    """A query over several windows as one over their hull: outputs take the events of their own part alone, by its
+    :func:`over_column`.
+    """
+    if not query.window.parts:
+        return query
+
+    def over(output: Output) -> Output:
+        if output.parts:
+            return replace(output, parts=tuple(map(over, output.parts)))
+        return output if output.window == ANY_WINDOW else _where(output, Column(over_column(output.window)))
+
+    having = tuple(replace(condition, output=over(condition.output)) for condition in query.having)
+    top = query.top
+    if top is not None:
+        top = replace(top, orders=tuple(replace(order, output=over(order.output)) for order in top.orders))
+    return replace(query, outputs=tuple(map(over, query.outputs)), having=having, top=top)
+
+
+def _where(output: Output, condition: Column) -> Output:
+    """An output over the events for which a condition holds: it takes null of the others."""
+    if output.by is not None:
+        type_ = output.by_type or TIMESTAMP
+        return replace(output, by=Call("if", (condition, output.by, Literal(None, type_))))
+    value, type_ = output.argument, output.argument_type
+    if value is None or type_ is None:
+        value, type_ = Literal(True, BOOLEAN), BOOLEAN
+    return replace(output, argument=Call("if", (condition, value, Literal(None, type_))), argument_type=type_)
+
+
+def part_spans(window: Window, until: int) -> list[tuple[int, int]]:
+    """The spans [start, end) in microseconds of each part of a window at the instant ``until``; none of a window
+    without parts.
+    """
+    moment = np.array([until], dtype=np.int64)
+    return [(int(starts_of(part, moment)[0]), until - part.ago) for part in window.parts]

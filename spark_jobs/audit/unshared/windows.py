@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from optimizer.workload.values import ACQ, Output, Window
+from optimizer.workload.values import ACQ, BOOLEAN, Output, Window
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.calendars import windows_holding
@@ -34,7 +35,14 @@ from spark_jobs.audit.unshared.columns import (
     to_column,
 )
 from spark_jobs.audit.unshared.spark_evidence import evidence_columns
-from spark_jobs.audit.unshared.values import COMPARISONS, compared_outputs, recomputed_parts
+from spark_jobs.audit.unshared.values import (
+    COMPARISONS,
+    compared_outputs,
+    over_column,
+    over_events,
+    part_spans,
+    recomputed_parts,
+)
 from spark_jobs.streams.sources.expressions import arrow_type
 
 WindowColumns = Mapping[str, SparkColumn]
@@ -56,7 +64,7 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     """
     kind, schema, time = UNSHARED[query.kind], schema_of(frame), quoted_column(time_column)
     frame, window = kind.in_windows(frame, query, time, schema)
-    return kind.answers(frame, query, time, window, schema)
+    return kind.answers(frame, over_events(query), time, window, schema | _over_schema(query))
 
 
 def _window_columns() -> dict[str, SparkColumn]:
@@ -74,6 +82,8 @@ def _in_windows_of_time(
     """The events of a query, once for every window that holds them."""
     range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
     frame, window = _filtered(frame, query, schema), _window_columns()
+    if query.window.parts:
+        return _in_several_windows(frame, query, time), window
     if not query.window.is_regular:
         frame = frame.select("*", F.explode(windows_holding(query.window, time)).alias("heddle window"))
         if query.window.at is not None:
@@ -89,6 +99,45 @@ def _in_windows_of_time(
         ends_due = [instant - query.window.ago for instant in query.window.at]
         frame = frame.where(ends.isin(ends_due) if ends_due else F.lit(False))
     return frame, window
+
+
+def _over_schema(query: ACQ) -> Schema:
+    return {over_column(number): BOOLEAN for number in range(len(query.window.parts))}
+
+
+def _in_several_windows(frame: DataFrame, query: ACQ, time: SparkColumn) -> DataFrame:
+    """The events, once for every instant at which one of the parts of the query's window holds them, and which do."""
+    instants = [_instants_holding(part, time) for part in query.window.parts]
+    every = reduce(F.array_union, instants)
+    due = [F.lit(at) for at in query.window.at] if query.window.at is not None else None
+    every = every if due is None else F.array_intersect(every, F.array(*due).cast("array<bigint>"))
+    frame = frame.select("*", F.explode(every).alias("heddle instant"))
+    instant = F.col("`heddle instant`")
+    starts = [_start_at(part, instant) for part in query.window.parts]
+    span = F.struct(F.timestamp_micros(F.least(*starts)).alias("start"), F.timestamp_micros(instant).alias("end"))
+    over = [F.array_contains(held, instant).alias(over_column(at)) for at, held in enumerate(instants)]
+    return frame.select("*", span.alias("heddle window"), *over)
+
+
+def _instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
+    """The instants (microseconds) of a window that hold an event: an array."""
+    if not window.is_regular:
+        return F.transform(windows_holding(window, time), lambda span: F.unix_micros(span["end"]))
+    # instants k * slide + range after the event that far
+    first = F.unix_micros(time) + window.ago
+    before, slide = first - window.range, F.lit(window.slide).cast("bigint")
+    next_start = before - F.pmod(before, slide) + slide
+    last_start = first - F.pmod(first, slide)
+    some = F.transform(F.sequence(next_start, last_start, slide), lambda start: start + window.range)
+    return F.when(next_start <= last_start, some).otherwise(F.array().cast("array<bigint>"))
+
+
+def _start_at(window: Window, instant: SparkColumn) -> SparkColumn:
+    """The start (microseconds) of the window at an instant that it has."""
+    if window.is_regular:
+        return instant - window.reach
+    spans = windows_holding(window, F.timestamp_micros(instant - 1))
+    return F.unix_micros(F.element_at(F.filter(spans, lambda span: F.unix_micros(span["end"]) == instant), 1)["start"])
 
 
 def _in_windows_of_rows(
@@ -260,18 +309,33 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     """
     schema = schema_of(frame)
     time = quoted_column(time_column)
-    spans = [(F.timestamp_micros(F.lit(start)), F.timestamp_micros(F.lit(end))) for start, end in windows]
-    tests = ((time >= start) & (time < end) for start, end in spans)
-    inside = reduce(lambda either, or_: either | or_, tests, F.lit(False))
+    moments = [[_moment(at) for at in span] for span in windows]
+    inside = reduce(or_, ((time >= start) & (time < end) for start, end in moments), F.lit(False))
     frame = frame.where(inside)
     if query.filter is not None:
         frame = frame.where(to_column(query.filter, schema))
-    all_windows = F.array(*(F.struct(start.alias("start"), end.alias("end")) for start, end in spans))
-    holding = F.filter(all_windows, lambda window: (time >= window["start"]) & (time < window["end"]))
+    structs = []
+    for span, (start, end) in zip(windows, moments, strict=True):
+        parts = part_spans(query.window, span[1]) or [span]
+        pairs = (F.struct(_moment(since).alias("start"), _moment(until).alias("end")) for since, until in parts)
+        structs.append(F.struct(start.alias("start"), end.alias("end"), F.array(*pairs).alias("parts")))
+    holding = F.filter(F.array(*structs), lambda window: F.exists(window["parts"], lambda part: _holds(part, time)))
     # one select, the events' columns untouched: group names may be those of other source columns
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
+    over = _over_schema(query)
+    held = (F.col("`heddle window`")["parts"][number] for number in range(len(over)))
+    exploded = exploded.select("*", *(_holds(part, time).alias(name) for name, part in zip(over, held, strict=True)))
+    query, schema = over_events(query), schema | over
     audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
     return UNSHARED[query.kind].evidence(exploded, query, time, _window_columns(), audited, schema)
+
+
+def _moment(micros: int) -> SparkColumn:
+    return F.timestamp_micros(F.lit(micros))
+
+
+def _holds(span: SparkColumn, time: SparkColumn) -> SparkColumn:
+    return (time >= span["start"]) & (time < span["end"])
 
 
 def _evidence(

@@ -224,11 +224,13 @@ def _windows(
     at = _near(window, times, disjoint([*spans, *changed]), begin, end)
     if due < end:
         at = np.union1d(at, _near(window, times[:0], disjoint(possible), max(begin, due), end))
-    starts, ends = starts_of(window, at), at - window.ago
-    hit = (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
-    for low, high in spans:
-        hit |= (ends > low) & (starts < high)
-    return at[hit | (at > due)]
+    hit = at > due
+    for part in window.each:
+        starts, ends = starts_of(part, at), at - part.ago
+        hit |= (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
+        for low, high in spans:
+            hit |= (ends > low) & (starts < high)
+    return at[hit]
 
 
 def _near(

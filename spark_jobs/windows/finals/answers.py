@@ -26,7 +26,7 @@ from spark_jobs.results.derived import as_typed, derived
 from spark_jobs.results.rows import AnswerRows, CarrierColumn
 from spark_jobs.streams.sources.expressions import evaluate
 from spark_jobs.windows.finals.top import TopRows, first_of_each, group_codes
-from spark_jobs.windows.finals.window_query import OVERFLOW, FragmentRuns, Longs, WindowedQuery
+from spark_jobs.windows.finals.window_query import OVERFLOW, FragmentRuns, Longs, PartedRuns, WindowedQuery
 
 if TYPE_CHECKING:
     from spark_jobs.windows.finals.views import GroupChunk
@@ -42,12 +42,12 @@ class AnswerBatch:
 
     windowed: WindowedQuery
     chunk: GroupChunk
-    runs: FragmentRuns
+    runs: FragmentRuns | PartedRuns
     instants: Longs
     failed: NDArray[np.bool_] | None = None
     errors: dict[int, list[str]] = field(default_factory=dict)
     _lowered: dict[int, Lowered] = field(default_factory=dict)
-    _found: dict[int, Any] = field(default_factory=dict)
+    _found: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def lowered(self, number: int) -> Lowered:
         """Return the lowered values of the computation with this number in ``windowed.computed``."""
@@ -56,11 +56,16 @@ class AnswerBatch:
             if parts:
                 self._lowered[number] = derived(output, [self.lowered(part) for part in parts])
                 return self._lowered[number]
+            aggregate, window, runs = AGGREGATES[output.function], output.window, self.runs.over(output.window)
+            rows = np.flatnonzero(runs.low < runs.high) if self.windowed.query.window.parts else None
+            if rows is not None and len(rows) < len(runs.low):
+                runs = runs.where(rows)
             for _, place in states:
-                if place not in self._found:
-                    self._found[place] = self.chunk.state(place, self.runs)
-            states_by_kind = {kind: self._found[place] for kind, place in states}
-            self._lowered[number] = AGGREGATES[output.function].lower(states_by_kind, output)
+                if (place, window) not in self._found:
+                    self._found[place, window] = self.chunk.state(place, runs)
+            lowered = aggregate.lower({kind: self._found[place, window] for kind, place in states}, output)
+            is_some = rows is not None and len(rows) < len(self.instants)
+            self._lowered[number] = lowered.among(rows, len(self.instants), aggregate.counts) if is_some else lowered
         return self._lowered[number]
 
     def qualifying(self) -> AnswerBatch:

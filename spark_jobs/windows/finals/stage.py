@@ -62,7 +62,7 @@ def finals_of(
     top = TopAnswers(queries)
     for windowed_query, _, span, chunk in _work(partials, synopsis, windowed, count, stream, by_day=False):
         for batch in chunk.answers(windowed_query, *span):
-            count("fragments_combined", int((batch.runs.high - batch.runs.low).sum()))
+            count("fragments_combined", batch.runs.combined)
             if windowed_query.query.top is not None:
                 top.add(batch.top(synopsis.stream))
                 continue
@@ -100,7 +100,7 @@ def time_answers(
     combined = 0
     for windowed_query, day, span, chunk in _work(partials, part.synopsis, windowed, count, part.stream, by_day=True):
         for batch in chunk.answers(windowed_query, *span):
-            combined += int((batch.runs.high - batch.runs.low).sum())
+            combined += batch.runs.combined
             if windowed_query.query.top is not None:
                 top.add(batch.top(part.synopsis.stream))
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from spark_jobs.store.arrays.numbering import distinct_of
 from spark_jobs.windows.finals import window_query
 from spark_jobs.windows.finals.answers import AnswerBatch
 from spark_jobs.windows.finals.structures import STRUCTURES
-from spark_jobs.windows.finals.window_query import FragmentRuns, Longs, WindowedQuery, covered_runs
+from spark_jobs.windows.finals.window_query import FragmentRuns, Longs, PartedRuns, WindowedQuery, covered_runs
 from spark_jobs.windows.partials.cells import Cells
 from spark_jobs.windows.partials.states import Multiset
 
@@ -34,16 +34,19 @@ class FamilyView:
         self.grid, self.slots = distinct_of(cells.starts)
         self.offsets = np.searchsorted(cells.group, np.arange(cells.groups + 1)).astype(np.int64)
         self.texts: dict[int, NDArray[Any]] = {}
-        self._windows: dict[str, tuple[Longs, Longs]] = {}
+        self._windows: dict[str, list[tuple[Longs, Longs]]] = {}
 
-    def windows(self, windowed: WindowedQuery) -> tuple[Longs, Longs]:
-        """The fragments [low, high) of the grid under each of a query's windows (w,)."""
+    def windows(self, windowed: WindowedQuery) -> list[tuple[Longs, Longs]]:
+        """The fragments [low, high) of the grid under each of a query's windows (w,), for each part."""
         name = windowed.query.name
         if name not in self._windows:
-            window = windowed.query.window
-            ends = windowed.instants - window.ago
-            starts = starts_of(window, windowed.instants)
-            self._windows[name] = np.searchsorted(self.grid, starts), np.searchsorted(self.grid, ends)
+            self._windows[name] = [
+                (
+                    np.searchsorted(self.grid, starts_of(part, windowed.instants)),
+                    np.searchsorted(self.grid, windowed.instants - part.ago),
+                )
+                for part in windowed.query.window.each
+            ]
         return self._windows[name]
 
     def objects(self, texts: pa.StringArray) -> NDArray[Any]:
@@ -91,29 +94,34 @@ class GroupChunk:
 
     def answers(self, windowed: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:
         """The answers of a query for its instants [first, last), by group and instant, some at a time."""
-        window_low, window_high = (bounds[first:last] for bounds in self.view.windows(windowed))
-        filled = np.flatnonzero(window_low < window_high)
-        window_low, window_high, times = window_low[filled], window_high[filled], windowed.instants[first:last][filled]
+        bounds = [(low[first:last], high[first:last]) for low, high in self.view.windows(windowed)]
+        filled = np.flatnonzero(np.logical_or.reduce([low < high for low, high in bounds]))
+        bounds, times = [(low[filled], high[filled]) for low, high in bounds], windowed.instants[first:last][filled]
         if len(filled) == 0:
             return
         groups = max(1, windowed.block // len(filled))
-        space = [np.empty(min(groups * len(filled), windowed.block), dtype=np.int64) for _ in range(4)]
+        size = min(groups * len(filled), windowed.block)
+        spaces = [[np.empty(size, dtype=np.int64) for _ in range(4)] for _ in bounds]
         for group in range(0, self.groups, groups):
             for window in range(0, len(filled), windowed.block):
-                part = slice(window, window + windowed.block)
-                count = covered_runs(
-                    self.slots,
-                    self.offsets,
-                    len(self.view.grid),
-                    group,
-                    min(group + groups, self.groups),
-                    window_low[part],
-                    window_high[part],
-                    *space,
-                )
-                numbers, windows, low, high = (column[:count] for column in space)
-                if count:
-                    batch = AnswerBatch(windowed, self, FragmentRuns(numbers, low, high), times[part][windows])
-                    batch = batch.qualifying()
+                some = slice(window, window + windowed.block)
+                found = []
+                for (low, high), space in zip(bounds, spaces, strict=True):
+                    last_group = min(group + groups, self.groups)
+                    grid = self.slots, self.offsets, len(self.view.grid)
+                    count = covered_runs(*grid, group, last_group, low[some], high[some], *space)
+                    found.append(tuple(column[:count] for column in space))
+                runs, windows = _runs(found, len(times[some]))
+                if len(windows):
+                    batch = AnswerBatch(windowed, self, runs, times[some][windows]).qualifying()
                     if len(batch.instants):
                         yield batch
+
+
+def _runs(found: Sequence[tuple[Longs, ...]], windows: int) -> tuple[FragmentRuns | PartedRuns, Longs]:
+    """The runs of some answers, and the number of the window of each; ``found``: for each part as
+    :func:`covered_runs` finds them."""
+    if len(found) > 1:
+        return PartedRuns.of(found, windows)
+    ((group, window, low, high),) = found
+    return FragmentRuns(group, low, high), window

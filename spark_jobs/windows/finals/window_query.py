@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from optimizer.aggregates.states import State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, instants_over
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, Output
+from optimizer.workload.values import ACQ, ANY_WINDOW, Output
 from spark_jobs.store.arrays.numbering import distinct_of
 
 OVERFLOW = "HDL-601"
@@ -89,6 +90,74 @@ class FragmentRuns(NamedTuple):
     def where(self, chosen: Any) -> FragmentRuns:
         """Select some of the runs."""
         return FragmentRuns(self.group[chosen], self.low[chosen], self.high[chosen])
+
+    def over(self, window: int) -> FragmentRuns:
+        """The runs under the only window."""
+        return self
+
+    @property
+    def is_some(self) -> NDArray[np.bool_]:
+        """Whether each has cells (a,)."""
+        return self.low < self.high
+
+    @property
+    def combined(self) -> int:
+        """Cells under all of them."""
+        return int((self.high - self.low).sum())
+
+
+class PartedRuns(NamedTuple):
+    """Some answers (a,) over several windows: the runs under the first window that has cells, and under each."""
+
+    first: FragmentRuns
+    parts: tuple[FragmentRuns, ...]
+
+    @property
+    def group(self) -> Longs:
+        """The group of each."""
+        return self.first.group
+
+    def where(self, chosen: Any) -> PartedRuns:
+        """Select some of the answers."""
+        return PartedRuns(self.first.where(chosen), tuple(part.where(chosen) for part in self.parts))
+
+    def over(self, window: int) -> FragmentRuns:
+        """The runs under the part of a number, empty where it has no cells; or under the first that has some."""
+        return self.first if window == ANY_WINDOW else self.parts[window]
+
+    @property
+    def is_some(self) -> NDArray[np.bool_]:
+        """Whether each answer has cells under one of the windows (a,)."""
+        return self.first.is_some
+
+    @property
+    def combined(self) -> int:
+        """Cells under all windows."""
+        return sum(part.combined for part in self.parts)
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[PartedRuns, Longs]:
+        """The answers that exist, by group and window, of each part's groups, windows and runs [low, high); the window
+        of each answer.
+        """
+        codes = [group * windows + window for group, window, _, _ in found]
+        union = distinct_of(np.concatenate(codes))[0]
+        parts = []
+        for code, (_, _, low, high) in zip(codes, found, strict=True):
+            rows = np.searchsorted(union, code)
+            part = FragmentRuns(union // windows, *np.zeros((2, len(union)), dtype=np.int64))
+            part.low[rows], part.high[rows] = low, high
+            parts.append(part)
+        return cls.together(parts), union % windows
+
+    @classmethod
+    def together(cls, parts: Sequence[FragmentRuns]) -> PartedRuns:
+        """The answers whose runs under each window are given, empty where there are no cells."""
+        low, high = parts[0].low, parts[0].high
+        for part in parts[1:]:
+            is_none = low >= high
+            low, high = np.where(is_none, part.low, low), np.where(is_none, part.high, high)
+        return cls(FragmentRuns(parts[0].group, low, high), tuple(parts))
 
 
 class _Computed(NamedTuple):

@@ -42,7 +42,7 @@ from spark_jobs.store.warehouse.schemas import ANSWERS
 from spark_jobs.windows.finals.answers import AnswerBatch, compares
 from spark_jobs.windows.finals.top import TopAnswers, TopRows
 from spark_jobs.windows.finals.views import FamilyView, GroupChunk
-from spark_jobs.windows.finals.window_query import FragmentRuns, WindowedQuery
+from spark_jobs.windows.finals.window_query import FragmentRuns, PartedRuns, WindowedQuery
 from spark_jobs.windows.lookups.kernels import (
     COMPARE,
     DTYPES,
@@ -151,6 +151,9 @@ class Lookups(StoredLookups):
         ``having``: the query's own thresholds (True), none (False), or these, of outputs whose states the synopsis
         keeps (else HDL-608; see :func:`parse_having`). Raises HDL-606 unless both ends are edges of fragments.
         """
+        if self.query.window.parts:
+            message = f"{self.query.name} is over several windows, not over one"
+            raise HeddleError("HDL-609", message, "look it up at instants: at, between, single, batch")
         if end <= start:
             raise HeddleError("HDL-606", "the window is empty", "its end must be after its start")
         fragments = self.cells.synopsis.fragments
@@ -205,23 +208,29 @@ class Lookups(StoredLookups):
         return typed_answers(query, rows)
 
     def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
-        window, grid = windowed.query.window, self._view.grid
-        numbers = np.repeat(groups, len(moments))
-        low = np.tile(np.searchsorted(grid, starts_of(window, moments)), len(groups))
-        high = np.tile(np.searchsorted(grid, moments - window.ago), len(groups))
-        self._to_runs(numbers, low, high)
-        nonempty = low < high
+        groups, moments = np.repeat(groups, len(moments)), np.tile(moments, len(groups))
+        runs = self._runs(windowed.query.window, groups, moments)
+        nonempty = runs.is_some
         if not nonempty.any():
             return
-        runs = FragmentRuns(numbers, low, high).where(nonempty)
-        batch = AnswerBatch(windowed, self._chunk, runs, np.tile(moments, len(groups))[nonempty]).qualifying()
+        batch = AnswerBatch(windowed, self._chunk, runs.where(nonempty), moments[nonempty]).qualifying()
         if len(batch.instants):
             yield batch
+
+    def _runs(self, window: Window, groups: Longs, moments: Longs) -> FragmentRuns | PartedRuns:
+        """The runs of some groups at instants of a window (n,), which need not ascend."""
+        found = []
+        for part in window.each:
+            low = np.searchsorted(self._view.grid, starts_of(part, moments))
+            high = np.searchsorted(self._view.grid, moments - part.ago)
+            self._to_runs(groups, low, high)
+            found.append(FragmentRuns(groups, low, high))
+        return PartedRuns.together(found) if window.parts else found[0]
 
     # ------------------------------------------------------------------------------------------ HAVING
     def _candidates(self, query: ACQ, start: int, end: int) -> Longs | None:
         """Groups (k,) outside which none satisfies HAVING, by an index over a count or a sum; None: not known."""
-        for condition in query.having:
+        for condition in query.having if not query.window.parts else ():
             bounds = _bounds(condition)
             index = self._index(condition.output) if bounds is not None else None
             if index is not None and bounds is not None:
@@ -246,7 +255,7 @@ class Lookups(StoredLookups):
         part of it is not stored.
         """
         window, grid = self.query.window, self._view.grid
-        if not self.stored or window.calendar is not None:
+        if not self.stored or window.calendar is not None or window.parts:
             return 0, np.empty(0, np.int64), np.empty(0, np.int64)
         begin, end = self.stored[0][0] + window.reach - 1, self.stored[-1][1] + window.ago
         count = max(0, (end - window.range) // window.slide - (begin - window.range) // window.slide)
@@ -317,21 +326,27 @@ class Lookups(StoredLookups):
             for output in self.query.outputs
         ]
         quick = not self.query.having and all(self._total(output) is not None for output in self.query.outputs)
-        size = BLOCK if quick else self._asked.block
+        size, window = BLOCK if quick else self._asked.block, self.query.window
         low, high = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         for begin in range(0, len(times), size):
             part = slice(begin, min(begin + size, len(times)))
+            out = [(values[part], valid[part]) for values, valid in columns]
+            if window.parts:
+                moments = newest_instants(window, times[part])
+                self._spans.check_windows(np.unique(moments), window)
+                self._fill(self._runs(window, numbers[part], moments), out)
+                continue
             runs = FragmentRuns(numbers[part], low[: part.stop - begin], high[: part.stop - begin])
             self._slots(times[part], runs.low, runs.high)
             self._to_runs(*runs)
-            self._fill(runs, [(values[part], valid[part]) for values, valid in columns])
+            self._fill(runs, out)
         if order is not None:
             for values, valid in columns:
                 values[order], valid[order] = values.copy(), valid.copy()
         named_columns = zip(self.query.outputs, columns, strict=True)
         return {output.name: (values.reshape(shape), valid.reshape(shape)) for output, (values, valid) in named_columns}
 
-    def _fill(self, runs: FragmentRuns, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
+    def _fill(self, runs: FragmentRuns | PartedRuns, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
         """The outputs under some runs of cells."""
         chosen: Longs | None = None
         answers: AnswerBatch | None = None
@@ -340,13 +355,13 @@ class Lookups(StoredLookups):
         def answered() -> AnswerBatch:
             nonlocal chosen, answers
             if answers is None:
-                nonempty = runs.low < runs.high
+                nonempty = runs.is_some
                 if nonempty.all():
-                    answers = AnswerBatch(self._asked, self._chunk, runs, runs.low)
+                    answers = AnswerBatch(self._asked, self._chunk, runs, runs.group)
                 else:
                     chosen = np.flatnonzero(nonempty)
                     part = runs.where(chosen)
-                    answers = AnswerBatch(self._asked, self._chunk, part, part.low)
+                    answers = AnswerBatch(self._asked, self._chunk, part, part.group)
             return answers
 
         def spread(values: NDArray[Any], to: NDArray[Any]) -> None:
@@ -361,10 +376,10 @@ class Lookups(StoredLookups):
             qualified = holds if qualified is None else qualified & holds
         for output, number, (values, valid) in zip(self.query.outputs, self._asked.outputs, out, strict=True):
             total = self._total(output)
-            if total is not None and qualified is None:
+            if total is not None and qualified is None and isinstance(runs, FragmentRuns):
                 (means_between if total.mean else sums_between)(total.totals, runs.low, runs.high, values, valid)
                 continue
-            if len(answered().runs.low) == 0:
+            if len(answered().instants) == 0:
                 valid[:] = False
                 values[:] = np.zeros((), values.dtype) if values.dtype != object else None
                 continue
@@ -373,7 +388,9 @@ class Lookups(StoredLookups):
             spread(lowered.valid if qualified is None else lowered.valid & qualified, valid)
 
     def _total(self, output: Output) -> RunningTotal | None:
-        """Running totals that answer an output; None if it takes more."""
+        """Running totals that answer an output; None if it takes more, or there are several windows."""
+        if self.query.window.parts:
+            return None
         key = output.function, output.argument
         if key not in self._totals:
             make_total = TOTALS.get(output.function)
@@ -426,7 +443,13 @@ class Lookups(StoredLookups):
         outputs = [self._single(output) for output in self.query.outputs]
         conditions = [self._single_condition(condition) for condition in self.query.having]
         searched = self._position is None and len(self.cells) != self.cells.groups * len(self._view.grid)
-        able = self.query.top is None and not searched and None not in outputs and None not in conditions
+        able = (
+            self.query.top is None
+            and not self.query.window.parts
+            and not searched
+            and None not in outputs
+            and None not in conditions
+        )
         folded = any(
             self._total(output) is None and output.function not in ("median", "percentile", "percentile_disc")
             for output in self.query.computed

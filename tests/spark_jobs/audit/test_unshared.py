@@ -50,7 +50,7 @@ from spark_jobs.audit.unshared.windows import recompute, unshared
 from tests.oracle import SKETCHED, TWO, answers, column_names, compare
 from tests.sizes import examples
 from tests.spark_jobs.audit.spark_answers import as_answers
-from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, calendar_cases, cases, sequence_cases
+from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, calendar_cases, cases, sequence_cases, several_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,19 +112,20 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
 
 @pytest.mark.longer
 @settings(FEW, max_examples=examples(6))
-@given(case=calendar_cases(most_queries=3, most_events=30))
+@given(case=st.one_of(calendar_cases(most_queries=3, most_events=30), several_cases(most_queries=2, most_events=30)))
 def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case) -> None:
-    """Windows of calendars and cumulative ones, by Spark's functions of time zones."""
+    """Windows of calendars, cumulative and several ones, by Spark's functions of time zones."""
     # what comes is not the same in every edition of the tz database
     assume(case.end < 1_735_689_600 * SECOND)
     frame = spark.createDataFrame(case.events.combine_chunks())
     for query in case.workload.queries:
-        query = replace(query, having=(), outputs=(Output("out", "count", None, None, LONG),))
+        counts = (Output(f"out_{at}", "count", None, None, LONG, window=at) for at in range(len(query.window.each)))
+        query = replace(query, having=(), outputs=tuple(counts))
         rows = as_answers(query, unshared(frame, query, "ts").toArrow(), case.begin, case.end)
         assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == [], query
 
 
-RECOMPUTED = st.one_of(cases(most_queries=2, most_events=40), sequence_cases(most_queries=2))
+RECOMPUTED = st.one_of(cases(most_queries=2, most_events=40), sequence_cases(most_queries=2), several_cases(2))
 
 Recomputed = Callable[[ACQ, list[tuple[int, int]]], list[dict[str, Any]]]
 
@@ -151,11 +152,14 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
     for query in case.workload.queries:
         everything = answers(replace(query, having=(), top=None), case.events, "ts", case.begin, case.end)
         expected = answers(query, case.events, "ts", case.begin, case.end)
+        named = "window_start" if query.window.is_regular else "window_end"
         starts = sorted({key[0] for key in everything})[-3:]
         if not starts:
             continue
+        lengths = {key[0]: (key[0], key[0] + query.window.range) for key in everything}
+        spans = {key[0]: row.span or lengths[key[0]] for key, row in everything.items()}
         try:
-            rows = recomputed(query, [(start, start + query.window.range) for start in starts])
+            rows = recomputed(query, [spans[start] for start in starts])
         except CannotTell:
             continue
         assert len(rows) == sum(key[0] in starts for key in everything)
@@ -163,8 +167,8 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
         verdicts = {key: qualifies(query, row) for key, row in row_of_grain.items()}
         among_first(query, row_of_grain, verdicts)
         for of, row in row_of_grain.items():
-            groups = tuple(_aware(row[name]) for name in column_names(query)[2 : 2 + len(query.group_by)])
-            key = (_micros(row["window_start"]), *groups)
+            groups = tuple(_comparable(row[name]) for name in column_names(query)[2 : 2 + len(query.group_by)])
+            key = (_micros(row[named]), *groups)
             if key in expected and (expected[key].failure or not expected[key].certain):
                 continue
             assert verdicts[of] in ((True, None) if key in expected else (False, None)), (query.having, query.top, row)
@@ -182,9 +186,9 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
                         assert not agrees(output, _stored(value), row), (output, cell, value, row)
 
 
-def _aware(value: object) -> object:
-    """A group as the oracle has it."""
-    return value.astimezone(datetime.UTC) if isinstance(value, datetime.datetime) else value
+def _comparable(value: object) -> object:
+    """A group as the oracle has it: moments are microseconds."""
+    return _micros(value) if isinstance(value, datetime.datetime) else value
 
 
 def _micros(moment: datetime.datetime) -> int:

@@ -31,13 +31,13 @@ from tests.spark_jobs.kernels import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.windows.lookup_checks import FAST, check_instants, heddle, rows_of, workload_of
 from tests.spark_jobs.windows.partial_cases import SECOND, events
 from tests.spark_jobs.windows.stored_partials import stored
-from tests.workloads import Case, calendar_cases, cases
+from tests.workloads import Case, calendar_cases, cases, several_cases
 
 
 # ------------------------------------------------------------------------------------ against the oracle
 @FAST
 @given(
-    st.one_of(cases(), calendar_cases()),
+    st.one_of(cases(), calendar_cases(), several_cases()),
     st.sampled_from(ALGORITHMS),
     st.lists(st.integers(0, 1), max_size=6),
     st.booleans(),
