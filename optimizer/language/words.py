@@ -24,7 +24,8 @@ class Limits:
     """Limits of one query. Durations in microseconds; ``ratio`` is the largest range/slide;
     ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
     around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
-    ``outputs`` the aggregates of a query, in SELECT and HAVING; ``windows`` its named windows; ``pattern`` the longest event sequence.
+    ``outputs`` the aggregates of a query, in SELECT and HAVING; ``windows`` its named windows; ``pattern`` the longest
+    event sequence.
     """
 
     bytes: int = 16384

@@ -116,7 +116,8 @@ def irregular_words(window: Window) -> tuple[str, str] | None:
         return None
     if window.parts:
         sizes = [_part_words(part) for part in window.parts]
-        slide = irregular_words(window.parts[0])[1] if window.calendar is not None else duration_text(window.period)
+        first = irregular_words(window.parts[0])
+        slide = duration_text(window.period) if first is None else first[1]
         return f"{', '.join(sizes[:-1])} and {sizes[-1]}", slide
     size, slide = duration_text(window.range), duration_text(window.slide)
     if window.calendar is not None:

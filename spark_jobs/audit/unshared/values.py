@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from optimizer.windows.alignment import starts_of
-from optimizer.workload.values import ANY_WINDOW, BOOLEAN, TIMESTAMP, ACQ, Call, Column, Literal, Output, Window
+from optimizer.workload.values import ACQ, ANY_WINDOW, BOOLEAN, Call, Column, Literal, Output, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -85,8 +85,8 @@ def over_events(query: ACQ) -> ACQ:
 def _where(output: Output, condition: Column) -> Output:
     """An output over the events for which a condition holds: it takes null of the others."""
     if output.by is not None:
-        type_ = output.by_type or TIMESTAMP
-        return replace(output, by=Call("if", (condition, output.by, Literal(None, type_))))
+        assert output.by_type is not None
+        return replace(output, by=Call("if", (condition, output.by, Literal(None, output.by_type))))
     value, type_ = output.argument, output.argument_type
     if value is None or type_ is None:
         value, type_ = Literal(True, BOOLEAN), BOOLEAN

@@ -64,7 +64,7 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     """
     kind, schema, time = UNSHARED[query.kind], schema_of(frame), quoted_column(time_column)
     frame, window = kind.in_windows(frame, query, time, schema)
-    return kind.answers(frame, over_events(query), time, window, schema | _over_schema(query))
+    return kind.answers(frame, over_events(query), time, window, {**schema, **_over_schema(query)})
 
 
 def _window_columns() -> dict[str, SparkColumn]:
@@ -325,7 +325,7 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     over = _over_schema(query)
     held = (F.col("`heddle window`")["parts"][number] for number in range(len(over)))
     exploded = exploded.select("*", *(_holds(part, time).alias(name) for name, part in zip(over, held, strict=True)))
-    query, schema = over_events(query), schema | over
+    query, schema = over_events(query), {**schema, **over}
     audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
     return UNSHARED[query.kind].evidence(exploded, query, time, _window_columns(), audited, schema)
 

@@ -57,15 +57,17 @@ class AnswerBatch:
                 self._lowered[number] = derived(output, [self.lowered(part) for part in parts])
                 return self._lowered[number]
             aggregate, window, runs = AGGREGATES[output.function], output.window, self.runs.over(output.window)
-            rows = np.flatnonzero(runs.low < runs.high) if self.windowed.query.window.parts else None
-            if rows is not None and len(rows) < len(runs.low):
+            rows = None
+            if self.windowed.query.window.parts and not (is_some := runs.is_some).all():
+                rows = np.flatnonzero(is_some)
                 runs = runs.where(rows)
             for _, place in states:
                 if (place, window) not in self._found:
                     self._found[place, window] = self.chunk.state(place, runs)
             lowered = aggregate.lower({kind: self._found[place, window] for kind, place in states}, output)
-            is_some = rows is not None and len(rows) < len(self.instants)
-            self._lowered[number] = lowered.among(rows, len(self.instants), aggregate.counts) if is_some else lowered
+            if rows is not None:
+                lowered = lowered.among(rows, len(self.instants), aggregate.counts)
+            self._lowered[number] = lowered
         return self._lowered[number]
 
     def qualifying(self) -> AnswerBatch:

@@ -106,11 +106,10 @@ class GroupChunk:
             for window in range(0, len(filled), windowed.block):
                 some = slice(window, window + windowed.block)
                 found = []
-                for (low, high), space in zip(bounds, spaces, strict=True):
-                    last_group = min(group + groups, self.groups)
-                    grid = self.slots, self.offsets, len(self.view.grid)
-                    count = covered_runs(*grid, group, last_group, low[some], high[some], *space)
-                    found.append(tuple(column[:count] for column in space))
+                for (low, high), (number, instant, begin, end) in zip(bounds, spaces, strict=True):
+                    grid = self.slots, self.offsets, len(self.view.grid), group, min(group + groups, self.groups)
+                    count = covered_runs(*grid, low[some], high[some], number, instant, begin, end)
+                    found.append((number[:count], instant[:count], begin[:count], end[:count]))
                 runs, windows = _runs(found, len(times[some]))
                 if len(windows):
                     batch = AnswerBatch(windowed, self, runs, times[some][windows]).qualifying()
@@ -118,7 +117,7 @@ class GroupChunk:
                         yield batch
 
 
-def _runs(found: Sequence[tuple[Longs, ...]], windows: int) -> tuple[FragmentRuns | PartedRuns, Longs]:
+def _runs(found: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[FragmentRuns | PartedRuns, Longs]:
     """The runs of some answers, and the number of the window of each; ``found``: for each part as
     :func:`covered_runs` finds them."""
     if len(found) > 1:

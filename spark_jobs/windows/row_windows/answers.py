@@ -209,7 +209,7 @@ def finals_of_rows(
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
                 windows = numbering.windows(windowed_query.query.window)
                 for answers in _answers(windowed_query, chunk, keys[chunk.first : chunk.first + chunk.groups], windows):
-                    count("fragments_combined", int((answers.runs.high - answers.runs.low).sum()))
+                    count("fragments_combined", answers.runs.combined)
                     at = answers.instants
                     yield answers.answered(synopsis.stream)._replace(
                         instants=windows.instant[at], positions=windows.position[at], starts=windows.start[at]
