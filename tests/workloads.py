@@ -493,11 +493,7 @@ def over_several(draw: st.DrawFn, query: ACQ, window: Window) -> ACQ:
             return replace(output, parts=tuple(map(over, output.parts)))
         return replace(output, window=draw(st.integers(0, len(window.parts) - 1)))
 
-    top = query.top
-    if top is not None:
-        top = replace(top, orders=tuple(replace(order, output=over(order.output)) for order in top.orders))
-    having = tuple(replace(condition, output=over(condition.output)) for condition in query.having)
-    return replace(query, window=window, outputs=tuple(map(over, query.outputs)), having=having, top=top)
+    return replace(query, window=window).with_outputs(over)
 
 
 @st.composite
@@ -510,7 +506,7 @@ def several_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40)
     for number in range(draw(st.integers(1, most_queries))):
         query = draw(queries(f"q{number}", tick))
         if draw(st.integers(0, 3)):
-            query = draw(over_several(query, draw(several_windows(tick))))
+            query = draw(refreshed(draw(over_several(query, draw(several_windows(tick)))), begin, end))
         drawn_queries.append(query)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     table = draw(events(begin - draw(st.sampled_from((0, 10, 60))) * tick, end, tick, most_events))

@@ -106,6 +106,8 @@ class AggregateReader:
     def read(self, node: exp.Expr, alias: str) -> AggregateCall:
         """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
         over = node if type(node) is exp.Window else None
+        if over is not None:
+            _check_over(over)
         node = node.this if over is not None else node
         filter_node = node.expression if type(node) is exp.Filter else None
         written = _written(node.this if filter_node else node, self.scope.text)
@@ -132,10 +134,7 @@ class AggregateReader:
             message = f"{written.function} names no window"
             hint = f"write {written.function}(…) OVER {' or OVER '.join(self.windows.windows)}"
             refuse("HDL-244", message, hint, written.node)
-        extra = [name for name, value in over.args.items() if value and name not in ("this", "alias", "over")]
         name = _over_name(over)
-        if extra or not name:
-            refuse("HDL-103", "OVER takes the name of a window", f"write {SEVERAL_WINDOWS}", written.node)
         if name.startswith(TOGETHER):
             hint = "SELECT sum(x) OVER (h, d) AS s has s_h and s_d; in an expression name one"
             refuse("HDL-244", "several windows stand behind OVER inside an expression", hint, written.node)
@@ -254,6 +253,13 @@ class EventColumns:
             message = f"{shown_text(name)} is no event type of {self.pattern}: no sequence has one"
             self.findings.warnings.append(Refused("HDL-223", message, hint, place_of(node)))
         self.event = name
+
+
+def _check_over(node: exp.Expr) -> None:
+    """Refuse the windows of SQL."""
+    extra = [name for name, value in node.args.items() if value and name not in ("this", "alias", "over")]
+    if extra or not _over_name(node):
+        refuse("HDL-103", "OVER takes the name of a window", f"write {SEVERAL_WINDOWS}", node.this)
 
 
 def _over_name(node: exp.Expr) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from optimizer.aggregates.algebra import AGGREGATES
@@ -13,7 +13,7 @@ from optimizer.language.clauses import WindowWords, cut_clauses
 from optimizer.language.constants import query_error
 from optimizer.language.expressions import read_filter
 from optimizer.language.foreign_windows import drop_window_columns
-from optimizer.language.grouping import read_grouping
+from optimizer.language.grouping import Grouping, read_grouping
 from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
 from optimizer.language.joins import with_joins
@@ -27,7 +27,7 @@ from optimizer.language.syntax import parse_select, stream_of
 from optimizer.language.windows import read_named_windows, read_window
 from optimizer.language.words import Limits
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.values import ACQ, ANY_WINDOW, Output, Stream, Window
+from optimizer.workload.values import ACQ, ANY_WINDOW, Stream, Window
 from optimizer.workload.window_kinds import SEQUENCE
 
 
@@ -65,19 +65,8 @@ def read_query(
             return None
     drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
-    kind, window, named, pattern, error, filter = clauses.windows[0].kind, None, None, None, None, None
-    with findings.collecting():
-        if clauses.windows[0].name is None:
-            window = read_window(clauses.windows[0], scope, grouping, findings)
-        else:
-            # of windows that are refused the names are known
-            names = [each.name.text for each in clauses.windows if each.name is not None]
-            named = NamedWindows(dict.fromkeys(names, Window(1, 1)))
-            named = NamedWindows(read_named_windows(clauses.windows, scope, grouping, findings))
-            window = next(iter(named.windows.values()))
-    if named is not None and clauses.pattern is not None:
-        message, hint = "event sequences have one window", "write WINDOW RANGE '…' SLIDE '…' without a name"
-        raise Refused("HDL-222", message, hint, clauses.pattern.seq.start)
+    kind, pattern, error, filter = clauses.windows[0].kind, None, None, None
+    window, named = _windows(clauses.windows, scope, grouping, findings)
     if clauses.pattern is not None:
         # what the aggregates mean depends on it: no collecting
         kind, pattern = SEQUENCE, read_pattern(clauses.pattern, scope, window, grouping.columns)
@@ -100,29 +89,23 @@ def read_query(
         takers = ", ".join(name for name, aggregate in AGGREGATES.items() if aggregate.sketch)
         message = "WITH (error = …) changes nothing: every aggregate of the query is exact or names its own error"
         findings.warnings.append(Refused("HDL-218", message, f"{takers} take it", clauses.error.start))
-    outputs, conditions, top = selection.outputs, thresholds.conditions, thresholds.top
-    if named is not None:
-        window, numbers = _together(named, clauses.windows, findings)
-        outputs = tuple(_renumbered(output, numbers) for output in outputs)
-        conditions = tuple(replace(each, output=_renumbered(each.output, numbers)) for each in conditions)
-        if top is not None:
-            orders = tuple(replace(each, output=_renumbered(each.output, numbers)) for each in top.orders)
-            top = replace(top, orders=orders)
     query = ACQ(
         name=statement.name,
         stream=scope.stream.name,
         window=window,
-        outputs=outputs,
+        outputs=selection.outputs,
         filter=filter,
         group_by=tuple(grouping.columns.items()),
         select=selection.names,
         owner=statement.owner,
         text=redacted(statement.source),
-        having=conditions,
+        having=thresholds.conditions,
         pattern=pattern,
         derived=tuple(grouping.derived.items()),
-        top=top,
+        top=thresholds.top,
     )
+    if named is not None:
+        query = _over_used(query, named, clauses.windows, findings)
     attributes = attributes_in(scope.stream, query.columns())
     if attributes and query.kind.reads_every_column:
         message = f"a query over {query.kind.words} joins no dimension"
@@ -136,8 +119,24 @@ def read_query(
     return query
 
 
-def _together(named: NamedWindows, words: Sequence[WindowWords], findings: Findings) -> tuple[Window, dict[int, int]]:
-    """The window of a query with named windows: those that it uses, and the number of each among them."""
+def _windows(
+    words: Sequence[WindowWords], scope: Scope, grouping: Grouping, findings: Findings
+) -> tuple[Window | None, NamedWindows | None]:
+    """The window of a query, None if it is refused, and its named windows, if it has some."""
+    if words[0].name is None:
+        with findings.collecting():
+            return read_window(words[0], scope, grouping, findings), None
+        return None, None
+    with findings.collecting():
+        windows = read_named_windows(words, scope, grouping, findings)
+        return next(iter(windows.values())), NamedWindows(windows)
+    # of windows that are refused the names are known
+    names = [each.name.text for each in words if each.name is not None]
+    return None, NamedWindows(dict.fromkeys(names, Window(1, 1)))
+
+
+def _over_used(query: ACQ, named: NamedWindows, words: Sequence[WindowWords], findings: Findings) -> ACQ:
+    """The query over those of its named windows that it uses; a warning for each of the others."""
     windows = list(named.windows.values())
     for each, value in zip(words, windows, strict=True):
         assert each.name is not None
@@ -146,11 +145,5 @@ def _together(named: NamedWindows, words: Sequence[WindowWords], findings: Findi
             findings.warnings.append(Refused("HDL-244", message, "name it with OVER, or remove it", each.name.start))
     window = Window.of_several(windows[number] for number in sorted(named.used))
     numbers = {number: window.each.index(windows[number]) for number in named.used}
-    return window, numbers | {ANY_WINDOW: ANY_WINDOW if window.parts else 0}
-
-
-def _renumbered(output: Output, numbers: Mapping[int, int]) -> Output:
-    """An output over the window that has another number."""
-    if output.parts:
-        return replace(output, parts=tuple(_renumbered(part, numbers) for part in output.parts))
-    return replace(output, window=numbers[output.window])
+    numbers[ANY_WINDOW] = ANY_WINDOW if window.parts else 0
+    return query.over(window, numbers)

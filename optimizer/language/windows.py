@@ -70,7 +70,7 @@ def _check_instants(first: tuple[str, Window], window: Window, words: WindowWord
 
 
 def _phase(calendar: Calendar) -> tuple[object, ...]:
-    """What decides the instants of a calendar's window, if its slide is one unit."""
+    """Key of the instants of a calendar's window: equal where they are."""
     if calendar.slide is None:
         return (calendar.zone, None)
     count, unit = calendar.slide
@@ -93,11 +93,11 @@ def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: 
     slide = _length(words.second_word, words.slide, words.rows, scope)
     ago = _duration("AGO", words.ago, scope.limits) if words.ago is not None else 0
     _check_lengths(range, slide, words, scope.limits)
+    if words.first_word == "CUMULATE":
+        return _cumulative(words, range, slide)
     if words.at_most:
         return _warned(_with_bound(words, scope, range, slide, ago), words, findings, slide)
     per = tuple(sorted({_counted_by(token, scope, grouping) for token in words.per})) if words.rows else None
-    if words.first_word == "CUMULATE":
-        return _cumulative(words, range, slide)
     return _warned(Window(range, slide, ago, per), words, findings)
 
 

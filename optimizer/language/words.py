@@ -73,7 +73,7 @@ NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
     exp.RespectNulls: ("RESPECT NULLS", "every aggregate skips nulls"),
     exp.Order: ("ORDER BY in a function", "first and last go by time; min_by(x, y) and max_by(x, y) by any order"),
-    exp.Window: ("OVER", "windows are declared once: WINDOW RANGE … SLIDE … ON <time>"),
+    exp.Window: ("OVER", "OVER stands behind an aggregate: sum(x) OVER name"),
     exp.Placeholder: ("a placeholder", "write the value"),
     exp.Tuple: ("a list of values", "only IN takes a list"),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -195,7 +195,10 @@ class Window:
 
     def _check_parts(self) -> None:
         first = self.parts[0]
-        if any(part.parts or part.is_rows or part.at is not None for part in self.parts) or len(self.parts) < 2:
+        if (
+            any(part.parts or part.kind.counts_rows or part.at is not None for part in self.parts)
+            or len(self.parts) < 2
+        ):
             raise ValueError("the parts of a window are two or more plain windows of time")
         if any((part.slide, part.at_most) != (first.slide, first.at_most) for part in self.parts):
             raise ValueError("the parts of a window have one slide")
@@ -446,6 +449,24 @@ class ACQ:
     def computed(self) -> tuple[Output, ...]:
         """The plain aggregates that have to be computed: of the outputs, then of what is compared."""
         return tuple(part for output in (*self.outputs, *self.compared) for part in output.plain)
+
+    def over(self, window: Window, numbers: Mapping[int, int]) -> ACQ:
+        """The query over another window, whose parts have other ``numbers`` than those of its own."""
+
+        def over(output: Output) -> Output:
+            if output.parts:
+                return replace(output, parts=tuple(map(over, output.parts)))
+            return replace(output, window=numbers[output.window])
+
+        return replace(self, window=window).with_outputs(over)
+
+    def with_outputs(self, change: Callable[[Output], Output]) -> ACQ:
+        """The query with each output, and each that it compares or orders by, changed."""
+        top = self.top
+        if top is not None:
+            top = replace(top, orders=tuple(replace(order, output=change(order.output)) for order in top.orders))
+        having = tuple(replace(condition, output=change(condition.output)) for condition in self.having)
+        return replace(self, outputs=tuple(map(change, self.outputs)), having=having, top=top)
 
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""

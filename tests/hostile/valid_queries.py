@@ -200,6 +200,25 @@ def _derived(made: random.Random, groups: list[str]) -> str:
     return value
 
 
+_SEVERAL = (
+    "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '1 day') SLIDE '15 minutes' ON ts",
+    "WINDOW h AS (RANGE '90 minutes'), d AS (RANGE '150 min' ENDING '7 days' AGO) SLIDE '1 hour' ON ts",
+    "WINDOW h AS (RANGE '10 minutes'), d AS (RANGE '1 hour') SLIDE AT MOST '10 minutes' ON ts",
+    "WINDOW h AS (RANGE '1 hour'), d AS (CUMULATE '6 hours') SLIDE '10 minutes' ON ts",
+    "WINDOW h AS (RANGE '7 days'), d AS (CUMULATE '1 month') SLIDE '1 day' IN 'Europe/Berlin' ON ts",
+    "WINDOW h AS (RANGE '1 day'), `d` AS (RANGE INTERVAL '2' DAYS), unused AS (RANGE '3 days') SLIDE '1 day' ON ts",
+    "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '60 minutes') ON ts",
+)
+_PLAIN_CALL = re.compile(r"\b(?:avg|sum|count|max|min)\([^()]*\)")
+
+
+def _over(random: random.Random, call: str) -> str:
+    """An aggregate over one of the windows, or an expression whose aggregates are."""
+    if _PLAIN_CALL.sub("", call) != call and not _PLAIN_CALL.fullmatch(call) and "FILTER" not in call:
+        return _PLAIN_CALL.sub(lambda match: f"{match[0]} OVER {random.choice('hd')}", call)
+    return f"{call} OVER {random.choice('hd')}"
+
+
 def query(seed: int) -> str:
     """A valid query, the same for a seed for ever."""
     rng = random.Random(seed)
@@ -210,10 +229,21 @@ def query(seed: int) -> str:
         pattern, aggregates = _sequence(rng)
     if not pattern and rng.random() < 0.3:
         aggregates.append(_derived(rng, groups))
+    # of its own, so that the other queries stay as they are
+    also = random.Random(f"{seed} windows")
+    several = not pattern and also.random() < 0.12
+    compared, total = _comparable(aggregates), "count(*)"
+    if several:
+        aggregates = [_over(also, call) for call in aggregates]
+        compared, total = _over(also, compared), "count(*) OVER h"
     computed = rng.choice(COMPUTED) if not pattern and rng.random() < 0.3 else None
     outputs = [f"{call} AS a{number}" for number, call in enumerate(aggregates)]
     select = rng.sample(groups, rng.randint(0, len(groups))) + outputs
     window = _window(rng, groups, bool(pattern))
+    if several:
+        window = also.choice(_SEVERAL)
+        outputs += ["max(qty) OVER (h, d) AS most"] * (also.random() < 0.3)
+        select = [item for item in select if " AS a" not in item] + outputs
     if computed is not None and "ROWS" not in window:
         select.append(f"{computed} AS its_group")
         groups.append(rng.choice((computed, "its_group", POSITION)))
@@ -237,13 +267,13 @@ def query(seed: int) -> str:
     clauses = [clause for clause in clauses if clause]
     clauses += [f"GROUP BY {', '.join(grouped)}"] if grouped else []
     if rng.random() < 0.25:
-        clauses.append(f"HAVING count(*) > {rng.randint(0, 9)} AND 1e6 >= count(*)")
+        clauses.append(f"HAVING {total} > {rng.randint(0, 9)} AND 1e6 >= {total}")
     elif rng.random() < 0.1:
-        clauses.append(f"HAVING NOT count(*) BETWEEN 3 AND {rng.randint(3, 9)} OR {_comparable(aggregates)} IS NULL")
+        clauses.append(f"HAVING NOT {total} BETWEEN 3 AND {rng.randint(3, 9)} OR {compared} IS NULL")
     if groups and not pattern and "ROWS" not in window and rng.random() < 0.2:
         identifiers = [group for group in groups if group.isidentifier()]
         last = rng.choice(("", " DESC", f", {identifiers[0]} NULLS LAST" if identifiers else " ASC"))
-        order = rng.choice(("count(*)", "sum(qty) / count(*)", _comparable(aggregates)))
+        order = rng.choice((total, f"sum(qty){total[8:]} / {total}", compared))
         clauses.append(f"ORDER BY {order}{last} LIMIT {rng.randint(1, 1000)}")
     holistic = any(
         word in " ".join(outputs).lower() for word in ("percentile(", "median", "distinct", "mode", "top_k(")

@@ -327,6 +327,12 @@ SELECT count(DISTINCT user_id) AS wau_rolling_7 FROM pageviews WINDOW RANGE '7 d
 -- what: order total since the month began, every day
 SELECT sum(amount) AS order_total_mtd FROM orders WINDOW CUMULATE '1 month' STEP '1 day' ON order_time;
 
+-- name: metricflow_revenue_growth
+-- source: dbt MetricFlow | derived metrics, offset windows
+-- what: revenue of 30 days by that of the 30 days before
+SELECT sum(amount) OVER now / sum(amount) OVER before AS growth FROM orders
+WINDOW now AS (RANGE '30 days'), before AS (RANGE '30 days' ENDING '30 days' AGO) SLIDE '30 days' ON order_time;
+
 -- name: metricflow_cancellation_rate
 -- source: dbt MetricFlow | creating metrics, ratio metrics
 -- what: cancelled value of all value, for customers in Mexico

@@ -40,14 +40,6 @@ WINDOW RANGE '1 hour' SLIDE '5 minutes' ON event_time GROUP BY ad_id;
 SELECT item, price, row_number() OVER (ORDER BY price DESC) AS place FROM bids
 WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON bid_time;
 
--- name: metricflow_revenue_growth
--- source: dbt MetricFlow | derived metrics, offset windows
--- what: revenue of a month by that of the month before
--- code: HDL-103
--- reason: two windows in one answer: two queries, one ENDING '30 days' AGO, compared where they are read
-SELECT sum(amount) / lag(sum(amount)) OVER (ORDER BY order_time) AS growth FROM orders
-WINDOW RANGE '30 days' SLIDE '30 days' ON order_time;
-
 -- name: metricflow_order_total_l1m
 -- source: dbt MetricFlow | cumulative metrics (window of a month)
 -- what: order total of the trailing calendar month, every day

@@ -75,11 +75,7 @@ def over_events(query: ACQ) -> ACQ:
             return replace(output, parts=tuple(map(over, output.parts)))
         return output if output.window == ANY_WINDOW else _where(output, Column(over_column(output.window)))
 
-    having = tuple(replace(condition, output=over(condition.output)) for condition in query.having)
-    top = query.top
-    if top is not None:
-        top = replace(top, orders=tuple(replace(order, output=over(order.output)) for order in top.orders))
-    return replace(query, outputs=tuple(map(over, query.outputs)), having=having, top=top)
+    return query.with_outputs(over)
 
 
 def _where(output: Output, condition: Column) -> Output:

@@ -115,7 +115,7 @@ def _in_several_windows(frame: DataFrame, query: ACQ, time: SparkColumn) -> Data
     instant = F.col("`heddle instant`")
     starts = [_start_at(part, instant) for part in query.window.parts]
     span = F.struct(F.timestamp_micros(F.least(*starts)).alias("start"), F.timestamp_micros(instant).alias("end"))
-    over = [F.array_contains(held, instant).alias(over_column(at)) for at, held in enumerate(instants)]
+    over = [F.array_contains(of_part, instant).alias(over_column(at)) for at, of_part in enumerate(instants)]
     return frame.select("*", span.alias("heddle window"), *over)
 
 
@@ -323,8 +323,8 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     # one select, the events' columns untouched: group names may be those of other source columns
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
     over = _over_schema(query)
-    held = (F.col("`heddle window`")["parts"][number] for number in range(len(over)))
-    exploded = exploded.select("*", *(_holds(part, time).alias(name) for name, part in zip(over, held, strict=True)))
+    spans = (F.col("`heddle window`")["parts"][number] for number in range(len(over)))
+    exploded = exploded.select("*", *(_holds(part, time).alias(name) for name, part in zip(over, spans, strict=True)))
     query, schema = over_events(query), {**schema, **over}
     audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
     return UNSHARED[query.kind].evidence(exploded, query, time, _window_columns(), audited, schema)

@@ -105,22 +105,22 @@ class GroupChunk:
         for group in range(0, self.groups, groups):
             for window in range(0, len(filled), windowed.block):
                 some = slice(window, window + windowed.block)
-                found = []
+                runs_of_parts = []
                 for (low, high), (number, instant, begin, end) in zip(bounds, spaces, strict=True):
                     grid = self.slots, self.offsets, len(self.view.grid), group, min(group + groups, self.groups)
                     count = covered_runs(*grid, low[some], high[some], number, instant, begin, end)
-                    found.append((number[:count], instant[:count], begin[:count], end[:count]))
-                runs, windows = _runs(found, len(times[some]))
+                    runs_of_parts.append((number[:count], instant[:count], begin[:count], end[:count]))
+                runs, windows = _runs(runs_of_parts, len(times[some]))
                 if len(windows):
                     batch = AnswerBatch(windowed, self, runs, times[some][windows]).qualifying()
                     if len(batch.instants):
                         yield batch
 
 
-def _runs(found: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[FragmentRuns | PartedRuns, Longs]:
-    """The runs of some answers, and the number of the window of each; ``found``: for each part as
+def _runs(parts: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[FragmentRuns | PartedRuns, Longs]:
+    """The runs of some answers, and the number of the window of each; ``parts``: for each part as
     :func:`covered_runs` finds them."""
-    if len(found) > 1:
-        return PartedRuns.of(found, windows)
-    ((group, window, low, high),) = found
+    if len(parts) > 1:
+        return PartedRuns.of(parts, windows)
+    ((group, window, low, high),) = parts
     return FragmentRuns(group, low, high), window

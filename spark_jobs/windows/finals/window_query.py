@@ -97,7 +97,7 @@ class FragmentRuns(NamedTuple):
 
     @property
     def is_some(self) -> NDArray[np.bool_]:
-        """Whether each has cells (a,)."""
+        """Mask (a,) of those with cells."""
         return self.low < self.high
 
     @property
@@ -127,7 +127,7 @@ class PartedRuns(NamedTuple):
 
     @property
     def is_some(self) -> NDArray[np.bool_]:
-        """Whether each answer has cells under one of the windows (a,)."""
+        """Mask (a,) of the answers with cells under one of the windows."""
         return self.first.is_some
 
     @property
@@ -136,14 +136,14 @@ class PartedRuns(NamedTuple):
         return sum(part.combined for part in self.parts)
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[PartedRuns, Longs]:
+    def of(cls, runs_of_parts: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[PartedRuns, Longs]:
         """The answers that exist, by group and window, of each part's groups, windows and runs [low, high); the window
         of each answer.
         """
-        codes = [group * windows + window for group, window, _, _ in found]
+        codes = [group * windows + window for group, window, _, _ in runs_of_parts]
         union = distinct_of(np.concatenate(codes))[0]
         parts = []
-        for code, (_, _, low, high) in zip(codes, found, strict=True):
+        for code, (_, _, low, high) in zip(codes, runs_of_parts, strict=True):
             rows = np.searchsorted(union, code)
             part = FragmentRuns(union // windows, *np.zeros((2, len(union)), dtype=np.int64))
             part.low[rows], part.high[rows] = low, high

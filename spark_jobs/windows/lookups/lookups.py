@@ -219,13 +219,13 @@ class Lookups(StoredLookups):
 
     def _runs(self, window: Window, groups: Longs, moments: Longs) -> FragmentRuns | PartedRuns:
         """The runs of some groups at instants of a window (n,), which need not ascend."""
-        found = []
+        runs = []
         for part in window.each:
             low = np.searchsorted(self._view.grid, starts_of(part, moments))
             high = np.searchsorted(self._view.grid, moments - part.ago)
             self._to_runs(groups, low, high)
-            found.append(FragmentRuns(groups, low, high))
-        return PartedRuns.together(found) if window.parts else found[0]
+            runs.append(FragmentRuns(groups, low, high))
+        return PartedRuns.together(runs) if window.parts else runs[0]
 
     # ------------------------------------------------------------------------------------------ HAVING
     def _candidates(self, query: ACQ, start: int, end: int) -> Longs | None:
