@@ -153,7 +153,7 @@ def test_a_window_that_nothing_uses_is_warned_of() -> None:
             "1 hour and 2 hours",
         ),
         (
-            "count(*) OVER (h, d) FROM p WINDOW h AS (RANGE '90 minutes'), d AS (CUMULATE ^'1 day') SLIDE '1 hour' ON t",
+            "count(*) OVER (h, d) FROM p WINDOW h AS (RANGE '90 min'), d AS (CUMULATE ^'1 day') SLIDE '1 hour' ON t",
             "HDL-245",
             "do not end when those of h do",
             "slide apart",
