@@ -31,6 +31,7 @@ from optimizer.language.words import (
     NAMES_OF_SYNTAX,
     PARAMETERS,
     SEVERAL,
+    WITHIN_GROUP,
     Form,
     did_you_mean,
     resolve_name,
@@ -39,6 +40,8 @@ from optimizer.language.words import (
 from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.values import (
     BOOLEAN,
+    DOUBLE,
+    STRING,
     Call,
     Column,
     Expression,
@@ -267,8 +270,30 @@ def _over_name(node: exp.Expr) -> str:
     return alias.name if isinstance(alias, exp.Identifier) else ""
 
 
+def _within_group(node: exp.Expr, text: str) -> _Written:
+    """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)`` as ``percentile(x, 0.5)``."""
+    name = function_name(node.this, text) or ""
+    if name not in WITHIN_GROUP:
+        refuse_unknown(node, text)
+    ordered = node.expression.expressions if type(node.expression) is exp.Order else []
+    hint = f"write {name}({'' if name == 'mode' else '0.5'}) WITHIN GROUP (ORDER BY x)"
+    if len(ordered) != 1:
+        refuse("HDL-104", f"{name} orders by one expression", hint, node.this)
+    if ordered[0].args.get("desc"):
+        refuse("HDL-104", f"{name} counts from the least value", f"{hint}: 0.1 for 0.9 from above", node.this)
+    arguments, function = call_arguments(node.this), WITHIN_GROUP[name]
+    form = FORMS[function]
+    if len(arguments) != len(form.roles) - 1:
+        refuse("HDL-104", f"{name} takes {len(form.roles) - 1} argument(s) here, not {len(arguments)}", hint, node.this)
+    if function in SEVERAL and function_name(arguments[0], text) == "array":
+        form = SEVERAL[function]
+    return _Written(node.this, function, form, dict(zip(form.roles, [ordered[0].this, *arguments], strict=False)))
+
+
 def _written(node: exp.Expr, text: str) -> _Written:
     """The call of an aggregate with as many arguments as it takes."""
+    if type(node) is exp.WithinGroup:
+        return _within_group(node, text)
     function = function_name(node, text) or ""
     if function not in FORMS:
         if function in CALLABLE or type(node) in BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
@@ -280,7 +305,12 @@ def _written(node: exp.Expr, text: str) -> _Written:
         if function not in DISTINCT_FORMS:
             what, hint = NAMES_OF_SYNTAX[exp.Distinct]
             refuse("HDL-103", f"{what} is not allowed in {function}", hint, node)
-        function, arguments = DISTINCT_FORMS[function], [*arguments[0].expressions, *arguments[1:]]
+        values = arguments[0].expressions
+        if len(values) > 1 and function == "count":
+            return _Written(
+                node, DISTINCT_FORMS[function], FORMS[DISTINCT_FORMS[function]], {"x": exp.Tuple(expressions=values)}
+            )
+        function, arguments = DISTINCT_FORMS[function], [*values, *arguments[1:]]
     elif function == "array_agg":
         refuse("HDL-104", "array_agg takes DISTINCT", "write array_agg(DISTINCT x, 10), or collect_set(x, 10)", node)
     form = FORMS[function]
@@ -326,8 +356,28 @@ def _argument(node: exp.Expr, expressions: ExpressionReader) -> tuple[Expression
     """An argument of an aggregate with its type; neither for a star."""
     if type(node) is exp.Star:
         return None, None
+    if type(node) is exp.Tuple:
+        return _tuple([expressions.read(part) for part in node.expressions], node), STRING
     value, type_ = expressions.read(node)
     return settled(value, BOOLEAN), BOOLEAN if type_ == NULL else type_
+
+
+def _tuple(values: list[tuple[Expression, Type]], node: exp.Expr) -> Expression:
+    """Several values as one text: equal where all of them are, null where one is."""
+    texts: list[Expression] = []
+    for value, type_ in values:
+        if type_ == DOUBLE:
+            refuse(
+                "HDL-203",
+                "count(DISTINCT …) of several values takes no doubles",
+                "CAST them to decimals",
+                node.expressions[0],
+            )
+        text = settled(value, STRING)
+        text = text if type_ in (STRING, NULL) else Call("cast", (text, Literal("string", STRING)))
+        # with their lengths before them, texts side by side are no others
+        texts += [Call("cast", (Call("length", (text,)), Literal("string", STRING))), Literal(":", STRING), text]
+    return Call("concat", tuple(texts))
 
 
 def counted_where(

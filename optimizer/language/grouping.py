@@ -57,9 +57,9 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
     complete = False
     with findings.collecting():
         for name, value in group.args.items():
-            if value and name != "expressions":
+            if value and name not in ("expressions", "all"):
                 _refuse_sets(name, [*group.expressions, *(value if isinstance(value, list) else ())], scope, tree)
-        for node in group.expressions:
+        for node in _items_without_aggregates(tree, scope) if group.args.get("all") else group.expressions:
             column, type_, expression = _group_column(node, tree, scope)
             if column in columns:
                 refuse("HDL-206", f"{shown_column(column)} is grouped by twice", "", node)
@@ -69,9 +69,22 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
         most = scope.limits.group_columns
         if len(columns) > most:
             message = f"{len(columns)} group columns; the limit is {most}"
-            refuse("HDL-309", message, "", group.expressions[most])
+            refuse("HDL-309", message, "", group.expressions[most] if group.expressions else group)
         complete = True
     return Grouping(columns, complete, derived)
+
+
+def _items_without_aggregates(tree: exp.Select, scope: Scope) -> list[exp.Expr]:
+    """The items of SELECT that GROUP BY ALL groups by: those that neither hold an aggregate nor name one that does."""
+    computed: set[str] = set()
+    items = []
+    for item in tree.expressions:
+        names = (node.name.lower() for node in item.walk() if type(node) is exp.Column and not scope.has(node.name))
+        if _has_aggregate(item, scope) or any(name in computed for name in names):
+            computed.add(item.alias.lower())
+        else:
+            items.append(_without_alias(item))
+    return items
 
 
 def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, Type, Expression | None]:

@@ -49,6 +49,7 @@ SCALAR_CALLS: dict[str, Written] = {
     "nullif": Written("nullif", 2, 2),
     **dict.fromkeys(("power", "pow"), Written("power", 2, 2)),
     "mod": Written("mod", 2, 2),
+    "try_divide": Written("/", 2, 2),
     "concat": Written("concat", 1, None),
     "round": _ROUND,
     **dict.fromkeys(("substring", "substr"), _SUBSTRING),

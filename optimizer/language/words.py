@@ -69,7 +69,10 @@ NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Distinct: ("DISTINCT", "count(DISTINCT x) and array_agg(DISTINCT x, 10) take it"),
     exp.Filter: ("FILTER", "it follows an aggregate: sum(x) FILTER (WHERE c)"),
     exp.Bracket: ("[ ]", "it follows a column: m['key'], a[0]"),
-    exp.WithinGroup: ("WITHIN GROUP", "write percentile(x, 0.5) or percentile_disc(x, 0.5)"),
+    exp.WithinGroup: (
+        "WITHIN GROUP",
+        "percentile_cont(0.5) WITHIN GROUP (ORDER BY x), percentile_disc and mode take it",
+    ),
     exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
     exp.RespectNulls: ("RESPECT NULLS", "every aggregate skips nulls"),
     exp.Order: ("ORDER BY in a function", "first and last go by time; min_by(x, y) and max_by(x, y) by any order"),
@@ -121,7 +124,7 @@ CALLABLE = (
     *("dayofmonth", "dayofweek", "dayofyear", "exp", "floor", "greatest", "hour", "if", "ifnull", "least", "left"),
     *("length", "ln", "lower", "ltrim", "minute", "mod", "month", "nullif", "nvl", "pow", "power", "quarter"),
     *("regexp_like", "replace", "right", "rlike", "round", "rtrim", "second", "split_part", "sqrt", "substr"),
-    *("substring", "to_date", "to_timestamp", "trim", "upper", "weekday", "weekofyear", "year"),
+    *("substring", "to_date", "to_timestamp", "trim", "try_divide", "upper", "weekday", "weekofyear", "year"),
 )
 """Functions of single values by the names that they are called by."""
 
@@ -206,6 +209,9 @@ SEVERAL = {
 
 DISTINCT_FORMS = {"count": "count_distinct", "array_agg": "collect_set"}
 """The functions that take DISTINCT, and what then answers them."""
+
+WITHIN_GROUP = {"percentile_cont": "percentile", "percentile_disc": "percentile_disc", "mode": "mode"}
+"""The functions that take WITHIN GROUP (ORDER BY x), and what they are."""
 
 OPAQUE = {*FORMS, *CALLABLE, *MEANT, "array"}
 
