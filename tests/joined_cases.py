@@ -40,6 +40,7 @@ from optimizer.workload.values import (
     Stream,
     Type,
     Workload,
+    columns_of,
     decimal,
 )
 from spark_jobs.streams.sources.expressions import arrow_type
@@ -303,6 +304,10 @@ def joined_cases(
         used = draw(st.lists(st.sampled_from(list(joins)), max_size=3, unique=True))
         inner = [name for name in used if draw(st.booleans())]
         kept = set() if query.pattern is None else {query.pattern.on, *query.pattern.per}
+        if draw(st.booleans()):
+            # such a query may be joined late
+            kept |= {column for output in query.computed for column in output.columns()}
+            kept |= {column for _, expression in query.derived for column in columns_of(expression)}
         names = {}
         for column, _ in SCHEMA if used else ():
             if column not in kept and draw(st.integers(0, 2)):

@@ -114,7 +114,7 @@ def key_text(part: KeyPart) -> str:
 
 @lru_cache(maxsize=8192)
 def read_key(key: str) -> KeyCall | None:
-    """What a computed key computes; None if the key is the name of a column or of an attribute."""
+    """The call that a computed key is; None if the key is the name of a column or of an attribute."""
     if not key.startswith(COMPUTED):
         return None
     read = _call(key, len(COMPUTED), 0, 0)
