@@ -180,7 +180,7 @@ CODES_OF_SOURCES = (
     Code(
         "HDL-464",
         "A join does not name the complete key of a dimension, or compares it with something else.",
-        "Write `JOIN <dimension> USING (<key>)`, or ON with one equality for each key column.",
+        "Write `JOIN <dimension> USING (<key>)`, or ON: each key column equals a column or an expression of the event.",
     ),
     Code(
         "HDL-465",

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any
 
-from optimizer.workload.attributes import read_attribute
+from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.nested import LeafTypes, Nested
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 
@@ -574,7 +574,7 @@ class Stream:
     of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
     which an event is known that comes a second time. ``nested``: columns of structs, maps and arrays, whose leaves
     (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema. ``dimensions``: those that
-    its queries may join, whose attributes (:mod:`optimizer.workload.attributes`) are read as columns as well."""
+    its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well."""
 
     name: str
     source: Source

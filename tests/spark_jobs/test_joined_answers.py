@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from optimizer.synopses.late import late_form
 from spark_jobs.pipeline.run.interval import run
 from tests.chaos.orders import in_process
 from tests.joined_cases import FORMATS, JoinedCase, joined_cases, with_joined_events, with_stored_dimensions
@@ -50,12 +51,14 @@ def test_joined_answers_are_the_oracles(
     """Whatever is joined by which keys, and wherever its attributes stand."""
 
     @settings(DEAR, max_examples=examples(2, 12))
-    @given(joined_cases(6, 50, generated), st.sampled_from(ALGORITHMS))
-    def check(joined: JoinedCase, algorithm: str) -> None:
+    @given(joined_cases(6, 50, generated), st.sampled_from(ALGORITHMS), st.booleans())
+    def check(joined: JoinedCase, algorithm: str, is_late: bool) -> None:
         folder = tmp_path_factory.mktemp("joined")
         case, expected = with_files(joined, folder, formats)
         assume(expects_answers(expected))
-        warehouse, version = planned(case, folder / "warehouse", algorithm)
+        queries = case.workload.queries
+        late = [query.name for query in queries if is_late and late_form(case.stream, query) is not None]
+        warehouse, version = planned(case, folder / "warehouse", algorithm, late)
         record = run(engine, warehouse, version, case.begin, case.end, "run-1")
         assert [each for each in record.diagnostics if each["severity"] == "error"] == []
         assert wrong(expected, published(case, warehouse)) == []
