@@ -252,19 +252,26 @@ class Unchanged:
         hits = np.zeros(len(hashes), dtype=np.int64)
         is_equal = np.zeros(len(hashes), dtype=bool)
         for rows in stored:
-            identities = _identities(rows)
-            places = np.minimum(np.searchsorted(hashes, identities), max(len(hashes) - 1, 0))
-            matches = np.flatnonzero(hashes[places] == identities) if len(hashes) else np.zeros(0, dtype=np.int64)
+            places = _places(hashes, _identities(rows))
+            matches = np.flatnonzero(places >= 0)
             np.add.at(hits, places[matches], 1)
             at = first[places[matches]]
             # equal hashes are equal rows but for a chance, which answers do not depend on
             same = _are_equal(rows.take(pa.array(matches)), new.take(pa.array(at)))
             is_equal[places[matches]] = same
-        self._hashes = np.union1d(self._hashes, hashes[(counts == 1) & (hits == 1) & is_equal])
+        self._hashes = np.sort(np.concatenate([self._hashes, hashes[(counts == 1) & (hits == 1) & is_equal]]))
 
     def holds(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Mask (n,) of the rows that stay, among answers that were compared."""
-        return np.isin(_identities(rows), self._hashes)
+        return _places(self._hashes, _identities(rows)) >= 0
+
+
+def _places(ascending: Hashes, hashes: Hashes) -> NDArray[np.int64]:
+    """The places (n,) of hashes (n,) among others, which ascend; -1: it is not among them."""
+    if not len(ascending):
+        return np.full(len(hashes), -1)
+    places = np.minimum(np.searchsorted(ascending, hashes), len(ascending) - 1)
+    return np.where(ascending[places] == hashes, places, -1)
 
 
 def _identities(rows: pa.Table) -> Hashes:

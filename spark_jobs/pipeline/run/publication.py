@@ -91,7 +91,7 @@ def is_due(query: ACQ, begin: int, until: int) -> bool:
 
 @dataclass(frozen=True)
 class Replacing:
-    """What a publication replaces of its interval.
+    """The answers of an interval that a publication replaces.
 
     Attributes
     ----------

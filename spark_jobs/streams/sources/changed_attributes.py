@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +45,10 @@ def changed_instants(
     joined = [_JoinedQuery(stream, query) for query in queries if attributes_in(stream, query.columns())]
     windows = _Windows([each.query for each in joined], *span[1:])
     for former, now in versions:
-        for times, before, after in _changed_events(former, now, splits, joined, (span[0], span[2])):
+        for changed in _changed_events(former, now, splits, joined, (span[0], span[2])):
             for each in joined:
-                windows.add(each.query, times[each.counts_otherwise(before, after)])
-    return windows.found()
+                windows.add(each.query, changed.times[each.counts_otherwise(changed)])
+    return windows.instants()
 
 
 class _JoinedQuery:
@@ -61,18 +61,28 @@ class _JoinedQuery:
         self.filtered = [*columns_of(query.filter)] if query.filter is not None else []
         self.is_filtered_by_attributes = bool(attributes_in(stream, self.filtered))
 
-    def counts_otherwise(self, before: pa.RecordBatch, after: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Mask (n,) of the events that count otherwise for the query with some attributes than with others."""
-        changed = np.zeros(len(after), dtype=bool)
+    def counts_otherwise(self, events: _ChangedEvents) -> NDArray[np.bool_]:
+        """Mask (n,) of the events that count otherwise for the query with the attributes before and now."""
+        changed = np.zeros(len(events.times), dtype=bool)
         for name in self.values:
-            changed |= differs(before.column(name), after.column(name))
+            changed |= events.differs[name]
         if self.query.filter is None:
             return changed
-        passes_now = passed(self.query.filter, after, self.types)
+        passes_now = passed(self.query.filter, events.now, self.types)
         if not self.is_filtered_by_attributes:
             return changed & passes_now
-        passed_before = passed(self.query.filter, before, self.types)
+        passed_before = passed(self.query.filter, events.before, self.types)
         return (passed_before != passes_now) | (changed & passes_now)
+
+
+class _ChangedEvents(NamedTuple):
+    """Events (n,) with an attribute that differs: their times, they with the attributes ``before`` and ``now``, and of
+    each attribute a mask (n,) of those of which it differs."""
+
+    times: NDArray[np.int64]
+    before: pa.RecordBatch
+    now: pa.RecordBatch
+    differs: Mapping[str, NDArray[np.bool_]]
 
 
 def _changed_events(
@@ -81,14 +91,15 @@ def _changed_events(
     splits: Sequence[Split],
     joined: Sequence[_JoinedQuery],
     span: tuple[int, int],
-) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch, pa.RecordBatch]]:
-    """The events of a span [begin, end) with an attribute that differs: their times, and they with the attributes of
-    either stream."""
+) -> Iterator[_ChangedEvents]:
+    """The events of a span [begin, end) with an attribute that differs between two streams."""
     attributes = attributes_in(now, {name for each in joined for name in each.attributes})
-    keys, filtered = columns_read(now, attributes), {name for each in joined for name in each.filtered}
-    columns = list(dict.fromkeys((*keys, *columns_read(now, sorted(filtered)))))
+    keys, filtered = columns_read(now, attributes), sorted({name for each in joined for name in each.filtered})
+    columns = list(dict.fromkeys((*keys, *columns_read(now, filtered))))
+    # a batch without any column would not know how many rows it has
+    needed = list(dict.fromkeys((now.time, *filtered)))
     # filters read texts as they are
-    encoded = set(keys) - filtered
+    encoded = set(keys) - set(filtered)
     for split in splits:
         if not split.may_hold(*span):
             continue
@@ -97,12 +108,12 @@ def _changed_events(
             is_inside = inside(times, [span])
             times, events = times[is_inside], events.filter(pa.array(is_inside))
             before, after = (with_attributes(stream, events, attributes) for stream in (former, now))
-            changed = np.zeros(len(events), dtype=bool)
-            for name in attributes:
-                changed |= differs(before.column(name), after.column(name))
+            of_name = {name: differs(before.column(name), after.column(name)) for name in attributes}
+            changed = np.any(list(of_name.values()), axis=0)
             if changed.any():
-                chosen = pa.array(changed)
-                yield times[changed], before.filter(chosen), after.filter(chosen)
+                masks = {name: mask[changed] for name, mask in of_name.items()}
+                before, after = (batch.select(needed).filter(pa.array(changed)) for batch in (before, after))
+                yield _ChangedEvents(times[changed], before, after, masks)
 
 
 class _Windows:
@@ -121,13 +132,13 @@ class _Windows:
             self._waiting[query.name].append(times)
             self._count += len(times)
             if self._count > TIMES_AT_ONCE:
-                self.found()
+                self.instants()
 
-    def found(self) -> dict[str, NDArray[np.int64]]:
+    def instants(self) -> dict[str, NDArray[np.int64]]:
         """The instants (n,) of each query, ascending."""
         for name, waiting in self._waiting.items():
             if waiting:
-                times, window = np.unique(np.concatenate(waiting)), self._windows[name]
+                times, window = np.sort(np.concatenate(waiting)), self._windows[name]
                 at = instants_near(window, times, (), self.begin, self.end)
                 holds = np.searchsorted(times, starts_of(window, at)) < np.searchsorted(times, at - window.ago)
                 self._found[name] = np.union1d(self._found[name], at[holds])
