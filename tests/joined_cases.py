@@ -321,6 +321,34 @@ def joined_cases(
     return JoinedCase(joined, rows, spans_of_dimensions, joins, computed)
 
 
+def with_matches(joined: JoinedCase) -> JoinedCase:
+    """The case whose dimensions have rows for keys of its events, as far as a join is by columns of the events."""
+    rows, spans, events = dict(joined.rows), dict(joined.spans), joined.case.events
+    for dimension in joined.case.stream.dimensions:
+        of_columns = [
+            each
+            for each in joined.joins.values()
+            if each.dimension == dimension.name and set(each.keys) <= set(events.column_names)
+        ]
+        table = rows[dimension.name]
+        if not of_columns or not len(table):
+            continue
+        columns = [events[name].to_pylist() for name in of_columns[0].keys]
+        present = [values for values in dict.fromkeys(zip(*columns, strict=True)) if None not in values]
+        former = list(zip(*(table[name].to_pylist() for name in dimension.key), strict=True))
+        distinct = [values for values in dict.fromkeys(former) if None not in values]
+        keys = dict(zip(distinct, present, strict=False))
+        stays = [values in keys for values in former]
+        table = table.filter(pa.array(stays, pa.bool_()))
+        remaining = [keys[values] for values in former if values in keys]
+        for at, name in enumerate(dimension.key):
+            values = pa.array([values[at] for values in remaining], table.schema.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, values)
+        rows[dimension.name] = table
+        spans[dimension.name] = [span for span, is_here in zip(spans[dimension.name], stays, strict=False) if is_here]
+    return replace(joined, rows=rows, spans=spans)
+
+
 # ---------------------------------------------------------------------------------------------- the join
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

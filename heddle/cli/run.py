@@ -550,7 +550,8 @@ def _show_record(record: dict[str, Any]) -> None:
         terminal.console.print(f"  of the sources changed since the revision before: {text}", highlight=False)
         if record["narrow"]:
             terminal.console.print(
-                "  only these windows were published again: the others keep their revision", highlight=False
+                "  only answers of these windows that differ were published: all others keep their revision",
+                highlight=False,
             )
     for stream, events in record["repeated"].items():
         terminal.console.print(

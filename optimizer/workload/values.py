@@ -398,9 +398,12 @@ class ACQ:
         """The plain aggregates that have to be computed: of the outputs, then of what is compared."""
         return tuple(part for output in (*self.outputs, *self.compared) for part in output.plain)
 
-    def columns(self) -> list[str]:
-        """Source columns that the query reads, without the time column, sorted."""
-        names = source_columns(self.group_by, self.derived) | set(columns_of(self.filter)) | set(self.window.per or ())
+    def columns(self, is_filtered: bool = True) -> list[str]:
+        """Source columns that the query reads, without the time column, sorted. Unless ``is_filtered``, without those
+        that only its filter reads.
+        """
+        names = source_columns(self.group_by, self.derived) | set(self.window.per or ())
+        names |= set(columns_of(self.filter)) if is_filtered else set()
         names |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
         for output in self.computed:
             names |= set(output.columns())

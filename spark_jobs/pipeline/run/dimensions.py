@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +22,7 @@ from spark_jobs.pipeline.run.values import PreparedRun, Run
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.changed_attributes import Versions
 from spark_jobs.streams.sources.dimension_versions import (
     FOLDER,
     current_version_of,
@@ -161,19 +164,56 @@ def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]
     return revising
 
 
-def streams_as_published(
-    warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
-) -> dict[str, Sequence[Stream] | None]:
-    """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
-    if a version is gone.
+MOST_CHOICES = 64
+"""Choices of versions of dimensions by which a difference is looked for."""
+
+
+def versions_compared(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> dict[str, Versions]:
+    """The streams of a run whose dimensions revise a publication, with the versions that its answers may stand on, each
+    beside the stream with those of now.
+
+    An answer stands on any choice of the versions that the publication noted. A dimension that does not revise it has
+    the same version on both sides: each of those that answers stand on, if a query joins it with one that does. None
+    for a stream if a version is gone, or there are more than :data:`MOST_CHOICES` choices.
     """
-    formers: dict[str, Sequence[Stream] | None] = {}
+    compared: dict[str, Versions] = {}
     for name, dimensions in revising(prepared, publication).items():
         stream, ids = prepared.plan.workload.stream(name), versions_noted(publication.record.read[name][2])
-        versions = [(each, version_named(warehouse, each, id)) for each in dimensions for id in ids[each]]
-        known = [with_version(stream, each, version) for each, version in versions if version is not None]
-        formers[name] = known if len(known) == len(versions) else None
-    return formers
+        others = _joined_with(prepared.plan, stream, dimensions)
+        choices = []
+        for dimension in stream.dimensions:
+            now = dimension.version
+            if now is None or dimension.name not in (*dimensions, *others):
+                continue
+            versions = {id: version_named(warehouse, dimension.name, id) for id in ids.get(dimension.name, ())}
+            known = (now, *(version for id, version in versions.items() if id != now.id))
+            before = known[1:] if dimension.name in dimensions and now.id not in versions else known
+            choices.append([(dimension.name, each, now if dimension.name in dimensions else each) for each in before])
+        is_known = all(version is not None for choice in choices for _, version, _ in choice)
+        compared[name] = None
+        if is_known and prod(map(len, choices)) <= MOST_CHOICES:
+            pairs = (_with_versions_of(stream, choice) for choice in product(*choices))
+            compared[name] = [(former, now) for former, now in pairs if former != now]
+    return compared
+
+
+def _joined_with(plan: SharingPlan, stream: Stream, names: Collection[str]) -> set[str]:
+    """The other dimensions of the queries that join some dimensions of a stream."""
+    others: set[str] = set()
+    for query in plan.workload.queries_of(stream.name):
+        joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
+        others |= joined - set(names) if joined & set(names) else set()
+    return others
+
+
+def _with_versions_of(
+    stream: Stream, choice: Iterable[tuple[str, DimensionVersion | None, DimensionVersion | None]]
+) -> tuple[Stream, Stream]:
+    former = now = stream
+    for name, before, after in choice:
+        if before is not None and after is not None:
+            former, now = with_version(former, name, before), with_version(now, name, after)
+    return former, now
 
 
 def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
@@ -66,7 +68,8 @@ class Shop:
     folder: Path
     repair: int = 0
     key: str = KEYS[0]
-    events: dict[int, Sequence[Event]] = field(default_factory=dict)
+    events: dict[int, list[Event]] = field(default_factory=dict)
+    files: Any = field(default_factory=count)
     runs: Any = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -75,14 +78,22 @@ class Shop:
 
     def order(self, day: int, events: Sequence[Event]) -> None:
         """Write the events of a day."""
-        self.events[day] = events
+        self.events[day] = list(events)
+        self._write(f"{day}", day, events)
+
+    def order_late(self, day: int, events: Sequence[Event]) -> None:
+        """Write more events of a day, in a file of their own."""
+        self.events.setdefault(day, []).extend(events)
+        self._write(f"late {next(self.files)}", day, events)
+
+    def _write(self, name: str, day: int, events: Sequence[Event]) -> None:
         hours = [BEGIN + day * DAY_LENGTH + hour * 3_600_000_000 for hour, _, _ in events]
         table = {
             "t": pa.array(hours, pa.int64()).cast(pa.timestamp("us", "UTC")),
             "product_id": pa.array([product for _, product, _ in events], pa.int64()),
             "qty": pa.array([quantity for _, _, quantity in events], pa.int64()),
         }
-        pq.write_table(pa.table(table), self.folder / "orders" / f"{day}.parquet")
+        pq.write_table(pa.table(table), self.folder / "orders" / f"{name}.parquet")
 
     def describe(self, rows: Rows) -> None:
         """Write the dimension."""
@@ -113,6 +124,11 @@ class Shop:
             first, last = ((at - BEGIN) // DAY_LENGTH for at in (interval.begin, interval.end))
             self.run(version, first, last)
         return len(intervals)
+
+    def revised(self, run_ids: Collection[str]) -> set[tuple[str, datetime, str]]:
+        """The answers (query, instant, key) that some runs published."""
+        rows = self.warehouse.rows("results", ["query", "instant", "key", "run_id"])
+        return {(row["query"], row["instant"], row["key"]) for row in rows if row["run_id"] in run_ids}
 
     def answers(self, days: Sequence[int]) -> dict[str, list[tuple[Any, ...]]]:
         """The published rows of windows that end at the end of some days, by query."""
@@ -227,6 +243,18 @@ def test_a_dimension_with_two_rows_for_a_key_fails_the_queries_that_join_it_alon
     assert record.status == "published" and shop.answers([0])["plain"] == shop.expected(0, {})["plain"]
 
 
+def differing(
+    before: Mapping[str, list[tuple[Any, ...]]], after: Mapping[str, list[tuple[Any, ...]]]
+) -> set[tuple[str, datetime, str]]:
+    """The answers (query, instant, key) of :meth:`Shop.expected` that came, or have other values."""
+    different = set()
+    for name, rows in after.items():
+        for row in set(rows) - set(before[name]):
+            group = [] if name == "inner_join" else [None if row[1] is None else str(row[1])]
+            different.add((name, row[0], json.dumps(group)))
+    return different
+
+
 ROWS = st.dictionaries(st.integers(1, 4), st.sampled_from(["a", "b", None]), max_size=4)
 EVENTS = st.lists(st.tuples(st.integers(0, 23), st.none() | st.integers(1, 5), st.integers(-9, 9)), max_size=6)
 
@@ -257,6 +285,40 @@ def test_answers_are_those_of_one_version(
             for each in range(day + 1):
                 assert shop.answers([each]) == shop.expected(each, rows_of[each])
         assert not repairs or shop.repaired(version) == 0
+
+
+@settings(max_examples=examples(quick=6, slow=40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    days=st.lists(EVENTS, min_size=2, max_size=3),
+    changes=st.lists(st.tuples(ROWS, st.integers(0, 2), EVENTS), min_size=2, max_size=4),
+)
+def test_the_answers_of_a_new_revision_are_those_that_differ(
+    engine: Any, days: Sequence[Sequence[Event]], changes: Sequence[tuple[Rows, int, Sequence[Event]]]
+) -> None:
+    with TemporaryDirectory() as folder:
+        shop, rows = Shop(engine, Path(folder), 3660 * DAY_LENGTH), dict[int, str | None]({1: "a", 2: "b"})
+        shop.describe(rows)
+        for day, events in enumerate(days):
+            shop.order(day, [*events, (12, 1, 1)])
+        version = shop.plan()
+        for first in range(len(days)):
+            shop.run(version, first, first + 1, checks="none")
+        for new_rows, late_day, late in changes:
+            before = [shop.expected(day, rows) for day in range(len(days))]
+            rows = dict(new_rows)
+            shop.describe(rows)
+            if late and late_day < len(days):
+                shop.order_late(late_day, late)
+            run_ids = []
+            for interval in outdated(shop.warehouse, LATER):
+                first, last = ((at - BEGIN) // DAY_LENGTH for at in (interval.begin, interval.end))
+                record = shop.run(version, first, last, checks="none")
+                run_ids.append(record.run_id)
+                assert record.narrow and record.radius is not None
+                assert record.radius["windows"] == interval.radius.windows
+            after = [shop.expected(day, rows) for day in range(len(days))]
+            assert [shop.answers([day]) for day in range(len(days))] == after
+            assert shop.revised(run_ids) == set().union(*map(differing, before, after))
 
 
 def test_maintenance_removes_versions_that_nothing_needs(shop: Shop) -> None:
