@@ -17,6 +17,7 @@ from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
 from spark_jobs.pipeline.run.values import PreparedRun, Run
+from spark_jobs.results.current_dimensions import follow_current
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -71,12 +72,13 @@ def pinned(
             if is_fatal(error.diagnostic.code):
                 raise
             problems[name] = error.diagnostic
+    of_tables = follow_current(warehouse, [declared[name] for name in versions]) if is_noted else []
     unfit = []
     for stream in plan.workload.streams:
         for query in plan.workload.queries_of(stream.name):
             joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
             unfit += [query.name] * bool(joined & problems.keys())
-    return with_versions(plan, versions), unfit, list(problems.values())
+    return with_versions(plan, versions), unfit, [*problems.values(), *of_tables]
 
 
 def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -> SharingPlan:
