@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
 from sqlglot import exp
 
-from spark_jobs.results.current_dimensions import current_dimensions, table_of
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.results.current_dimensions import current_dimensions, make_missing, table_of
 from spark_jobs.results.relations import relations
 from spark_jobs.results.views import (
     chosen_names,
@@ -71,6 +74,9 @@ def create_views(spark: SparkSession, warehouse: Warehouse, place: str) -> list[
     for query in known:
         spark.sql(created(names[query], select(known[query], source, "spark"), schema).sql("spark"))
     made = [names[query] for query in known]
+    # whoever may only read the warehouse gets the views of the tables that exist
+    with suppress(HeddleError, DeltaError, OSError):
+        make_missing(warehouse)
     for _, view, statement in dimension_views(warehouse, known, "spark", schema):
         spark.sql(statement)
         made.append(view)

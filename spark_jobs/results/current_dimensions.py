@@ -10,19 +10,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import Dimension, Type
 from spark_jobs.store.storage import Draft, Place
 from spark_jobs.store.warehouse.checksums import Checksums
@@ -60,27 +62,43 @@ def table_names(warehouse: Warehouse) -> list[str]:
 
 
 def _exists(warehouse: Warehouse, table: str) -> bool:
-    return (warehouse.place / table / LOG).exists()
+    # a process that was cut off may have left the folder of a log
+    return (warehouse.place / table / LOG).exists() and DeltaTable.is_deltatable(log_place(warehouse.path(table)))
 
 
 def planned_dimensions(warehouse: Warehouse) -> list[Dimension]:
     """The dimensions that the plan in force declares and a run has used, in the order of their names."""
+    return _planned(warehouse, stored_dimension_names(warehouse))
+
+
+def _planned(warehouse: Warehouse, names: Collection[str]) -> list[Dimension]:
     # plans are large: they are not read for nothing
-    used = stored_dimension_names(warehouse)
-    version = current_version(warehouse) if used else None
-    streams = load_plan(warehouse, version).workload.streams if version is not None else ()
-    declared = {each.name: each for stream in streams for each in stream.dimensions}
-    return [declared[name] for name in sorted(declared) if name in used]
+    version = current_version(warehouse) if names else None
+    declared = {} if version is None else _declared(load_plan(warehouse, version))
+    return [declared[name] for name in sorted(declared) if name in names]
+
+
+def _declared(plan: SharingPlan) -> dict[str, Dimension]:
+    return {dimension.name: dimension for stream in plan.workload.streams for dimension in stream.dimensions}
+
+
+def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
+    """The columns of each dimension that a plan's queries use, by its name."""
+    used: dict[str, set[str]] = {}
+    for stream in plan.workload.streams:
+        columns = {column for query in plan.workload.queries_of(stream.name) for column in query.columns()}
+        for attribute in attributes_in(stream, columns).values():
+            used.setdefault(attribute.dimension, set()).update(filter(None, [attribute.column]))
+    return used
 
 
 def current_dimensions(warehouse: Warehouse) -> list[CurrentDimension]:
     """The dimensions of the plan in force that have a table, with the columns that it has now."""
     dimensions = []
-    for dimension in planned_dimensions(warehouse):
-        if _exists(warehouse, table_of(dimension.name)):
-            names = {field.name for field in warehouse.table(table_of(dimension.name)).schema().fields}
-            columns = tuple((name, type) for name, type in dimension.schema if name in names)
-            dimensions.append(CurrentDimension(dimension.name, dimension.key, columns))
+    for dimension in _planned(warehouse, [table.rpartition("/")[2] for table in table_names(warehouse)]):
+        names = {field.name for field in warehouse.table(table_of(dimension.name)).schema().fields}
+        columns = tuple((name, type) for name, type in dimension.schema if name in names)
+        dimensions.append(CurrentDimension(dimension.name, dimension.key, columns))
     return dimensions
 
 
@@ -103,6 +121,23 @@ def validity_columns(dimension: Dimension) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------- following
+def make_missing(warehouse: Warehouse) -> None:
+    """Make the tables of the dimensions that queries of the plan in force join and no run has used yet, without rows:
+    views can be made over them as over answers that are not there yet.
+    """
+    version = current_version(warehouse)
+    if version is None:
+        return
+    plan = load_plan(warehouse, version)
+    declared = _declared(plan)
+    for name, used in used_columns(plan).items():
+        dimension = declared[name]
+        columns = [(column, type) for column, type in dimension.schema if column in used | set(dimension.special)]
+        if not _exists(warehouse, table_of(name)):
+            with warehouse.lease() as token:
+                _create(warehouse, dimension, columns, [], token)
+
+
 def follow_current(warehouse: Warehouse, dimensions: Iterable[Dimension]) -> list[Diagnostic]:
     """Bring the tables of dimensions to the versions that runs used last, and return the problems. Raises nothing of
     the tables: answers are published whatever becomes of them.
@@ -172,26 +207,34 @@ def _commit(
     info = (warehouse.place / table / file.path).info()
     if info is None or info.size != file.size:
         raise OSError(f"{file.path} is not as long as it was written")
-    schema = Schema.from_arrow(_schema(columns))
-    warehouse.check_lease(token)
     if not _exists(warehouse, table):
-        (warehouse.place / table / LOG).make_folder()
-        create_table_with_add_actions(
-            log_place(warehouse.path(table)),
-            schema,
-            [file],
-            name=dimension.name,
-            description=f"rows of the dimension {dimension.name} that a run of Heddle used last",
-            configuration=_CONFIGURATION,
-            commit_properties=CommitProperties(
-                {NOTE: warehouse.note} if warehouse.note else None, max_commit_retries=0
-            ),
-        )
+        _create(warehouse, dimension, columns, [file], token)
         return True
     current = warehouse.table(table)
+    warehouse.check_lease(token)
     with warehouse.exactly(table, current) as once:
+        schema = Schema.from_arrow(_schema(columns))
         current.create_write_transaction([file], "overwrite", schema, commit_properties=once)
     return True
+
+
+def _create(
+    warehouse: Warehouse, dimension: Dimension, columns: Sequence[tuple[str, Type]], files: list[AddAction], token: int
+) -> None:
+    """Make the table of a dimension, with these files, in one commit."""
+    table = table_of(dimension.name)
+    # where delta-rs is given a link to it, it has to be there
+    (warehouse.place / table / LOG).make_folder()
+    warehouse.check_lease(token)
+    create_table_with_add_actions(
+        log_place(warehouse.path(table)),
+        Schema.from_arrow(_schema(columns)),
+        files,
+        name=dimension.name,
+        description=f"rows of the dimension {dimension.name} that a run of Heddle used last",
+        configuration=_CONFIGURATION,
+        commit_properties=CommitProperties({NOTE: warehouse.note} if warehouse.note else None, max_commit_retries=0),
+    )
 
 
 def _written(dimension: Dimension, columns: Sequence[tuple[str, Type]], version: Place, folder: Place) -> AddAction:
