@@ -91,13 +91,9 @@ def views(
         _write_database(warehouse, queries or None, output)
         return
     with telling_errors():
-        opened = existing_warehouse(warehouse)
-        if dbt or dbt_source is not None:
-            if as_json or not dbt:
-                raise typer.BadParameter("--dbt is YAML, not --json" if dbt else "--dbt-source is for --dbt")
-            text = _sources(opened, queries or None, dialect, place, dbt_source)
-        else:
-            text = _statements(opened, queries or None, dialect, place, source, dimensions, as_json)
+        text = _written(
+            existing_warehouse(warehouse), queries or None, dialect, place, source, dimensions, dbt, dbt_source, as_json
+        )
     if output is None:
         sys.stdout.write(text)
         return
@@ -117,6 +113,27 @@ def _write_database(warehouse: str, queries: list[str] | None, output: Path) -> 
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _written(
+    warehouse: Warehouse,
+    queries: list[str] | None,
+    dialect: str,
+    place: str | None,
+    source: str | None,
+    dimensions: str | None,
+    dbt: bool,
+    dbt_source: str | None,
+    as_json: bool,
+) -> str:
+    """The statements, or dbt's sources.yml of the views."""
+    if dbt and as_json:
+        raise typer.BadParameter("--dbt is YAML, not --json")
+    if dbt_source is not None and not dbt:
+        raise typer.BadParameter("--dbt-source is for --dbt")
+    if dbt:
+        return _sources(warehouse, queries, dialect, place, dbt_source)
+    return _statements(warehouse, queries, dialect, place, source, dimensions, as_json)
 
 
 def _sources(warehouse: Warehouse, queries: list[str] | None, dialect: str, place: str | None, name: str | None) -> str:

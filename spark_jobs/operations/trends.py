@@ -98,8 +98,8 @@ def _dimension(warehouse: Warehouse, dimension: Dimension, uses: Counter[str]) -
     if place is None:
         return DimensionView(*about)
     rows, table = pq.read_metadata(place.open()).num_rows, table_of(dimension.name)
-    held = table if held_version(warehouse, table) is not None else ""
-    return DimensionView(*about, place.name.removesuffix(".parquet"), rows, held)
+    is_readable = held_version(warehouse, table) is not None
+    return DimensionView(*about, place.name.removesuffix(".parquet"), rows, table if is_readable else "")
 
 
 def _columns(table: pa.Table, names: Sequence[str]) -> Rows:

@@ -112,10 +112,10 @@ def table_named(text: str, dialect: str) -> exp.Table:
 
 def results_of(warehouse: Warehouse, dialect: str) -> exp.Table:
     """The results table where it lies, for engines that read a Delta table in a folder. Raises HDL-623."""
-    return folder_table(warehouse.path("results"), dialect)
+    return delta_folder(warehouse.path("results"), dialect)
 
 
-def folder_table(path: str, dialect: str) -> exp.Table:
+def delta_folder(path: str, dialect: str) -> exp.Table:
     """A Delta table where it lies, for engines that read one in a folder. Raises HDL-623."""
     how = dialect_of(dialect).source
     if how is None:
@@ -315,7 +315,7 @@ def dimension_views(
     statements = []
     for dimension, views in dimension_view_names(known, queries, dialect).items():
         path = warehouse.path(table_of(dimension))
-        source = folder_table(path, dialect) if schema is None else _within(schema, dimension)
+        source = delta_folder(path, dialect) if schema is None else _within(schema, dimension)
         # a view that follows its table stays right after the next version of the plan
         columns = [exp.column(exp.to_identifier(name, quoted=True)) for name, _ in known[dimension]]
         query = exp.select(*([exp.Star()] if evolves else columns)).from_(source)

@@ -46,7 +46,7 @@ from spark_jobs.results.views import DIALECTS, dimension_view_names, dimension_v
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimension_versions import note_current, versions_folder
 from spark_jobs.streams.sources.dimensions import store_version, with_schema_of_files
-from tests import goldens
+from tests import goldens, snippets
 from tests.heddle.api.api_client import client_of
 from tests.heddle.shop import FILES, write_shop
 from tests.in_process import Clock, Said, heddle, without_spark
@@ -161,6 +161,13 @@ def test_spark_reads_the_same_rows(spark: SparkSession, made: Any) -> None:
         frame = spark.sql(f"SELECT * FROM delta.`{warehouse.path(table_of('things'))}`")
         stored = delta_rows(warehouse, "things")
         assert ordered(frame.toArrow().cast(stored.schema)) == ordered(stored)
+
+
+def test_the_documents_show_how_a_table_is_read(shop: Warehouse) -> None:
+    *steps, shown = snippets.DIMENSION_TABLE.replace("var/warehouse", shop.path("")).strip().splitlines()
+    names: dict[str, Any] = {"duckdb": duckdb, "DeltaTable": DeltaTable}
+    exec("\n".join(steps), names)  # noqa: S102 - our own documentation
+    assert sorted(eval(shown, names).fetchall()) == [(7, "toys"), (8, "food"), (9, "toys")]  # noqa: S307
 
 
 # --------------------------------------------------------------------------------------------- following
