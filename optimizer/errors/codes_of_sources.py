@@ -197,7 +197,7 @@ CODES_OF_SOURCES = (
     Code(
         "HDL-469",
         "A query has the name of a dimension: in SQL over answers the name is the query.",
-        "Write `dimensions.<name>` for the dimension, or rename the query.",
+        "Write `dimensions.<name>` for the dimension (`dimensions_<name>` in other engines), or rename the query.",
         severity="warning",
     ),
     Code(

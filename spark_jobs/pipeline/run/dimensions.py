@@ -19,6 +19,7 @@ from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
 from spark_jobs.pipeline.run.values import PreparedRun, Run
+from spark_jobs.results.current_dimensions import follow_current, used_columns
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -37,16 +38,6 @@ from spark_jobs.streams.sources.dimension_versions import (
 from spark_jobs.streams.sources.dimensions import passing, store_version, stream_of_rows, stream_with_versions
 from spark_jobs.streams.sources.files import files_digest
 from spark_jobs.windows.partials.carrying import carry_over
-
-
-def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
-    """The columns of each dimension that a plan's queries use, by its name."""
-    used: dict[str, set[str]] = {}
-    for stream in plan.workload.streams:
-        columns = {column for query in plan.workload.queries_of(stream.name) for column in query.columns()}
-        for attribute in attributes_in(stream, columns).values():
-            used.setdefault(attribute.dimension, set()).update(filter(None, [attribute.column]))
-    return used
 
 
 def pinned(
@@ -74,12 +65,13 @@ def pinned(
             if is_fatal(error.diagnostic.code):
                 raise
             problems[name] = error.diagnostic
+    of_tables = follow_current(warehouse, [declared[name] for name in versions]) if is_noted else []
     unfit = []
     for stream in plan.workload.streams:
         for query in plan.workload.queries_of(stream.name):
             joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
             unfit += [query.name] * bool(joined & problems.keys())
-    return with_versions(plan, versions), unfit, list(problems.values())
+    return with_versions(plan, versions), unfit, [*problems.values(), *of_tables]
 
 
 def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -> SharingPlan:
