@@ -449,6 +449,11 @@ def show_outdated(stale: Sequence[Outdated]) -> None:
             names = ", ".join(sorted({name for interval in declared for name in interval.radius.declared}))
             message = f"{number_of(len(declared), 'interval')}: {names} declared otherwise since"
             terminal.console.print(message, highlight=False)
+        joined = [interval for interval in stale if interval.radius.dimensions]
+        if joined:
+            names = ", ".join(sorted({name for interval in joined for name in interval.radius.dimensions}))
+            message = f"{number_of(len(joined), 'interval')}: rows of {names} have changed since, or cannot be read"
+            terminal.console.print(message, highlight=False)
     else:
         terminal.console.print("everything published is of its sources as they are", highlight=False)
 

@@ -83,8 +83,6 @@ def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -
 
 
 def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
-    if not is_noted:
-        return store_version(dimension, columns, passing(dimension.name))
     name = dimension.name
     try:
         listed = files_digest(stream_of_rows(dimension))
@@ -93,6 +91,8 @@ def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str]
         listed = ""
     basis = digest([to_json(dimension), sorted(columns), listed]) if listed else ""
     version = version_read_from(warehouse, name, basis) if basis else None
+    if not is_noted:
+        return version or store_version(dimension, columns, passing(name))
     if version is None:
         version = store_version(dimension, columns, versions_folder(warehouse, name))
         note_read(warehouse, name, basis, version)
@@ -129,6 +129,15 @@ def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> lis
         if is_other and dimension.repair and end > clock - dimension.repair:
             changed.append(dimension.name)
     return changed
+
+
+def unreadable_dimensions(stream: Stream, noted: str, end: int, clock: int) -> list[str]:
+    """The dimensions that a publication that ends at ``end`` noted, whose changes revise it, and that have no version
+    now. ``clock``: now (both in microseconds).
+    """
+    known = versions_noted(noted)
+    lacking = (each for each in stream.dimensions if each.version is None and each.name in known)
+    return [each.name for each in lacking if each.repair and end > clock - each.repair]
 
 
 def with_repairs_of(plan: SharingPlan, current: SharingPlan | None) -> SharingPlan:
@@ -208,27 +217,30 @@ def _with_versions_of(
     return former, now
 
 
-def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:
-    """Note in a run's record the versions that the answers stand on which it leaves as an earlier publication has
-    them.
+def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow, is_narrow: bool) -> None:
+    """Note in a run's record the versions of the answers that it leaves as an earlier publication has them: of single
+    windows if it ``is_narrow``, and of all queries that join a dimension without a version.
     """
-    revised = revising(prepared, publication)
+    revised = revising(prepared, publication) if is_narrow else {}
     for name, (first, last, noted) in record.read.items():
-        earlier = publication.record.read.get(name, NOT_READ)[2]
-        record.read[name] = first, last, with_earlier_versions(noted, earlier, revised.get(name, ()))
+        known = {dimension.name for dimension in prepared.plan.workload.stream(name).dimensions if dimension.version}
+        earlier = {
+            each: ids
+            for each, ids in versions_noted(publication.record.read.get(name, NOT_READ)[2]).items()
+            if each not in known or (is_narrow and each not in revised.get(name, ()))
+        }
+        record.read[name] = first, last, with_earlier_versions(noted, earlier)
 
 
-def with_earlier_versions(noted: str, earlier: str, repaired: Collection[str]) -> str:
-    """The note of a stream of a publication that keeps some answers of an earlier one: they stand on its versions.
-
-    ``repaired``: the dimensions whose changes are looked for; the answers that stay are those of the newest version.
-    """
-    if not versions_noted(noted):
+def with_earlier_versions(noted: str, earlier: Mapping[str, Collection[str]]) -> str:
+    """The note of a stream of a publication that keeps some answers of an earlier one, whose versions of dimensions are
+    given by name."""
+    if not earlier or not noted.startswith("{"):
         return noted
-    now, before = json.loads(noted), versions_noted(earlier)
-    for name, ids in now["dimensions"].items():
-        others = [] if name in repaired else before.get(name, [])
-        now["dimensions"][name] = list(dict.fromkeys((*ids, *others)))
+    now: dict[str, Any] = json.loads(noted)
+    current = versions_noted(noted)
+    names = dict.fromkeys((*current, *earlier))
+    now["dimensions"] = {name: list(dict.fromkeys((*current.get(name, ()), *earlier.get(name, ())))) for name in names}
     return json.dumps(now)
 
 

@@ -210,6 +210,26 @@ def test_a_repair_that_is_declared_later_counts_for_what_is_published(shop: Shop
     assert shop.answers([0]) == shop.expected(0, {1: "a", 2: "c"})
 
 
+def test_a_dimension_that_cannot_be_read_leaves_nothing_as_it_should_be(shop: Shop) -> None:
+    """Nobody knows whether the answers are still those of its rows: a repair says why, every time."""
+    shop.repair = 90 * DAY_LENGTH
+    shop.order(0, [(1, 1, 5)])
+    shop.describe({1: "a"})
+    version = shop.plan()
+    shop.run(version, 0, 1)
+    (shop.folder / "products.parquet").write_bytes(b"no Parquet")
+    for _ in range(2):
+        (interval,) = outdated(shop.warehouse, LATER)
+        assert interval.radius.dimensions == ("products",)
+        errors = [each["code"] for each in shop.run(version, 0, 1).diagnostics if each["severity"] == "error"]
+        assert errors
+    assert shop.answers([0]) == shop.expected(0, {1: "a"})
+    shop.describe({1: "b"})
+    assert shop.repaired(version) == 1
+    assert shop.answers([0]) == shop.expected(0, {1: "b"})
+    assert not outdated(shop.warehouse, LATER)
+
+
 def test_unused_columns_and_rows_change_nothing(shop: Shop) -> None:
     shop.repair = 3660 * DAY_LENGTH
     shop.order(0, [(0, 1, 1), (1, 2, 1)])
