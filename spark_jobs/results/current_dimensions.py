@@ -32,7 +32,7 @@ from spark_jobs.store.warehouse.data_files import LOG, ROW_GROUP, log_place, now
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import NOTE, Warehouse
 from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
-from spark_jobs.streams.sources.dimension_versions import current_version_of, stored_dimension_names
+from spark_jobs.streams.sources.dimension_versions import CURRENT, ENDING, stored_dimension_names, versions_folder
 from spark_jobs.streams.sources.expressions import arrow_type
 
 FOLDER = "dimension_tables"
@@ -104,8 +104,12 @@ def current_dimensions(warehouse: Warehouse) -> list[CurrentDimension]:
 
 def current_place(warehouse: Warehouse, name: str) -> Place | None:
     """The file with the version of a dimension that a run used last; None: no run has used it."""
-    current = current_version_of(warehouse, name)
-    return None if current is None else Place.of(current.place)
+    folder = versions_folder(warehouse, name)
+    try:
+        place = folder / f"{(folder / CURRENT).read().decode()}{ENDING}"
+    except OSError:
+        return None
+    return place if place.exists() else None
 
 
 def stored_columns(dimension: Dimension, place: Place) -> tuple[tuple[str, Type], ...]:
