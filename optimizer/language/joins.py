@@ -26,9 +26,7 @@ CODE = "HDL-464"
 MOST_JOINS = 8
 """Joins of a query."""
 
-_FORM = (
-    "write JOIN <dimension> USING (<key>), or ON <value of an event> = <dimension>.<key>; LEFT JOIN keeps all events"
-)
+_FORM = "write JOIN <dimension> USING (<key>), or ON <stream>.<column> = <dimension>.<key>; LEFT JOIN keeps all events"
 
 _CASTS = {"long": "bigint"}
 
