@@ -328,7 +328,10 @@ def with_matches(joined: JoinedCase) -> JoinedCase:
         of_columns = [
             each
             for each in joined.joins.values()
-            if each.dimension == dimension.name and set(each.keys) <= set(events.column_names)
+            if each.dimension == dimension.name
+            and set(each.keys) <= set(events.column_names)
+            and [_type_of(key) for key in each.keys]
+            == [rows[dimension.name].schema.field(key).type for key in dimension.key]
         ]
         table = rows[dimension.name]
         if not of_columns or not len(table):

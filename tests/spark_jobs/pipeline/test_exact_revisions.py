@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from optimizer.language.parser import parse
@@ -135,6 +135,15 @@ def _counts_otherwise(query: ACQ, stream: Stream, tables: list[pa.Table]) -> lis
     ]
 
 
+def reaching_seed(joined: JoinedCase, seed: int) -> int | None:
+    """A seed of changes that reach a window; None: none of a few does."""
+    for number in range(seed, seed + 10):
+        changed = changed_rows(joined, random.Random(number))
+        if expected_windows(joined, changed, joined.case.begin, joined.case.end):
+            return number
+    return None
+
+
 @contextmanager
 def watched() -> Iterator[list[ChangedWindows]]:
     """Collect what runs find that changed."""
@@ -225,19 +234,21 @@ class History:
 def test_exactly_the_answers_that_differ_are_of_a_new_revision() -> None:
     counted = Counted()
 
-    @settings(DEAR, max_examples=examples(6, 100, slow=40))
-    @given(joined_cases(4, 40), st.sampled_from(ALGORITHMS), st.integers(1, 3), st.randoms(use_true_random=False))
-    def check(joined: JoinedCase, algorithm: str, pieces: int, chance: random.Random) -> None:
-        events = joined.case.events
-        is_late = pa.array([chance.random() < 0.2 for _ in range(len(events))], pa.bool_())
+    @settings(DEAR, max_examples=examples(3, 100, slow=40))
+    @given(joined_cases(4, 40), st.sampled_from(ALGORITHMS), st.integers(1, 3), st.integers(0, 1 << 20))
+    def check(joined: JoinedCase, algorithm: str, pieces: int, seed: int) -> None:
+        chance, events = random.Random(seed), joined.case.events
+        is_late = [chance.random() < 0.2 for _ in range(len(events))]
         first, late = (
-            events.filter(pa.array([not each for each in is_late.to_pylist()], pa.bool_())),
-            events.filter(is_late),
+            events.filter(pa.array([each == is_chosen for each in is_late], pa.bool_())) for is_chosen in (False, True)
         )
         joined = with_matches(replace(joined, case=replace(joined.case, events=first)))
+        reaching = reaching_seed(joined, seed)
+        assume(reaching is not None)
+        chances = (random.Random(reaching), chance)
         with TemporaryDirectory() as folder, without_audit():
             history = History(joined, Path(folder), algorithm, pieces, counted)
-            for number in range(2):
+            for number, chance in enumerate(chances):
                 former = history.change(chance)
                 spans = spans_of(history.case, pieces)
                 with watched() as found:
@@ -256,8 +267,8 @@ def test_exactly_the_answers_that_differ_are_of_a_new_revision() -> None:
             history.repair("late 2")
 
     check()
-    # few cases need not have answers that stay: the tests below have them
-    assert counted.narrow > 5 and counted.different and counted.windows, counted
+    # test_dimension_changes.py has cases in which many answers of these windows stay
+    assert counted.narrow and counted.windows, counted
 
 
 TWO_JOINS = """
