@@ -299,13 +299,19 @@ def _with_folders(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordB
 
 
 def _with_booleans(stream: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows whose integers 0 and 1 are booleans where these are declared: some databases have no booleans."""
+    """Rows whose integers 0 and 1 are booleans where these are declared: some databases have no booleans. Raises
+    HDL-404 for another integer."""
     for at, field in enumerate(rows.schema):
-        values = rows.column(at)
         if stream.type_of(field.name) != BOOLEAN or not pa.types.is_integer(field.type):
             continue
-        if pc.all(pc.is_in(values, pa.array([0, 1, None], field.type))).as_py() is not False:
-            rows = rows.set_column(at, field.name, values.cast(pa.bool_()))
+        values = rows.column(at)
+        others = pc.drop_null(values.filter(pc.invert(pc.is_in(values, pa.array([0, 1], field.type)))))
+        if len(others):
+            origin = stream.source.origin
+            where = f"column {field.name} of {stream.name if origin is None else origin.table or origin.path}"
+            message = f"stream {stream.name}: {where} does not fit its declared type boolean: {others[0].as_py()}"
+            raise HeddleError("HDL-404", f"{message} is neither 0 nor 1", "declare it `int` in `schema`, or correct it")
+        rows = rows.set_column(at, field.name, values.cast(pa.bool_()))
     return rows
 
 

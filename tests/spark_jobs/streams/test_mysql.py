@@ -201,9 +201,10 @@ with spark_session() as spark:
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
 def test_what_fails_is_coded(kind: str, server: MysqlServer, tmp_path: Path) -> None:
     server.run(
-        "DROP TABLE IF EXISTS zero, `a b`; CREATE TABLE zero (id INT PRIMARY KEY, at DATETIME, n TIMESTAMP NULL);"
+        "DROP TABLE IF EXISTS zero, `a b`;"
+        "CREATE TABLE zero (id INT PRIMARY KEY, at DATETIME, n TIMESTAMP NULL, flag BOOL);"
         "CREATE TABLE `a b` (id INT PRIMARY KEY, at DATETIME); INSERT INTO `a b` VALUES (1, '2026-03-01');"
-        "INSERT INTO zero VALUES (1, '2026-03-01', NULL), (7, '0000-00-00', '0000-00-00')"
+        "INSERT INTO zero VALUES (1, '2026-03-01', NULL, 0), (7, '0000-00-00', '0000-00-00', 2)"
     )
     cases = {
         (server.url(kind), "", "another-long-secret"): "HDL-490 stream shop: 127.0.0.1:* MYSQL_PWD",
@@ -233,7 +234,10 @@ def test_what_fails_is_coded(kind: str, server: MysqlServer, tmp_path: Path) -> 
     declared(tmp_path, server, kind, "zero", schema, "")
     assert "HDL-404 stream orders: a date of zero has" in (refused := heddle(tmp_path, kind, "copy", code=1)), refused
     assert "row with id 7" in refused and "zeroDateTimeBehavior: CONVERT_TO_NULL" in refused
-    declared(tmp_path, server, kind, "zero", schema, ", zeroDateTimeBehavior: CONVERT_TO_NULL")
+    as_null = ", zeroDateTimeBehavior: CONVERT_TO_NULL"
+    declared(tmp_path, server, kind, "zero", schema | {"flag": "boolean"}, as_null)
+    assert "type boolean: 2 is neither 0 nor 1" in heddle(tmp_path, kind, "copy", code=1)
+    declared(tmp_path, server, kind, "zero", schema, as_null)
     heddle(tmp_path, kind, "copy")
     assert [row["at"] for row in copy_of(tmp_path)] == [datetime(2026, 3, 1, tzinfo=UTC), None]
 
