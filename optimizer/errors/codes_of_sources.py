@@ -190,7 +190,7 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-466",
-        "Published answers stand on an older version of a dimension.",
+        "Published answers use an older version of a dimension.",
         "Declare `repair: 30 days` with the dimension, or run the interval again with `--recompute`.",
         severity="warning",
     ),
@@ -317,8 +317,8 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-497",
-        "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
-        "Run the interval again with `heddle run`: its answers then stand on the version of now.",
+        "A version of a dimension that published answers use is gone, so they are not recomputed.",
+        "Run the interval again with `heddle run`: its answers then use the current version.",
     ),
     Code(
         "HDL-499",

@@ -125,7 +125,9 @@ def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[s
         of_dimension = [_is_of(side, name, dimension, scope) for side in sides]
         if of_dimension == [True, True] or not any(of_dimension):
             for column in _columns_of(equality, name, dimension, scope) if not any(of_dimension) else ():
-                refuse(CODE, f"ON computes with a column of {name}: its key stands alone on its side", _FORM, column)
+                refuse(
+                    CODE, f"ON computes with a column of {name}: its key has to be one side by itself", _FORM, column
+                )
             refuse(CODE, f"ON compares a value of {scope.stream.name} with a key of {name}", _FORM, equality)
         inner, outer = sides if of_dimension[0] else sides[::-1]
         key = _key(inner.name, dimension, inner)

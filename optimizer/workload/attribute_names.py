@@ -96,7 +96,7 @@ def quoted_name(name: str) -> str:
 
 
 def name_text(name: str) -> str:
-    """The name of a column or attribute as it stands in a key."""
+    """The name of a column or attribute as a key has it."""
     return name if read_attribute(name) is not None else quoted_name(name)
 
 

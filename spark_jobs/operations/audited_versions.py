@@ -23,7 +23,7 @@ class NotedVersions(NamedTuple):
     newest
         By the dimension's name the version of the answers that the run computed, or the error of one that is gone.
     others
-        By name the earlier versions that answers stand on which the run left as they were.
+        By name the earlier versions of the answers that the run left as they were.
     """
 
     newest: Mapping[str, DimensionVersion | HeddleError]

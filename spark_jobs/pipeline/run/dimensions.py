@@ -1,4 +1,4 @@
-"""Versions of dimensions: those that a run uses, and those that published answers stand on."""
+"""Versions of dimensions: those that a run uses, and those that published answers used."""
 
 from __future__ import annotations
 
@@ -170,11 +170,11 @@ MOST_CHOICES = 64
 
 
 def versions_compared(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> dict[str, Versions]:
-    """The streams of a run whose dimensions revise a publication, with the versions that its answers may stand on, each
+    """The streams of a run whose dimensions revise a publication, with the versions that its answers may use, each
     beside the stream with those of now.
 
-    An answer stands on any choice of the versions that the publication noted. A dimension that does not revise it has
-    the same version on both sides: each of those that answers stand on, if a query joins it with one that does. None
+    An answer uses any choice of the versions that the publication noted. A dimension that does not revise it has
+    the same version on both sides: each of those that answers use, if a query joins it with one that does. None
     for a stream if a version is gone, or there are more than :data:`MOST_CHOICES` choices.
     """
     compared: dict[str, Versions] = {}
@@ -267,7 +267,7 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
 @dataclass(frozen=True)
 class OlderVersion:
     """Published intervals, the first of which begins at ``begin`` and the last ends at ``end`` (microseconds), whose
-    answers stand on an older version of a dimension than the newest run used.
+    answers use an older version of a dimension than the newest run.
     """
 
     dimension: str
@@ -283,17 +283,17 @@ class OlderVersion:
     @property
     def warning(self) -> Diagnostic:
         """The warning of ``heddle status``."""
-        stand = "stands" if self.intervals == 1 else "stand"
+        use = "uses" if self.intervals == 1 else "use"
         message = (
             f"{number_of(self.intervals, 'published interval')} from {format_instant(self.begin)} to "
-            f"{format_instant(self.end)} {stand} on an older version of dimension {self.dimension}"
+            f"{format_instant(self.end)} {use} an older version of dimension {self.dimension}"
         )
         hint = "write `repair: 30 days` below the dimension, `heddle run`, `heddle repair`; or `--recompute` each"
         return Diagnostic("HDL-466", message, hint, severity="warning")
 
 
 def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVersion]:
-    """The published intervals that stand on an older version of a plan's dimensions. Reads no source."""
+    """The published intervals that use an older version of a plan's dimensions. Reads no source."""
     names = {dimension.name for stream in plan.workload.streams for dimension in stream.dimensions}
     current = {name: version.id for name in names if (version := current_version_of(warehouse, name)) is not None}
     if not current:

@@ -111,7 +111,7 @@ def _rows(results: Any, columns: Sequence[int]) -> Iterator[tuple[Any, ...]]:
 
 
 def _arrow(kind: int) -> pa.DataType | None:
-    """A type for what is asked of a column before it is read: whether it is a whole number, or a time."""
+    """A type for checks of a column before it is read: whether it is an integer, or a time."""
     if kind in _INTEGERS:
         return pa.int64()
     if kind in (_STAMPS, _ZONED):

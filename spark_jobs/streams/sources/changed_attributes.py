@@ -19,7 +19,7 @@ from spark_jobs.streams.sources.expressions import passed
 from spark_jobs.streams.sources.splits import Split
 
 Versions = Sequence[tuple[Stream, Stream]] | None
-"""A stream with the versions of its dimensions that answers may stand on, each with the stream with those of now. None:
+"""A stream with the versions of its dimensions that answers may use, each with the stream with the current ones. None:
 they are not known, so any window may change."""
 
 NO_VERSIONS: Mapping[str, Versions] = {}
