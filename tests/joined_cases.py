@@ -7,8 +7,9 @@ instead, which have columns of the same names and types. So attributes stand whe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,28 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from hypothesis import strategies as st
 
-from optimizer.workload.attributes import JoinedAttribute
+from optimizer.workload.attribute_names import JoinedAttribute
+from optimizer.workload.computed_keys import key_name
 from optimizer.workload.instants import DAY
 from optimizer.workload.notation import written
-from optimizer.workload.predicates import normal
+from optimizer.workload.predicates import normal, tidied
 from optimizer.workload.values import (
     ACQ,
     DATE,
+    STRING,
     TIMESTAMP,
     Call,
     Column,
     Dimension,
     Expression,
+    Literal,
     Output,
     Source,
     Stream,
+    Type,
     Workload,
+    columns_of,
+    decimal,
 )
 from spark_jobs.streams.sources.expressions import arrow_type
 from tests.workloads import POOLS, SCHEMA, TYPES, Case, arrow_schema, cases, sequence_cases
@@ -43,6 +50,57 @@ KEYED = ("carrier", "code", "huge", "volume", "fee", "fine", "late", "due", "see
 """Columns of types that keys may have."""
 
 FORMATS = ("parquet", "csv", "delta")
+
+MORE_KEYS: dict[str, list[Any]] = {
+    "carrier": ["aa", "b6", "É", "AAx", "é x", "0", "1"],
+    "due": [date(2013, 7, 1), date(1970, 2, 1)],
+    "code": [3, 7, 12],
+    "fee": [Decimal("-12.34")],
+}
+"""Values that computed keys have, in addition to those of the columns."""
+
+
+def _call(function: str, *constants: Literal) -> Callable[[Expression], Expression]:
+    return lambda value: Call(function, (value, *constants))
+
+
+COMPUTED: dict[tuple[str, int], list[tuple[str, Callable[[Expression], Expression], str]]] = {
+    ("string", 0): [
+        ("carrier", _call("upper"), "upper({})"),
+        ("carrier", _call("lower"), "lower({})"),
+        ("carrier", _call("coalesce", Literal("AA", STRING)), "coalesce({}, 'AA')"),
+        ("carrier", _call("concat", Literal("x", STRING)), "({} || 'x')"),
+        ("carrier", _call("concat", Literal("X'`", STRING)), "({} || 'X''`')"),
+        ("code", _call("cast", Literal("string", STRING)), "{}::VARCHAR"),
+        ("late", _call("if", Literal("AA", STRING), Literal("B6", STRING)), "CASE WHEN {} THEN 'AA' ELSE 'B6' END"),
+    ],
+    ("long", 0): [
+        ("carrier", _call("length"), "length({})"),
+        ("code", _call("+", Literal(1, Type("long", 1))), "({}::BIGINT + 1)"),
+        ("due", _call("date_part", Literal("month", STRING)), "month({})"),
+        ("volume", _call("coalesce", Literal(1, Type("long", 1))), "coalesce({}, 1)"),
+    ],
+    ("decimal", 2): [
+        ("fee", _call("neg"), "(-{})"),
+        ("fee", _call("coalesce", Literal(Decimal("12.34"), decimal(4, 2))), "coalesce({}, 12.34)"),
+    ],
+    ("decimal", 6): [("fine", _call("abs"), "abs({})")],
+    ("boolean", 0): [
+        ("late", _call("not"), "(NOT {})"),
+        ("code", _call(">", Literal(0, Type("long", 1))), "({} > 0)"),
+        ("carrier", _call("is_null"), "({} IS NULL)"),
+    ],
+    ("date", 0): [
+        ("seen", _call("cast", Literal("date", STRING)), "({})::DATE"),
+        ("due", _call("coalesce", Literal("2013-07-04", DATE)), "coalesce({}, DATE '2013-07-04')"),
+    ],
+    ("timestamp", 0): [
+        ("seen", _call("date_trunc", Literal("day", STRING)), "date_trunc('day', {})"),
+        ("ts", _call("date_trunc", Literal("hour", STRING)), "date_trunc('hour', {})"),
+        ("due", _call("cast", Literal("timestamp", STRING)), "({})::TIMESTAMPTZ"),
+    ],
+}
+"""Computed keys of a type and scale: a column, the value of it, and DuckDB's SQL for that."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,12 +119,15 @@ class JoinedCase:
         Of each dimension with validities the span [from, to) of each row, null: open.
     joins
         The joins that the queries make: whether there is a row, each by its name.
+    computed
+        Of each computed key the column that it is computed of, and DuckDB's SQL for it, with ``{}`` for the column.
     """
 
     case: Case
     rows: Mapping[str, pa.Table]
     spans: Mapping[str, Sequence[tuple[int | None, int | None]]]
     joins: Mapping[str, JoinedAttribute]
+    computed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def _type_of(column: str) -> pa.DataType:
@@ -104,8 +165,13 @@ def _dimension(
     """A dimension with all columns of the schema beside a key of some of their types."""
     like = draw(st.lists(st.sampled_from(KEYED), min_size=1, max_size=3, unique=True))
     key = tuple(f"{column} key" if draw(st.booleans()) else f"key_{column}" for column in like)
-    pools = [draw(st.lists(st.sampled_from([*POOLS[column], None]), min_size=1, unique=True)) for column in like]
-    drawn = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), max_size=8, unique=True))
+    values_of = {column: [*POOLS[column], *MORE_KEYS.get(column, ()), None] for column in like}
+    pools = [draw(st.lists(st.sampled_from(values_of[column]), min_size=1, unique=True)) for column in like]
+    least = 0
+    if len(like) == 1 and draw(st.booleans()):
+        # many keys, so that also computed ones have rows
+        pools, least = [values_of[like[0]]], min(len(values_of[like[0]]), 6)
+    drawn = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), min_size=least, max_size=8, unique=True))
     has_null = [any(value is None for value in values) for values in drawn]
     validity = draw(st.sampled_from((None, None, "from", "both", "both", "days")))
     spans: list[tuple[int | None, int | None]] = []
@@ -139,19 +205,43 @@ def _dimension(
 
 
 @st.composite
-def _joins(draw: st.DrawFn, dimensions: Sequence[Dimension]) -> dict[str, JoinedAttribute]:
-    """Some joins: a dimension may be joined twice, and by attributes of those joined before."""
+def _joins(
+    draw: st.DrawFn, dimensions: Sequence[Dimension], types: Mapping[str, Type], computed: dict[str, tuple[str, str]]
+) -> dict[str, JoinedAttribute]:
+    """Some joins: a dimension may be joined twice, by attributes of those joined before, and by what is computed of
+    columns and attributes, which is added to ``computed``."""
     joins: dict[str, JoinedAttribute] = {}
     for dimension in draw(st.lists(st.sampled_from(dimensions), min_size=1, max_size=3)):
         keys = []
         for key in dimension.key:
             type_ = dict(dimension.schema)[key]
-            columns = [name for name in KEYED if (TYPES[name].name, TYPES[name].scale) == (type_.name, type_.scale)]
+            form = type_.name, type_.scale
+            if draw(st.integers(0, 2)) == 0:
+                keys.append(draw(_computed(form, joins, types, computed)))
+                continue
+            columns = [name for name in KEYED if (TYPES[name].name, TYPES[name].scale) == form]
             others = [each._replace(column=name).name for each in joins.values() for name in columns]
             keys.append(draw(st.sampled_from([*columns, *others])))
         attribute = JoinedAttribute(dimension.name, tuple(keys), None)
         joins[attribute.name] = attribute
     return joins
+
+
+@st.composite
+def _computed(
+    draw: st.DrawFn,
+    form: tuple[str, int],
+    joins: Mapping[str, JoinedAttribute],
+    types: Mapping[str, Type],
+    computed: dict[str, tuple[str, str]],
+) -> str:
+    """A computed key of a type and scale."""
+    column, build, sql = draw(st.sampled_from(COMPUTED[form]))
+    others = [each._replace(column=column).name for each in joins.values()] if column != "ts" else []
+    name = draw(st.sampled_from([column, *others]))
+    key = key_name(tidied(build(Column(name)), types))
+    computed[key] = name, sql
+    return key
 
 
 def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
@@ -207,13 +297,17 @@ def joined_cases(
     moments = sorted({at + by for at in times for by in (-1, 0, 1)} | {case.begin, case.end})
     declared = [draw(_dimension(f"d{number}", moments)) for number in range(draw(st.integers(1, 2)))]
     dimensions = tuple(dimension for dimension, _, _ in declared)
-    joins = draw(_joins(dimensions))
-    stream = replace(case.stream, dimensions=dimensions)
+    stream, computed = replace(case.stream, dimensions=dimensions), dict[str, tuple[str, str]]()
+    joins = draw(_joins(dimensions, stream.types, computed))
     queries = []
     for query in case.workload.queries:
         used = draw(st.lists(st.sampled_from(list(joins)), max_size=3, unique=True))
         inner = [name for name in used if draw(st.booleans())]
         kept = set() if query.pattern is None else {query.pattern.on, *query.pattern.per}
+        if draw(st.booleans()):
+            # such a query may be joined late
+            kept |= {column for output in query.computed for column in output.columns()}
+            kept |= {column for _, expression in query.derived for column in columns_of(expression)}
         names = {}
         for column, _ in SCHEMA if used else ():
             if column not in kept and draw(st.integers(0, 2)):
@@ -223,7 +317,39 @@ def joined_cases(
     timed = case.events.filter(case.events["ts"].is_valid())
     joined = replace(case, workload=Workload(tuple(queries), (stream,)), events=timed)
     rows = {dimension.name: table for dimension, table, _ in declared}
-    return JoinedCase(joined, rows, {dimension.name: spans for dimension, _, spans in declared}, joins)
+    spans_of_dimensions = {dimension.name: spans for dimension, _, spans in declared}
+    return JoinedCase(joined, rows, spans_of_dimensions, joins, computed)
+
+
+def with_matches(joined: JoinedCase) -> JoinedCase:
+    """The case whose dimensions have rows for keys of its events, as far as a join is by columns of the events."""
+    rows, spans, events = dict(joined.rows), dict(joined.spans), joined.case.events
+    for dimension in joined.case.stream.dimensions:
+        of_columns = [
+            each
+            for each in joined.joins.values()
+            if each.dimension == dimension.name
+            and set(each.keys) <= set(events.column_names)
+            and [_type_of(key) for key in each.keys]
+            == [rows[dimension.name].schema.field(key).type for key in dimension.key]
+        ]
+        table = rows[dimension.name]
+        if not of_columns or not len(table):
+            continue
+        columns = [events[name].to_pylist() for name in of_columns[0].keys]
+        present = [values for values in dict.fromkeys(zip(*columns, strict=True)) if None not in values]
+        former = list(zip(*(table[name].to_pylist() for name in dimension.key), strict=True))
+        distinct = [values for values in dict.fromkeys(former) if None not in values]
+        keys = dict(zip(distinct, present, strict=False))
+        stays = [values in keys for values in former]
+        table = table.filter(pa.array(stays, pa.bool_()))
+        remaining = [keys[values] for values in former if values in keys]
+        for at, name in enumerate(dimension.key):
+            values = pa.array([values[at] for values in remaining], table.schema.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, values)
+        rows[dimension.name] = table
+        spans[dimension.name] = [span for span, is_here in zip(spans[dimension.name], stays, strict=False) if is_here]
+    return replace(joined, rows=rows, spans=spans)
 
 
 # ---------------------------------------------------------------------------------------------- the join
@@ -246,6 +372,9 @@ def joined_events(joined: JoinedCase, columns: Collection[str] | None = None) ->
             table = joined.rows[dimension.name].append_column(
                 "its row", pa.array(range(len(joined.rows[dimension.name])))
             )
+            for key, (column, sql) in joined.computed.items():
+                if column in known:
+                    known[key] = sql.format(known[column])
             on = [
                 f"{known[key]} = {alias}.{_quoted(column)}"
                 for key, column in zip(attribute.keys, dimension.key, strict=True)

@@ -8,7 +8,7 @@ A page is tried by its blocks, in their order:
 - ``sql``, ``yaml``: read by the parsers that read users' files.
 - ``pycon``: a session over the warehouse of tests/fixtures, which tests/heddle/test_opened_warehouse.py plays.
 - ``python``: one of :data:`PYTHON`, which tests/spark_jobs/results/test_read.py evaluates, and
-  tests/heddle/test_sql_server.py.
+  tests/spark_jobs/results/test_current_dimensions.py and tests/heddle/test_sql_server.py.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ delays = DeltaTable("var/warehouse/tables/carrier_delay_1h").to_pyarrow_dataset(
 duckdb.sql("SELECT window_start, window_end, carrier, mean_delay FROM delays WHERE error IS NULL")
 """
 
+DIMENSION_TABLE = """
+products = DeltaTable("var/warehouse/dimension_tables/products").to_pyarrow_dataset()
+duckdb.sql("SELECT product_id, department FROM products")
+"""
+
 FLIGHT_SQL = """
 from adbc_driver_flightsql import dbapi
 
@@ -73,7 +78,7 @@ with dbapi.connect("grpc://127.0.0.1:8766", autocommit=True) as connection, conn
     delays = cursor.fetch_arrow_table()
 """
 
-PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE, FLIGHT_SQL)
+PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE, DIMENSION_TABLE, FLIGHT_SQL)
 
 PLAYED = (
     "README.md",

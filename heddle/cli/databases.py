@@ -29,7 +29,7 @@ def database_project(
     """The project over a table of the database that the only path names; None if it names none.
 
     ``arguments``: of :func:`spark_jobs.operations.database_project.plan_database`. Without a ``table``
-    its tables are listed, and the command ends, unless there is one only or somebody can be asked (``is_asking``).
+    its tables are listed, and the command ends, unless there is only one or a person can answer (``is_asking``).
     """
     from spark_jobs.operations.database_project import database_at, plan_database, tables_of
 

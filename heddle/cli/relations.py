@@ -62,6 +62,15 @@ def views(
     source: Annotated[
         str | None, typer.Option("--from", help="The results table as the engine knows it. Default: its folder.")
     ] = None,
+    dimensions: Annotated[
+        str | None,
+        typer.Option(
+            "--dimensions-from",
+            help="The schema in which the engine knows the tables of dimensions by their names. Default: their "
+            "folders, without --from.",
+            metavar="SCHEMA",
+        ),
+    ] = None,
     dbt: Annotated[bool, typer.Option("--dbt", help="Print dbt's sources.yml of the views instead.")] = False,
     dbt_source: Annotated[
         str | None, typer.Option("--dbt-source", help="Name of dbt's source. Default: heddle.", metavar="NAME")
@@ -72,18 +81,18 @@ def views(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the statements that make every query a view with its name in another engine, or write a DuckDB database
-    with the views. Do it again after every new plan version: a view knows the definitions that were planned when it
-    was made. Needs no JVM.
+    """Print the statements that make every query and every dimension a view with its name in another engine, or write a
+    DuckDB database with the views. Do it again after every new plan version: a view knows the definitions that were
+    planned when it was made. Needs no JVM.
     """
     if output is not None and output.suffix == ".duckdb":
-        if dialect != "duckdb" or place or source or dbt or as_json:
+        if dialect != "duckdb" or place or source or dimensions or dbt or as_json:
             raise typer.BadParameter("a .duckdb file has views of DuckDB: give it no other option than queries")
         _write_database(warehouse, queries or None, output)
         return
     with telling_errors():
         text = _written(
-            existing_warehouse(warehouse), queries or None, dialect, place, source, dbt, dbt_source, as_json
+            existing_warehouse(warehouse), queries or None, dialect, place, source, dimensions, dbt, dbt_source, as_json
         )
     if output is None:
         sys.stdout.write(text)
@@ -112,6 +121,7 @@ def _written(
     dialect: str,
     place: str | None,
     source: str | None,
+    dimensions: str | None,
     dbt: bool,
     dbt_source: str | None,
     as_json: bool,
@@ -121,19 +131,56 @@ def _written(
         raise typer.BadParameter("--dbt is YAML, not --json")
     if dbt_source is not None and not dbt:
         raise typer.BadParameter("--dbt-source is for --dbt")
+    if dbt:
+        return _sources(warehouse, queries, dialect, place, dbt_source)
+    return _statements(warehouse, queries, dialect, place, source, dimensions, as_json)
+
+
+def _sources(warehouse: Warehouse, queries: list[str] | None, dialect: str, place: str | None, name: str | None) -> str:
+    """dbt's sources.yml of the views."""
+    from spark_jobs.results.current_dimensions import current_dimensions
     from spark_jobs.results.dbt import SOURCE, sources
     from spark_jobs.results.relations import relations
-    from spark_jobs.results.views import results_of, table_named, view_statements
+    from spark_jobs.results.views import table_named
+
+    schema = table_named(place, dialect) if place else None
+    dimensions = current_dimensions(warehouse) if queries is None else []
+    return sources(relations(warehouse), dialect, schema, queries, name or SOURCE, dimensions)
+
+
+def _statements(
+    warehouse: Warehouse,
+    queries: list[str] | None,
+    dialect: str,
+    place: str | None,
+    source: str | None,
+    dimensions: str | None,
+    as_json: bool,
+) -> str:
+    """The statements that make the views."""
+    from spark_jobs.results.current_dimensions import current_dimensions
+    from spark_jobs.results.relations import relations
+    from spark_jobs.results.views import dimension_views, results_of, table_named, view_statements
 
     known, schema = relations(warehouse), table_named(place, dialect) if place else None
-    if dbt:
-        return sources(known, dialect, schema, queries, dbt_source or SOURCE)
     table = table_named(source, dialect) if source else results_of(warehouse, dialect)
     statements = view_statements(known, table, dialect, schema, queries)
+    of_tables = table_named(dimensions, dialect) if dimensions else None
+    of_dimensions = []
+    if queries is None and source and of_tables is None:
+        # whoever names the results table reads none of the folders
+        if names := [dimension.name for dimension in current_dimensions(warehouse)]:
+            text = f"no views of {', '.join(names)}: --dimensions-from names the schema of the tables of dimensions"
+            terminal.errors.print(text, highlight=False, soft_wrap=True)
+    elif queries is None:
+        of_dimensions = dimension_views(warehouse, known, dialect, schema, of_tables)
     if as_json:
-        views = [{"query": query, "statement": statement} for query, statement in statements]
-        return json_text({"format_version": 1, "dialect": dialect, "views": views})
-    return "".join(f"{statement};\n\n" for _, statement in statements)
+        answers = [{"query": query, "statement": statement} for query, statement in statements]
+        keys = ("dimension", "view", "statement")
+        views = {"views": answers, "dimensions": [dict(zip(keys, each, strict=True)) for each in of_dimensions]}
+        return json_text({"format_version": 1, "dialect": dialect, **views})
+    texts = [statement for _, statement in statements] + [statement for _, _, statement in of_dimensions]
+    return "".join(f"{text};\n\n" for text in texts)
 
 
 @app.command(

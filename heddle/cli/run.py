@@ -449,6 +449,11 @@ def show_outdated(stale: Sequence[Outdated]) -> None:
             names = ", ".join(sorted({name for interval in declared for name in interval.radius.declared}))
             message = f"{number_of(len(declared), 'interval')}: {names} declared otherwise since"
             terminal.console.print(message, highlight=False)
+        joined = [interval for interval in stale if interval.radius.dimensions]
+        if joined:
+            names = ", ".join(sorted({name for interval in joined for name in interval.radius.dimensions}))
+            message = f"{number_of(len(joined), 'interval')}: rows of {names} have changed since, or cannot be read"
+            terminal.console.print(message, highlight=False)
     else:
         terminal.console.print("everything published is of its sources as they are", highlight=False)
 
@@ -550,7 +555,8 @@ def _show_record(record: dict[str, Any]) -> None:
         terminal.console.print(f"  of the sources changed since the revision before: {text}", highlight=False)
         if record["narrow"]:
             terminal.console.print(
-                "  only these windows were published again: the others keep their revision", highlight=False
+                "  only answers of these windows that differ were published: all others keep their revision",
+                highlight=False,
             )
     for stream, events in record["repeated"].items():
         terminal.console.print(

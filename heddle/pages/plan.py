@@ -20,8 +20,7 @@ from optimizer.errors.diagnostics import count
 from optimizer.plan.accounts import Account, accounts, dearest
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.plan.rhythms import rhythms, summary
-from optimizer.workload.attributes import shown_column
-from optimizer.workload.notation import shown_expression
+from optimizer.workload.attributes import shown_column, shown_expression
 from optimizer.workload.values import Window
 
 OPEN_TREES = 4

@@ -50,6 +50,7 @@ class DimensionRow:
     rows: str
     version: str
     repair: str
+    table: str
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,13 @@ def _dimensions(dimensions: Sequence[DimensionView]) -> Table[DimensionRow]:
             rows="not read yet" if dimension.rows is None else number(dimension.rows),
             version=dimension.version or "–",
             repair=duration(dimension.repair) if dimension.repair else "no answers",
+            table=dimension.table or "–",
         )
         for dimension in dimensions
     ]
     columns = [("dimension", 18), ("key", 16), ("columns in use", 24), ("queries", 8), ("rows", 10), ("version", 14)]
-    return Table("log", [*columns, ("a change revises", 10)], fold(rows, ROWS_SHOWN, len(rows), "dimension"))
+    columns += [("a change revises", 10), ("Delta table", 16)]
+    return Table("log", columns, fold(rows, ROWS_SHOWN, len(rows), "dimension"))
 
 
 def _rates(stream: StreamView) -> Line:

@@ -269,8 +269,8 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-563",
-        "The table of a query could not be written; its answers are published.",
-        "Nothing is lost: the next run writes what is missing, or `heddle tables`.",
+        "The table of a query or dimension could not be written; the answers are published.",
+        "Nothing is lost: the next run writes what is missing; of a query also `heddle tables`.",
     ),
     Code(
         "HDL-564",

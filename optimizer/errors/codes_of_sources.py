@@ -180,7 +180,7 @@ CODES_OF_SOURCES = (
     Code(
         "HDL-464",
         "A join does not name the complete key of a dimension, or compares it with something else.",
-        "Write `JOIN <dimension> USING (<key>)`, or ON with one equality for each key column.",
+        "Write `JOIN <dimension> USING (<key>)`, or ON: each key column equals a column or an expression of the event.",
     ),
     Code(
         "HDL-465",
@@ -190,14 +190,14 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-466",
-        "Published answers stand on an older version of a dimension.",
+        "Published answers use an older version of a dimension.",
         "Declare `repair: 30 days` with the dimension, or run the interval again with `--recompute`.",
         severity="warning",
     ),
     Code(
         "HDL-469",
         "A query has the name of a dimension: in SQL over answers the name is the query.",
-        "Write `dimensions.<name>` for the dimension, or rename the query.",
+        "Write `dimensions.<name>` for the dimension (`dimensions_<name>` in other engines), or rename the query.",
         severity="warning",
     ),
     Code(
@@ -317,8 +317,8 @@ CODES_OF_SOURCES = (
     ),
     Code(
         "HDL-497",
-        "A version of a dimension that published answers stand on is gone, so they are not recomputed.",
-        "Run the interval again with `heddle run`: its answers then stand on the version of now.",
+        "A version of a dimension that published answers use is gone, so they are not recomputed.",
+        "Run the interval again with `heddle run`: its answers then use the current version.",
     ),
     Code(
         "HDL-499",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
 
-from optimizer.language.nodes import refuse
-from optimizer.language.refusals import shown_text
+from optimizer.language.expressions import ExpressionReader, settled
+from optimizer.language.joined import Joined
+from optimizer.language.nodes import is_name, refuse, without_parentheses
+from optimizer.language.refusals import NULL, Refused, shown_text
+from optimizer.language.scope import Scope
 from optimizer.language.words import LEFT_OUT, did_you_mean, resolve_name
-from optimizer.workload.attributes import DEEPEST_CHAIN, JoinedAttribute, shown_column
-from optimizer.workload.values import Dimension, Type
-
-if TYPE_CHECKING:
-    from optimizer.language.scope import Scope
+from optimizer.workload.attribute_names import read_key
+from optimizer.workload.attributes import DEEPEST_CHAIN, shown_key
+from optimizer.workload.computed_keys import key_expression, key_name
+from optimizer.workload.predicates import tidied
+from optimizer.workload.values import STRING, Dimension, Type, columns_of
 
 CODE = "HDL-464"
 """Code of a join that is none with a dimension by its key."""
@@ -25,36 +28,17 @@ MOST_JOINS = 8
 
 _FORM = "write JOIN <dimension> USING (<key>), or ON <stream>.<column> = <dimension>.<key>; LEFT JOIN keeps all events"
 
+_CASTS = {"long": "bigint"}
 
-@dataclass(frozen=True)
-class Joined:
-    """A dimension that a statement joins.
+_CONSTANT = "a condition on one table belongs in WHERE; ON compares the key with a value of each event"
 
-    Parameters
-    ----------
-    name
-        Its name in the statement.
-    dimension
-        The dimension.
-    keys
-        Columns of the stream, or attributes, that equal its key, in the key's order.
-    is_inner
-        Whether events without a row are left out.
-    """
 
-    name: str
-    dimension: Dimension
-    keys: tuple[str, ...]
-    is_inner: bool
-
-    def equals_key(self, column: str, name: str | None) -> bool:
-        """Return whether one of its columns is a key that equals the stream's column of a name."""
-        key = self.dimension.key
-        return column in key and name is not None and self.keys[key.index(column)] == name
-
-    def attribute(self, column: str | None) -> JoinedAttribute:
-        """One of its columns as the events have it. None: whether there is a row."""
-        return JoinedAttribute(self.dimension.name, self.keys, column)
+def check_joins(tokens: Sequence[Token]) -> None:
+    """Refuse more than :data:`MOST_JOINS` joins (HDL-464), before sqlglot takes long to nest those without a key."""
+    places = [number for number, token in enumerate(tokens) if token.token_type == TokenType.JOIN]
+    if len(places) > MOST_JOINS:
+        at = tokens[min(places[MOST_JOINS] + 1, len(tokens) - 1)]
+        raise Refused(CODE, f"{len(places)} joins; the limit is {MOST_JOINS}", "split the query", at.start)
 
 
 def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str], streams: Collection[str] = ()) -> Scope:
@@ -64,8 +48,6 @@ def with_joins(tree: exp.Select, scope: Scope, unreadable: Collection[str], stre
     source = tree.args["from_"].this
     scope = replace(scope, stream_alias=source.alias)
     joins: Sequence[exp.Join] = tree.args.get("joins") or ()
-    if len(joins) > MOST_JOINS:
-        refuse(CODE, f"{len(joins)} joins; the limit is {MOST_JOINS}", "split the query", joins[MOST_JOINS])
     for node in joins:
         scope = replace(scope, joins=(*scope.joins, _joined(node, scope, unreadable, streams)))
     return scope
@@ -107,7 +89,7 @@ def _joined(node: exp.Join, scope: Scope, unreadable: Collection[str], streams: 
         refuse(CODE, f"JOIN {shown_text(name)} lacks the key {', '.join(lacking)}", hint, node)
     joined = Joined(name, dimension, tuple(pairs[key] for key in dimension.key), (node.side or "").upper() != "LEFT")
     plain = [*dict(scope.stream.schema), *dict(scope.stream.nested)]
-    if any(f"{dimension_name}(" in column for column in plain):
+    if any(f"{dimension_name}(" in column for column in plain) or any(map(read_key, {*plain} & {*joined.keys})):
         refuse(
             CODE, f"a column of {scope.stream.name} is named as attributes of {dimension_name} are", "rename it", node
         )
@@ -137,22 +119,53 @@ def _on(node: exp.Join, name: str, dimension: Dimension, scope: Scope) -> dict[s
         if type(equality) is not exp.EQ:
             hint = f"only equalities of keys, with AND between them: conditions on attributes belong in WHERE; {_FORM}"
             refuse(CODE, "ON takes equalities", hint, equality)
-        sides = [_without_parentheses(equality.this), _without_parentheses(equality.expression)]
+        sides = [without_parentheses(equality.this), without_parentheses(equality.expression)]
         for side in sides:
-            _check_table(side, name, scope)
+            _check_tables(side, name, scope)
         of_dimension = [_is_of(side, name, dimension, scope) for side in sides]
         if of_dimension == [True, True] or not any(of_dimension):
-            refuse(CODE, f"ON compares a column of {scope.stream.name} with a key of {name}", _FORM, equality)
+            for column in _columns_of(equality, name, dimension, scope) if not any(of_dimension) else ():
+                refuse(
+                    CODE, f"ON computes with a column of {name}: its key has to be one side by itself", _FORM, column
+                )
+            refuse(CODE, f"ON compares a value of {scope.stream.name} with a key of {name}", _FORM, equality)
         inner, outer = sides if of_dimension[0] else sides[::-1]
         key = _key(inner.name, dimension, inner)
-        if type(outer) not in (exp.Column, exp.Dot, exp.Bracket):
-            hint = "compare a plain column: let a view or the stream's files have the value as a column"
-            refuse(CODE, "ON takes columns, no expressions", hint, outer)
-        column, type_ = scope.column(outer)
+        column, type_ = _outer(outer, name, dimension, scope)
         _check_types(type_, dimension, key, column, equality)
         if pairs.setdefault(key, column) != column:
-            refuse(CODE, f"the key {shown_text(key)} is compared with two columns", "a key equals one column", equality)
+            refuse(CODE, f"the key {shown_text(key)} is compared with two values", "a key equals one value", equality)
     return pairs
+
+
+def _outer(node: exp.Expr, name: str, dimension: Dimension, scope: Scope) -> tuple[str, Type]:
+    """The side of an equality that events have, by its name as a key, and its type."""
+    if is_name(node):
+        return scope.column(node)
+    own = _columns_of(node, name, dimension, scope)
+    if own:
+        hint = f"only columns of {scope.stream.name} and of dimensions joined before can be computed with"
+        refuse(CODE, f"a key of {name} is compared with a value of {name} itself", hint, own[0])
+    value, type_ = ExpressionReader(scope, scope.column).read(node)
+    type_ = STRING if type_ == NULL else type_
+    expression = tidied(settled(value, type_), scope.schema)
+    if not any(columns_of(expression)):
+        refuse(CODE, "ON compares a key with a constant", _CONSTANT, node)
+    column = key_name(expression)
+    if key_expression(column) != expression:
+        refuse("HDL-303", "the expression is too long for a key", "shorten it", node)
+    return column, type_
+
+
+def _columns_of(node: exp.Expr, name: str, dimension: Dimension, scope: Scope) -> list[exp.Expr]:
+    """The columns in an expression that are of the dimension that is joined."""
+    return [part for part in node.walk() if _is_of(part, name, dimension, scope)]
+
+
+def _check_tables(node: exp.Expr, name: str, scope: Scope) -> None:
+    """Refuse a column of a table that the query does not have."""
+    for part in node.walk():
+        _check_table(part, name, scope)
 
 
 def _check_table(node: exp.Expr, name: str, scope: Scope) -> None:
@@ -168,18 +181,12 @@ def _check_table(node: exp.Expr, name: str, scope: Scope) -> None:
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
     parts, pending = [], [node]
     while pending:
-        part = _without_parentheses(pending.pop())
+        part = without_parentheses(pending.pop())
         if type(part) is exp.And:
             pending += [part.expression, part.this]
         else:
             parts.append(part)
     return parts
-
-
-def _without_parentheses(node: exp.Expr) -> exp.Expr:
-    while type(node) is exp.Paren:
-        node = node.this
-    return node
 
 
 def _is_of(node: exp.Expr, name: str, dimension: Dimension, scope: Scope) -> bool:
@@ -207,5 +214,6 @@ def _check_types(type_: Type, dimension: Dimension, key: str, column: str, node:
     key_type = dimension.type_of(key)
     assert key_type is not None
     if (type_.name, type_.scale) != (key_type.name, key_type.scale):
-        message = f"{shown_column(column)} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
-        refuse(CODE, message, "declare both with one type in `schema`", node)
+        message = f"{shown_key(column)} is {type_}, and the key {key} of dimension {dimension.name} is {key_type}"
+        hint = f"compare CAST(… AS {_CASTS.get(key_type.name, key_type)}), or declare both with one type in `schema`"
+        refuse(CODE, message, hint, node)

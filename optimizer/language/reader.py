@@ -16,7 +16,7 @@ from optimizer.language.foreign_windows import drop_window_columns
 from optimizer.language.grouping import Grouping, read_grouping
 from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
-from optimizer.language.joins import with_joins
+from optimizer.language.joins import check_joins, with_joins
 from optimizer.language.nodes import place_of
 from optimizer.language.patterns import read_pattern
 from optimizer.language.quoting import quoted_names
@@ -53,9 +53,10 @@ def read_query(
     """The query, or None with problems among the findings. Raises Refused for what leaves nothing else to be read."""
     text = statement.text
     tokens = guarded_tokens(text, limits)
+    check_joins(tokens)
     clauses = cut_clauses(tokens)
     tree = parse_select(clauses.rest, text, limits, findings)
-    scope = with_joins(tree, Scope(text, stream_of(tree, streams, unreadable), limits), unreadable, streams)
+    scope = Scope(text, stream_of(tree, streams, unreadable), limits)
     doubtful = list(quoted_names(tokens, scope, [item.alias for item in tree.expressions if item.alias]))
     if doubtful:
         is_kept = statement.is_registered()
@@ -63,6 +64,7 @@ def read_query(
         if not is_kept:
             # other errors would be about a text that nobody meant
             return None
+    scope = with_joins(tree, scope, unreadable, streams)
     drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
     kind, pattern, error, filter = clauses.windows[0].kind, None, None, None

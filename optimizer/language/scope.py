@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from optimizer.language.joins import Joined
+from optimizer.language.joined import Joined
 from optimizer.language.nodes import refuse, refuse_unknown
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.words import Limits, did_you_mean, resolve_name

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
+from optimizer.language.parser import parse
+from optimizer.language.words import written_name
 from optimizer.migration.joins import ImportedJoin
-from optimizer.migration.words import function_of
-from optimizer.migration.writing import WrittenQuery
+from optimizer.migration.words import Dialect, function_of
+from optimizer.migration.writing import WrittenQuery, join_text, sql
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Type
 
 UNKNOWN = frozenset({"HDL-203", "HDL-206", "HDL-211", "HDL-213", "HDL-221"})
@@ -48,11 +51,12 @@ _NUMBERS = (
 _TIMES = ("date_trunc", "year", "month", "day", "hour", "minute", "dayofweek", "date_part", "to_date")
 
 
-def assumed_stream(query: WrittenQuery) -> Stream:
+def assumed_stream(query: WrittenQuery, dialect: Dialect) -> Stream:
     """The stream of a query, with a type for each column that its use suggests, where it suggests one."""
     types: dict[str, Type] = {}
     of_dimensions: dict[str, dict[str, Type]] = {join.alias.lower(): {} for join in query.joins}
-    for part in query.parts:
+    computed = [outer for join in query.joins for outer, _ in join.pairs if not isinstance(outer, exp.Column)]
+    for part in (*query.parts, *computed):
         for column in part.find_all(exp.Column):
             name = column.name
             if (own := of_dimensions.get(column.table.lower())) is not None:
@@ -61,20 +65,38 @@ def assumed_stream(query: WrittenQuery) -> Stream:
             suggested = next(_suggested(column), None)
             if suggested is not None or name not in types:
                 types[name] = suggested or types.get(name, STRING)
-    for part in query.parts:
-        # what is grouped by is no double
+    of_keys = [column for outer in computed for column in outer.find_all(exp.Column)]
+    for part in (*query.parts, *of_keys):
+        # what is grouped or joined by is no double
         of = of_dimensions.get(part.table.lower(), types) if isinstance(part, exp.Column) else {}
         if isinstance(part, exp.Column) and of[part.name] == DOUBLE:
             of[part.name] = LONG
     for join in query.joins:
         for outer, key in join.pairs:
-            outer_types = of_dimensions.get(outer.table.lower(), types) if isinstance(outer, exp.Column) else {}
-            outer_types[outer.name] = of_dimensions[join.alias.lower()][key] = STRING
+            of_dimensions[join.alias.lower()][key] = STRING
+            if isinstance(outer, exp.Column):
+                of_dimensions.get(outer.table.lower(), types)[outer.name] = STRING
     time = query.time.strip("`")
     types.pop(time, None)
     schema = ((time, TIMESTAMP), *types.items())
-    dimensions = tuple(_assumed_dimension(join, of_dimensions[join.alias.lower()]) for join in query.joins)
-    return Stream(query.stream, Source("parquet", "assumed"), schema, time, dimensions=dimensions)
+    stream = Stream(query.stream, Source("parquet", "assumed"), schema, time)
+    for number, join in enumerate(query.joins):
+        own = of_dimensions[join.alias.lower()]
+        for outer, key in join.pairs:
+            if not isinstance(outer, exp.Column):
+                own[key] = _type_of(outer, query, stream, query.joins[:number], dialect)
+        stream = replace(stream, dimensions=(*stream.dimensions, _assumed_dimension(join, own)))
+    return stream
+
+
+def _type_of(
+    node: exp.Expr, query: WrittenQuery, stream: Stream, joins: Sequence[ImportedJoin], dialect: Dialect
+) -> Type:
+    """The type of a value of events that are joined with some dimensions; of none that can be grouped by, STRING."""
+    clauses = " ".join(join_text(join, dialect) for join in joins)
+    text = f"SELECT count(*) FROM {written_name(query.stream)} {clauses} WINDOW RANGE '1 day' ON {query.time}"
+    queries = parse(f"{text} GROUP BY {sql(node.unnest(), dialect)}", {stream.name: stream}).queries
+    return queries[0].group_by[0][1] if queries else STRING
 
 
 def _assumed_dimension(join: ImportedJoin, types: Mapping[str, Type]) -> Dimension:

@@ -150,7 +150,7 @@ class _Job:
         name, number = query.name, 2
         while name in self.names:
             name, number = f"{query.name}_{number}", number + 1
-        streams = {query.stream: assumed_stream(query)} if self.streams is None else self.streams
+        streams = {query.stream: assumed_stream(query, self.dialect)} if self.streams is None else self.streams
         comments = f"-- name: {name}\n" + (f"-- owner: {owner}\n" if owner else "")
         result = parse(comments + query.text, streams)
         problems = [

@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused, shown_text
-from optimizer.language.words import written_name
 from optimizer.migration.words import cut_number
 
 if TYPE_CHECKING:
@@ -32,7 +31,8 @@ class ImportedJoin:
     is_left
         Whether events without a row stay.
     pairs
-        Bound columns of the stream, or of dimensions joined before, each with the column of the key that it equals.
+        Bound values of the stream's columns, or of dimensions joined before, each with the column of the key that it
+        equals.
     is_using
         Whether these are named by USING.
     """
@@ -42,22 +42,6 @@ class ImportedJoin:
     is_left: bool
     pairs: tuple[tuple[exp.Expr, str], ...]
     is_using: bool
-
-    @property
-    def text(self) -> str:
-        """The clause."""
-        name, alias = written_name(self.dimension), written_name(self.alias)
-        table = name if self.alias.lower() == self.dimension.lower() else f"{name} AS {alias}"
-        if self.is_using and all(type(outer) is exp.Column and outer.name == key for outer, key in self.pairs):
-            by = f"USING ({', '.join(written_name(key) for _, key in self.pairs)})"
-        else:
-            by = "ON " + " AND ".join(f"{_sql(outer)} = {alias}.{written_name(key)}" for outer, key in self.pairs)
-        return f"{'LEFT ' * self.is_left}JOIN {table} {by}"
-
-
-def _sql(node: exp.Expr) -> str:
-    text: str = node.sql(dialect="spark")
-    return text
 
 
 @dataclass(frozen=True)
@@ -139,7 +123,9 @@ def _pair(condition: exp.Expr, alias: str) -> tuple[exp.Expr, str] | None:
     if of_it.count(True) != 1:
         return None
     inner, outer = sides if of_it[0] else sides[::-1]
-    return (outer, str(inner.name)) if type(outer) is exp.Column else None
+    columns = list(outer.find_all(exp.Column))
+    is_own = any(str(column.table).lower() == alias.lower() for column in columns)
+    return (outer, str(inner.name)) if columns and not is_own else None
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:

@@ -70,7 +70,7 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     selected = ", ".join(_selected(alias, node, dialect) for alias, node in items)
     stream = written_name(relation.stream)
     lines = _folded(f"SELECT {selected or '*'} FROM {stream}")
-    lines += [join.text for join in relation.joins]
+    lines += [join_text(join, dialect) for join in relation.joins]
     lines.append(f"WINDOW {window.clause} ON {window.time}")
     if relation.where:
         lines += _folded(f"WHERE {_all(relation.where, dialect)}")
@@ -83,6 +83,19 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     read = [node for _, node in items] + [*keys, *relation.where, *grouped.having]
     text = "\n".join(lines) + ";"
     return WrittenQuery(name, text, relation.stream, window.time, tuple(read), relation.joins)
+
+
+def join_text(join: ImportedJoin, dialect: Dialect) -> str:
+    """The clause of a join."""
+    name, alias = written_name(join.dimension), written_name(join.alias)
+    table = name if join.alias.lower() == join.dimension.lower() else f"{name} AS {alias}"
+    if join.is_using and all(type(outer) is exp.Column and outer.name == key for outer, key in join.pairs):
+        by = f"USING ({', '.join(written_name(key) for _, key in join.pairs)})"
+    else:
+        by = "ON " + " AND ".join(
+            f"{sql(outer.unnest(), dialect)} = {alias}.{written_name(key)}" for outer, key in join.pairs
+        )
+    return f"{'LEFT ' * join.is_left}JOIN {table} {by}"
 
 
 def _is_own(node: exp.Expr) -> bool:

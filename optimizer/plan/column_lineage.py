@@ -85,7 +85,7 @@ def _joins(query: ACQ, stream: Stream) -> list[Source]:
     sources: list[Source] = []
     for attribute in attributes_in(stream, query.columns()).values():
         dimension = stream.dimension(attribute.dimension)
-        names = [*attribute.keys, *(attribute._replace(column=column).name for column in dimension.special)]
+        names = [*attribute.inputs, *(attribute._replace(column=column).name for column in dimension.special)]
         if dimension.valid_from is not None:
             names.append(stream.time)
         sources += [(name, Dependency.JOIN) for name in names]

@@ -192,7 +192,7 @@ def choose_joins(
     """The join of each query of a stream that may be joined late, with the prices that decided it.
 
     Queries that are stored as one family decide together: none of them, all, or those that one after the other make
-    the whole cheaper. ``earlier``: whether queries were joined late in the plan in force; that choice stays while it
+    all of them cheaper. ``earlier``: whether queries were joined late in the plan in force; that choice stays while it
     costs at most :data:`LOYALTY` times the cheapest, and without a sample it always does (others are joined early).
     ``changes``: changes a day of each dimension, by name.
     """
@@ -271,7 +271,7 @@ def _chosen(pricing: _Pricing, candidates: _Candidates, earlier: Mapping[str, bo
 def _improved(
     pricing: _Pricing, candidates: _Candidates, late: Sequence[Family], movable: Sequence[Family]
 ) -> list[Family]:
-    """Families joined late, after all moves of single families that make the whole cheaper, the best first."""
+    """Families joined late, after all moves of single families that make all of them cheaper, the best first."""
     now, least = list(late), pricing.total(candidates, late)
     while True:
         moves = [[family for family in candidates.early if (family in now) != (family is moved)] for moved in movable]

@@ -13,9 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from optimizer.workload.attributes import JoinedAttribute, attributes_in
+from optimizer.workload.attribute_names import JoinedAttribute, inputs_of
+from optimizer.workload.attributes import attributes_in
+from optimizer.workload.computed_keys import key_expression
+from optimizer.workload.expression import type_of
+from optimizer.workload.notation import written
 from optimizer.workload.predicates import normal
-from optimizer.workload.values import ACQ, Call, Expression, Stream, Type, columns_of
+from optimizer.workload.values import ACQ, Call, Column, Expression, Stream, Type, columns_of
 
 EXACT_KEYS = ("boolean", "long", "string", "date", "timestamp", "decimal")
 """Types of keys whose texts, as groups have them, are the values of the events."""
@@ -30,7 +34,12 @@ class LateForm:
     filter
         The query's filter without the conditions on attributes.
     group_by
-        The keys of its dimensions and the group columns that are no attributes, sorted by name.
+        The keys of its dimensions and the group columns that are no attributes, sorted by name. A key that is computed
+        of an attribute is none of them, but what else it is computed of.
+    derived
+        Those of them that are computed, as :class:`optimizer.workload.values.ACQ` has them.
+    keys
+        The names of those that keys are, or are computed of, by what these are called as keys.
     condition
         The conditions on attributes: of all groups those for which it is TRUE are in the answers. None: all are.
     attributes
@@ -39,6 +48,8 @@ class LateForm:
 
     filter: Expression | None
     group_by: tuple[tuple[str, Type], ...]
+    derived: tuple[tuple[str, Expression], ...]
+    keys: Mapping[str, str]
     condition: Expression | None
     attributes: Mapping[str, JoinedAttribute]
 
@@ -56,9 +67,13 @@ def late_form(stream: Stream, query: ACQ) -> LateForm | None:
         return None
     computed = {column for output in query.computed for column in output.columns()}
     computed |= {column for _, expression in query.derived for column in columns_of(expression)}
-    keys = {key for attribute in attributes.values() for key in attribute.keys if key not in attributes}
-    types = stream.types
+    types, key_values = stream.types, _key_values(attributes)
+    keys = {name for name, value in key_values.items() if isinstance(value, Column)}
     if computed & attributes.keys() or stream.time in keys or any(types[key].name not in EXACT_KEYS for key in keys):
+        return None
+    computed_keys = {written(value): value for name, value in key_values.items() if name not in keys}
+    if any(name in types for name in computed_keys):
+        # as a group column it would be another one
         return None
     stored, conditions = [], []
     for part in _conjuncts(query.filter):
@@ -70,13 +85,31 @@ def late_form(stream: Stream, query: ACQ) -> LateForm | None:
         else:
             return None
     plain = [column for column in query.group_by if column[0] not in attributes]
-    group_by = dict(plain) | {key: types[key] for key in keys}
+    group_by = dict(plain) | {_group_name(value): type_of(value, types) for value in key_values.values()}
     return LateForm(
         normal(_all_of(stored), types),
         tuple(sorted(group_by.items(), key=itemgetter(0))),
+        tuple((dict(query.derived) | computed_keys).items()),
+        {name: _group_name(value) for name, value in key_values.items()},
         _all_of(conditions),
         attributes,
     )
+
+
+def _key_values(attributes: Mapping[str, JoinedAttribute]) -> dict[str, Expression]:
+    """Values by which groups are stored, by the names of the keys that they are, or are read for."""
+    values: dict[str, Expression] = {}
+    for attribute in attributes.values():
+        for key in attribute.keys:
+            inputs = inputs_of(key)
+            # what is computed of an attribute is computed of the groups
+            names = inputs if any(name in attributes for name in inputs) else [key]
+            values |= {name: key_expression(name) for name in names if name not in attributes}
+    return values
+
+
+def _group_name(value: Expression) -> str:
+    return value.name if isinstance(value, Column) else written(value)
 
 
 def _conjuncts(filter: Expression | None) -> list[Expression]:
@@ -106,5 +139,8 @@ def as_stored(stream: Stream, queries: Iterable[ACQ], late: Iterable[str]) -> li
     names, stored = frozenset(late), list[ACQ]()
     for query in queries:
         form = late_form(stream, query) if query.name in names else None
-        stored.append(query if form is None else replace(query, filter=form.filter, group_by=form.group_by))
+        if form is None:
+            stored.append(query)
+        else:
+            stored.append(replace(query, filter=form.filter, group_by=form.group_by, derived=form.derived))
     return stored

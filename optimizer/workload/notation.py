@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from optimizer.workload.attributes import shown_column
 from optimizer.workload.expression import EPOCH
 from optimizer.workload.scalars import SCALARS
 from optimizer.workload.values import Column, Expression, Literal
@@ -42,11 +41,6 @@ def written(value: Expression, nested: bool = False) -> str:
     if function == "not":
         return f"NOT {parts[0]}"
     return f"-{parts[0]}" if function == "neg" else f"{function}({', '.join(parts)})"
-
-
-def shown_expression(value: Expression) -> str:
-    """An expression as people read it, with attributes of dimensions as ``products.department``."""
-    return shown_column(value.name) if isinstance(value, Column) else shown_column(written(value))
 
 
 def _constant(literal: Literal) -> str:

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any
 
-from optimizer.workload.attributes import read_attribute
+from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.nested import LeafTypes, Nested
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 
@@ -468,9 +468,12 @@ class ACQ:
         having = tuple(replace(condition, output=change(condition.output)) for condition in self.having)
         return replace(self, outputs=tuple(map(change, self.outputs)), having=having, top=top)
 
-    def columns(self) -> list[str]:
-        """Source columns that the query reads, without the time column, sorted."""
-        names = source_columns(self.group_by, self.derived) | set(columns_of(self.filter)) | set(self.window.per or ())
+    def columns(self, is_filtered: bool = True) -> list[str]:
+        """Source columns that the query reads, without the time column, sorted. Unless ``is_filtered``, without those
+        that only its filter reads.
+        """
+        names = source_columns(self.group_by, self.derived) | set(self.window.per or ())
+        names |= set(columns_of(self.filter)) if is_filtered else set()
         names |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
         for output in self.computed:
             names |= set(output.columns())
@@ -644,7 +647,7 @@ class Stream:
     of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
     which an event is known that comes a second time. ``nested``: columns of structs, maps and arrays, whose leaves
     (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema. ``dimensions``: those that
-    its queries may join, whose attributes (:mod:`optimizer.workload.attributes`) are read as columns as well."""
+    its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well."""
 
     name: str
     source: Source

@@ -176,9 +176,10 @@ def _with_answers(listed: ListedQuery, query: ACQ, rows: pa.Table) -> ListedQuer
 
 
 def _newest_window(rows: pa.Table) -> tuple[int, int, int]:
-    """Start, end and revision of the newest answer of some rows by instant."""
-    start, end, revision = (rows[name][len(rows) - 1] for name in ("window_start", "window_end", "revision"))
-    return start.value, end.value, revision.as_py()
+    """Start, end and newest revision of the newest window of some rows by instant."""
+    start, end, instant = (rows[name][len(rows) - 1] for name in ("window_start", "window_end", "instant"))
+    revisions = rows["revision"].filter(pc.equal(rows["instant"], instant))
+    return start.value, end.value, pc.max(revisions).as_py()
 
 
 def _sparkline(query: ACQ, output: Output, rows: pa.Table, carrier: str, index: int) -> Sparkline | None:

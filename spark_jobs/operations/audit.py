@@ -178,7 +178,7 @@ def _compare(
     result: Recomputation,
 ) -> None:
     """Compare the answers of a chunk. ``plans``: the plan with each choice of its dimensions' versions; an answer is
-    right if it is by one of them, as it stands on one."""
+    right if it is by one of them, as it used one."""
     differences = _differences(engine, staged, plans[0], prepared, chunk, result)
     for plan in plans[1:]:
         names = {difference.query for difference in differences}

@@ -10,12 +10,9 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import DimensionVersion
-from spark_jobs.pipeline.run.dimensions import version_named, versions_noted, with_versions
+from spark_jobs.pipeline.run.dimensions import MOST_CHOICES, version_named, versions_noted, with_versions
 from spark_jobs.store.warehouse.publish_log import LogRow
 from spark_jobs.store.warehouse.warehouse import Warehouse
-
-MOST_CHOICES = 64
-"""Choices of versions that a difference is looked for with."""
 
 
 class NotedVersions(NamedTuple):
@@ -26,7 +23,7 @@ class NotedVersions(NamedTuple):
     newest
         By the dimension's name the version of the answers that the run computed, or the error of one that is gone.
     others
-        By name the earlier versions that answers stand on which the run left as they were.
+        By name the earlier versions of the answers that the run left as they were.
     """
 
     newest: Mapping[str, DimensionVersion | HeddleError]

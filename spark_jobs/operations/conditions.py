@@ -310,7 +310,7 @@ def _quiet(stream: str, published: Iterable[LogRow]) -> list[LogRow]:
 
 def _without_answers(seen: Watched, name: str, query: Registered, answered: Iterable[LogRow]) -> Iterator[Condition]:
     own = [row for row in answered if row.at >= query.since and is_due(query.query, row.begin, row.end)]
-    streak = list(takewhile(lambda row: name in row.record.empty and row.record.answers > 0, own))
+    streak = list(takewhile(lambda row: name in row.record.empty and _answers_of_interval(row) > 0, own))
     before = own[len(streak) : len(streak) + STREAK]
     is_news = len(before) == STREAK and all(name not in row.record.empty for row in before)
     is_new = len(streak) == len(own) and query.since > seen.now - LOOKED_BACK
@@ -319,6 +319,12 @@ def _without_answers(seen: Watched, name: str, query: Registered, answered: Iter
         message = f"{name} {ever}, while other queries have: {number_of(len(streak), 'run')} without"
         hint = "check its filter: `heddle preview`, and the values that its stream brings"
         yield _silence(name, query, WITHOUT_ANSWERS, streak, message, hint)
+
+
+def _answers_of_interval(row: LogRow) -> int:
+    """Number of answers of an interval after a publication, also of those that it did not replace."""
+    readers = row.record.readers
+    return row.record.answers if readers is None else int(readers["after"])
 
 
 def _silence(name: str, query: Registered, code: str, streak: Sequence[LogRow], message: str, hint: str) -> Condition:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import pyarrow as pa
 import yaml
 
-from optimizer.errors.diagnostics import HeddleError, count
+from optimizer.errors.diagnostics import HeddleError, count, printable
 from optimizer.workload.databases import (
     FILES,
     SERVERS,
@@ -25,7 +25,7 @@ from optimizer.workload.databases import (
     parse_database_url,
 )
 from optimizer.workload.instants import format_instant
-from optimizer.workload.streams import TIME_UNITS
+from optimizer.workload.streams import TABLE, TIME_UNITS
 from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Origin, Source, Stream, Type
 from spark_jobs.engine.configuration import check_spark
@@ -143,7 +143,7 @@ def _opened(url: DatabaseUrl) -> Iterator[Connection | JdbcTables]:
     account = Account.of(url)
     given = {"user": account.user, "password": account.password}
     options = tuple(sorted((key, value) for key, value in given.items() if value))
-    origin, name = Origin("jdbc", url.jdbc, "none", options), stream_name(Path(url.database or url.file or url.kind))
+    origin, name = Origin("jdbc", url.jdbc, options=options), stream_name(Path(url.database or url.file or url.kind))
     stream = Stream(name, Source("delta", "", origin=origin), (), "")
     if why_spark(stream) is None:
         with opened(stream) as connection:
@@ -152,8 +152,9 @@ def _opened(url: DatabaseUrl) -> Iterator[Connection | JdbcTables]:
     if find_spec("pyspark") is None:
         check_spark()
     from spark_jobs.streams.copies.jdbc_tables import JdbcTables
+    from spark_jobs.streams.copies.origins import failures
 
-    with spark_session() as spark:
+    with spark_session() as spark, failures(stream):
         yield JdbcTables(spark, stream)
 
 
@@ -228,6 +229,9 @@ def _proposed(
     seen: SeenTable, url: DatabaseUrl, time: str | None, name: str | None, choose: project.Choose | None
 ) -> tuple[Proposal, Origin]:
     spelled, summary, pairs = seen.summary.name, seen.summary, seen.types
+    if TABLE.fullmatch(spelled) is None:
+        hint = "make a view of it whose name has letters, digits, _, $ and - only"
+        raise HeddleError("HDL-457", f"streams.yaml cannot name the table {printable(spelled, 100)}", hint)
     if not pairs:
         raise HeddleError("HDL-135", f"{spelled} has no column that queries can use", "arrays and bytes are not read")
     if not len(seen.sample):

@@ -30,7 +30,7 @@ from spark_jobs.audit.checks.data_docs import FOLDER as DATA_DOCS
 from spark_jobs.audit.checks.data_docs import read_document
 from spark_jobs.pipeline.run.history import outdated
 from spark_jobs.pipeline.run.preparation import listed
-from spark_jobs.results import own_table
+from spark_jobs.results import current_dimensions, own_table
 from spark_jobs.results.tables import table_requests
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import registry
@@ -260,7 +260,7 @@ def holders(warehouse: Warehouse, retention: int) -> list[Holder]:
 
 
 def _tables(warehouse: Warehouse) -> list[str]:
-    return [*TABLES, *own_table.names(warehouse)]
+    return [*TABLES, *own_table.names(warehouse), *current_dimensions.table_names(warehouse)]
 
 
 def _not_asked_for(warehouse: Warehouse) -> Iterator[Holder]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.results import own_table
+from spark_jobs.results import current_dimensions, own_table
 from spark_jobs.store.warehouse.checksums import Checksums, check_content
 from spark_jobs.store.warehouse.data_files import reading
 from spark_jobs.store.warehouse.schemas import TABLES
@@ -37,6 +37,8 @@ class DamagedFile:
             return f"`heddle run --recompute` for {self.day}"
         if self.table in TABLES:
             return "put the file back from a copy"
+        if self.table.startswith(f"{current_dimensions.FOLDER}/"):
+            return f"remove the folder {self.table} of the warehouse: the next run makes it anew"
         return f"`heddle tables --rebuild {self.table.rpartition('/')[2]}`"
 
 
@@ -62,7 +64,8 @@ def check_files(
     """Read all files of some tables (None: of all) and compare them with what was committed."""
     files = size = bare = 0
     damaged = []
-    for name in tables if tables is not None else (*TABLES, *own_table.names(warehouse)):
+    every = (*TABLES, *own_table.names(warehouse), *current_dimensions.table_names(warehouse))
+    for name in tables if tables is not None else every:
         report(f"reading {name}")
         for path, day, committed in _committed(warehouse, name):
             files, size = files + 1, size + committed

@@ -31,7 +31,7 @@ from spark_jobs.operations import erasure
 from spark_jobs.operations.erasure import Holder
 from spark_jobs.operations.file_checks import check_files
 from spark_jobs.pipeline.run.dimensions import sweep_versions
-from spark_jobs.results import own_table
+from spark_jobs.results import current_dimensions, own_table
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, log_counts, publish_log, registry
 from spark_jobs.store.warehouse.data_files import (
@@ -146,6 +146,10 @@ def maintain(
     own = [table for table in own_table.names(warehouse) if _damaged(warehouse, table, report, maintained)]
     if not dry_run:
         _drop(warehouse, broken["partials"])
+    for table in current_dimensions.table_names(warehouse):
+        if _damaged(warehouse, table, report, maintained) and not dry_run:
+            report(f"removing the damaged file of {table}: the next run makes it anew")
+            current_dimensions.discard(warehouse, table)
     if erase:
         report("looking for values of rows that are gone")
         maintained.rows_of_changed_sources = erasure.drop_stale_partials(warehouse, dry_run)
@@ -158,7 +162,7 @@ def maintain(
                 continue
             report(f"merging {table} of {day}")
             _merge(warehouse, table, day, fingerprints, horizon, dry_run, maintained)
-    for name in (*TABLES, *own_table.names(warehouse)):
+    for name in (*TABLES, *own_table.names(warehouse), *current_dimensions.table_names(warehouse)):
         report(f"removing what nothing refers to: {name}")
         try:
             maintained.tables[name] = _swept(warehouse, name, retention, dry_run)
@@ -223,7 +227,7 @@ def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
     warehouse.check_lease(token)
     if is_awkward(warehouse.path(name)):
         return
-    if name not in TABLES:
+    if name.startswith(f"{own_table.FOLDER}/"):
         for day in _crowded(warehouse, name, table):
             for batch in _batches(warehouse.files(name, day, day, table), False):
                 if len(batch) > 1:

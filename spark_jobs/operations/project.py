@@ -51,7 +51,7 @@ DEEPEST = 3
 NO_DATA = "heddle init PATH; a database is named by its file or URL: heddle init shop.db"
 
 Choose = Callable[[Data, TimeCandidate, str], tuple[TimeCandidate, str]]
-"""Asks a person for the time column and the name of a stream, given the likeliest. An empty name is not asked for."""
+"""Asks a person for the time column and the name of a stream, the likeliest as defaults. An empty name is skipped."""
 
 
 @dataclass(frozen=True)

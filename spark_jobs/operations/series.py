@@ -280,7 +280,8 @@ class DimensionView:
     """A dimension that queries of the plan in force join.
 
     ``columns``: those in use; ``queries``: how many join it; ``repair``: how far back a change revises answers
-    (microseconds), 0: not at all; ``rows``: of the ``version`` that a run used last, None: no run has used it.
+    (microseconds), 0: not at all; ``rows``: of the ``version`` that a run used last, None: no run has used it;
+    ``table``: the table of the warehouse that has them, empty: there is none.
     """
 
     name: str
@@ -290,6 +291,7 @@ class DimensionView:
     repair: int
     version: str | None = None
     rows: int | None = None
+    table: str = ""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class WarehouseStatus:
     - ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs;
     - ``missing``: registered queries that the files they came from no longer have;
     - ``older``: the published intervals that rely on an earlier declaration of a stream;
-    - ``on_older``: the published intervals that stand on an older version of a dimension;
+    - ``on_older``: the published intervals whose answers use an older version of a dimension;
     - ``without_time``: events that no run can answer, by stream and file;
     - ``warnings``: events far from all others of their stream (HDL-475);
     - ``problems``: problems of the tables.

@@ -34,7 +34,7 @@ from spark_jobs.operations.series import (
 )
 from spark_jobs.operations.snapshots import first_planned, limited, newest_plan
 from spark_jobs.pipeline.costs.measurements import COUNTS, NO_STREAM
-from spark_jobs.results.dimension_tables import current_place
+from spark_jobs.results.current_dimensions import current_place, held_version, table_of
 from spark_jobs.store.warehouse import publish_log, quarantine
 from spark_jobs.store.warehouse.plans import facts_of, load_plan, planned
 from spark_jobs.store.warehouse.publish_log import LogRow
@@ -97,7 +97,9 @@ def _dimension(warehouse: Warehouse, dimension: Dimension, uses: Counter[str]) -
     about = (dimension.name, dimension.key, columns, uses[""], dimension.repair)
     if place is None:
         return DimensionView(*about)
-    return DimensionView(*about, place.name.removesuffix(".parquet"), pq.read_metadata(place.open()).num_rows)
+    rows, table = pq.read_metadata(place.open()).num_rows, table_of(dimension.name)
+    is_readable = held_version(warehouse, table) is not None
+    return DimensionView(*about, place.name.removesuffix(".parquet"), rows, table if is_readable else "")
 
 
 def _columns(table: pa.Table, names: Sequence[str]) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.stored_rows import DECLARATION
-from spark_jobs.results import own_table
+from spark_jobs.results import current_dimensions, own_table
 from spark_jobs.store.warehouse.marker import heddle_version
 from spark_jobs.store.warehouse.plans import current_version
 from spark_jobs.store.warehouse.schemas import COLUMNS, FORMAT, MARKER, TABLES
@@ -134,9 +134,14 @@ def _protocol(table: DeltaTable) -> str:
     return f"Delta reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"
 
 
-def _own_tables(warehouse: Warehouse) -> list[StoredFormat]:
-    protocols = Counter(_protocol(warehouse.table(name)) for name in own_table.names(warehouse))
-    return [StoredFormat("tables of queries", f"{protocol}; {count:,} tables") for protocol, count in protocols.items()]
+def _own_tables(warehouse: Warehouse) -> Iterator[StoredFormat]:
+    names = {
+        "tables of queries": own_table.names(warehouse),
+        "tables of dimensions": current_dimensions.table_names(warehouse),
+    }
+    for what, tables in names.items():
+        for protocol, count in Counter(_protocol(warehouse.table(name)) for name in tables).items():
+            yield StoredFormat(what, f"{protocol}; {number_of(count, 'table')}")
 
 
 def _plans(warehouse: Warehouse) -> list[StoredFormat]:

@@ -12,8 +12,9 @@ from sqlglot import exp
 from optimizer.errors.redaction import redacted
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Type, digest
+from spark_jobs.results.current_dimensions import CurrentDimension
 from spark_jobs.results.relations import Relation, Relations
-from spark_jobs.results.views import chosen_names, sql_type, view_names
+from spark_jobs.results.views import chosen_names, dimension_view_names, sql_type, view_names
 
 SOURCE = "heddle"
 """Name of the source unless another is given. Models have it in `source('heddle', …)`, so it stays."""
@@ -28,9 +29,11 @@ def sources(
     place: exp.Table | None = None,
     names: Sequence[str] | None = None,
     source_name: str = SOURCE,
+    dimensions: Sequence[CurrentDimension] = (),
 ) -> str:
     """dbt's ``sources.yml`` for the views of queries (``names``; None: all): their columns with types and meaning,
-    what is never null, that no two rows are of one window and group, and how old the newest window may become.
+    what is never null, that no two rows are of one window and group, and how old the newest window may become. For
+    those of ``dimensions``: their columns with types, and that a key is never null.
 
     ``source_name``: dbt's name of the source, which two warehouses in one project may not share. The owner is in the
     metadata of a table. No text of a query is rendered by dbt: what begins one of Jinja's brackets is parted. Raises
@@ -43,6 +46,8 @@ def sources(
     source["tables"] = [
         _table(relations[name], called[name], dialect, source_name) for name in chosen_names(relations, names)
     ]
+    views = dimension_view_names([dimension.name for dimension in dimensions], called.values(), dialect)
+    source["tables"] += [_dimension_table(dimension, views[dimension.name][0], dialect) for dimension in dimensions]
     return yaml.safe_dump({"version": 2, "sources": [source]}, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -69,6 +74,17 @@ def _table(relation: Relation, name: str, dialect: str, source_name: str) -> dic
         for column in relation.columns
     ]
     return table
+
+
+def _dimension_table(dimension: CurrentDimension, name: str, dialect: str) -> dict[str, Any]:
+    about = f"Rows of the dimension {dimension.name} that a run used last, by {', '.join(dimension.key)}."
+    columns = [
+        {"name": column, "quote": True, "data_type": sql_type(type).sql(dialect)}
+        | ({"data_tests": ["not_null"]} if column in dimension.key else {})
+        for column, type in dimension.columns
+    ]
+    quoting = {"identifier": True}
+    return {"name": name, "identifier": name, "description": _plain(about), "quoting": quoting, "columns": columns}
 
 
 def _word(name: str) -> str:

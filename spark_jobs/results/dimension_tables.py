@@ -20,13 +20,17 @@ from sqlglot import exp
 
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import DATE, Dimension, Type
+from spark_jobs.results.current_dimensions import (
+    current_place,
+    planned_dimensions,
+    stored_columns,
+    validity_columns,
+)
 from spark_jobs.results.views import created, sql_type
 from spark_jobs.store.settings import said, settings
 from spark_jobs.store.storage import Place
-from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.sources.dimension_rows import ALWAYS, VALID_FROM, VALID_TO, attribute_name
-from spark_jobs.streams.sources.dimension_versions import current_version_of, stored_dimension_names
+from spark_jobs.streams.sources.dimension_rows import ALWAYS, attribute_name
 from spark_jobs.streams.sources.dimensions import read_rows, with_schema_of_files
 
 SCHEMA = "dimensions"
@@ -63,11 +67,8 @@ class DimensionTable:
 
 def stored_dimensions(warehouse: Warehouse) -> dict[str, DimensionTable]:
     """The dimensions that the queries of the plan in force join and a run has used, by name."""
-    # plans are large: they are not read for nothing
-    version = current_version(warehouse) if stored_dimension_names(warehouse) else None
-    streams = load_plan(warehouse, version).workload.streams if version is not None else ()
     tables = {}
-    for dimension in {each.name: each for stream in streams for each in stream.dimensions}.values():
+    for dimension in planned_dimensions(warehouse):
         place = current_place(warehouse, dimension.name)
         if place is not None:
             columns = stored_columns(dimension, place)
@@ -76,26 +77,13 @@ def stored_dimensions(warehouse: Warehouse) -> dict[str, DimensionTable]:
     return tables
 
 
-def current_place(warehouse: Warehouse, name: str) -> Place | None:
-    """The file with the version of a dimension that a run used last; None: no run has used it."""
-    current = current_version_of(warehouse, name)
-    return None if current is None else Place.of(current.place)
-
-
-def stored_columns(dimension: Dimension, place: Place) -> tuple[tuple[str, Type], ...]:
-    """The columns of a dimension that a version has, with their types."""
-    names = pq.read_schema(place.open()).names
-    known = {column for column in dict(dimension.schema) if attribute_name(column) in names} | set(dimension.special)
-    return tuple((column, type) for column, type in dimension.schema if column in known)
-
-
 def _stored_rows(place: Place) -> ds.Dataset:
     return ds.dataset(str(place.local()), format="parquet") if place.is_local else pq.read_table(place.open())
 
 
 def stored_select(dimension: Dimension, columns: Sequence[tuple[str, Type]], source: exp.Expr) -> exp.Select:
     """The SELECT of a dimension's columns, as they are declared, from rows of its versions."""
-    validity = dict(zip(dimension.special[len(dimension.key) :], (VALID_FROM, VALID_TO), strict=False))
+    validity = validity_columns(dimension)
     items = []
     for name, type in columns:
         if name in validity:

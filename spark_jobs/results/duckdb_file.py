@@ -20,7 +20,7 @@ from spark_jobs.results.connect import APART
 from spark_jobs.results.dimension_tables import SCHEMA as DIMENSIONS
 from spark_jobs.results.dimension_tables import DimensionTable, stored_dimensions
 from spark_jobs.results.relations import Relation, relations, versions_without_fingerprints
-from spark_jobs.results.views import chosen_names, created, select, view_names
+from spark_jobs.results.views import chosen_names, created, dimension_view_names, select, view_names
 from spark_jobs.store.warehouse.data_files import LOG
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.dimension_versions import CURRENT, versions_folder
@@ -147,17 +147,16 @@ def _view_statements(
     warehouse: Warehouse, views: Sequence[tuple[str, exp.Query]], dimensions: Sequence[DimensionTable]
 ) -> Iterator[str]:
     """The statements that make views, each a name with its query, and of dimensions."""
-    names = {name.lower() for name, _ in views}
     for name, query in views:
         yield created(name, query).sql("duckdb")
+    first_names = dimension_view_names([table.name for table in dimensions], [name for name, _ in views], "duckdb")
     yield f"CREATE SCHEMA {DIMENSIONS}"
     for table in dimensions:
         own = exp.Table(this=exp.to_identifier(table.name, quoted=True), db=exp.to_identifier(DIMENSIONS, quoted=True))
         rows = parse_one(_VERSION_ROWS.format(**_version_files(warehouse, table.name)), dialect="duckdb")
         query = table.select(exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier("r"))))
         yield created(table.name, query, exp.Table(this=own.args["db"].copy())).sql("duckdb")
-        if table.name.lower() not in names:
-            yield created(table.name, exp.select("*").from_(own)).sql("duckdb")
+        yield created(first_names[table.name][0], exp.select("*").from_(own)).sql("duckdb")
 
 
 def _version_files(warehouse: Warehouse, name: str) -> dict[str, str]:

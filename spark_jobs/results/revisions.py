@@ -1,8 +1,8 @@
-"""Count the changes of a revision for readers: the answers of its interval before and after, counted as they are
-replaced.
+"""Compare the answers of an interval before and after a revision: the changes for readers, and the answers that stay.
 
 An answer is compared by a hash of its row, a window by the sum of its answers' hashes: nothing is sorted, and no
-row is made into Python values. Windows with other answers have the same sum by chance once in 2^64.
+row is made into Python values. Windows with other answers have the same sum by chance once in 2^64. Answers stay only
+if their values are the same, too (:class:`Unchanged`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from numpy.typing import NDArray
 from spark_jobs.store.arrays.numbering import distinct_of, numbered_tuples
 from spark_jobs.store.storage import WHOLE, Place
 from spark_jobs.store.warehouse.data_files import opened, reading
+from spark_jobs.store.warehouse.schemas import RESULTS
 
 Hashes = NDArray[np.uint64]
 
 WINDOW = ["query", "instant", "position"]
 CONTENT = ["window_start", "key", "longs", "doubles", "texts", "error"]
+
+STORED = [*WINDOW, *CONTENT, "fingerprint"]
+"""Columns of an answer that stays: the rest says which publication it is of."""
 
 NAMED = 100
 """Queries that a record names of those whose answers changed."""
@@ -227,6 +231,102 @@ class Answered:
         return Counter({name: counts[number] for name, number in numbers.items() if counts[number]})
 
 
+class Unchanged:
+    """Answers that a revision gives again as they are stored, so that the stored ones stay.
+
+    :meth:`add` compares: the stored answers, file by file, with some new ones. An answer stays if there is one equal
+    answer on either side, of the same definition.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = np.zeros(0, dtype=np.uint64)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, new: pa.Table, stored: Iterable[pa.Table]) -> None:
+        """Compare ``new`` answers with ``stored`` ones that they replace, both with the columns of :data:`STORED`,
+        but for those that hold nothing.
+        """
+        hashes, first, counts = np.unique(_identities(new), return_index=True, return_counts=True)
+        hits = np.zeros(len(hashes), dtype=np.int64)
+        is_equal = np.zeros(len(hashes), dtype=bool)
+        for rows in stored:
+            places = _places(hashes, _identities(rows))
+            matches = np.flatnonzero(places >= 0)
+            np.add.at(hits, places[matches], 1)
+            at = first[places[matches]]
+            # equal hashes are equal rows but for a chance, which answers do not depend on
+            same = _are_equal(rows.take(pa.array(matches)), new.take(pa.array(at)))
+            is_equal[places[matches]] = same
+        self._hashes = np.sort(np.concatenate([self._hashes, hashes[(counts == 1) & (hits == 1) & is_equal]]))
+
+    def holds(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Mask (n,) of the rows that stay, among answers that were compared."""
+        return _places(self._hashes, _identities(rows)) >= 0
+
+
+def _places(ascending: Hashes, hashes: Hashes) -> NDArray[np.int64]:
+    """The places (n,) of hashes (n,) among others, which ascend; -1: it is not among them."""
+    if not len(ascending):
+        return np.full(len(hashes), -1)
+    places = np.minimum(np.searchsorted(ascending, hashes), len(ascending) - 1)
+    return np.where(ascending[places] == hashes, places, -1)
+
+
+def _identities(rows: pa.Table) -> Hashes:
+    """A hash (n,) of all of an answer that :data:`STORED` has."""
+    total = _content_hashes(rows)
+    for number, name in enumerate((*WINDOW, "fingerprint"), len(CONTENT)):
+        if name in rows.schema.names:
+            hashes = _hashes(pa.chunked_array(rows[name]).combine_chunks())
+            total += np.where(hashes == 0, np.uint64(0), _mixed(hashes + np.uint64(number)))
+    return total
+
+
+def _are_equal(these: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
+    """Compare answers (n,) with others (n,) by all columns of :data:`STORED`, as the hashes do."""
+    same = np.ones(len(these), dtype=bool)
+    for name in STORED:
+        columns = [_whole(rows, name) for rows in (these, others)]
+        same &= _equal_values(*columns)
+    return same
+
+
+def _whole(rows: pa.Table, name: str) -> pa.Array:
+    """A column in its declared type; nulls if the rows do not have it."""
+    type_ = RESULTS.field(name).type
+    if name not in rows.schema.names:
+        return pa.nulls(len(rows), type_)
+    return pa.chunked_array(rows[name]).combine_chunks().cast(type_)
+
+
+def _equal_values(these: pa.Array, others: pa.Array) -> NDArray[np.bool_]:
+    """Compare values (n,) of one type: null equals null, NaN any NaN, 0.0 not -0.0, null an empty list."""
+    if pa.types.is_list(these.type):
+        lengths, others_lengths = (pc.fill_null(pc.list_value_length(each), 0).to_numpy() for each in (these, others))
+        same = lengths == others_lengths
+        chosen = pa.array(same)
+        elements = _equal_values(*(pc.list_flatten(each.filter(chosen)) for each in (these, others)))
+        owners = np.repeat(np.flatnonzero(same), lengths[same])
+        same[owners[~elements]] = False
+        return same
+    if pa.types.is_floating(these.type):
+        bits = [_float_bits(each) for each in (these, others)]
+        equal = pa.array(bits[0] == bits[1])
+    else:
+        equal = pc.fill_null(pc.equal(these, others), False)
+    nulls = these.is_null().to_numpy(zero_copy_only=False), others.is_null().to_numpy(zero_copy_only=False)
+    both: NDArray[np.bool_] = nulls[0] & nulls[1]
+    return np.where(nulls[0] | nulls[1], both, equal.to_numpy(zero_copy_only=False))
+
+
+def _float_bits(column: pa.Array) -> Hashes:
+    values = column.to_numpy(zero_copy_only=False)
+    bits: Hashes = np.where(np.isnan(values), np.nan, values).view(np.uint64)
+    return bits
+
+
 def _numbered(numbers: dict[str, int], names: Sequence[str]) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
@@ -248,20 +348,25 @@ def _counts(names: pa.ChunkedArray) -> dict[str, int]:
 
 def _hashed(rows: pa.Table) -> pa.Table:
     """Rows of results by window, with a hash of what readers see of each."""
+    columns = {
+        "query": rows["query"].cast(pa.string()),
+        "instant": rows["instant"].cast(pa.int64()),
+        # windows of time have no position, and nulls do not join
+        "position": pc.fill_null(rows["position"], -1) if "position" in rows.schema.names else np.full(len(rows), -1),
+        "hash": _content_hashes(rows),
+    }
+    return pa.table(columns)
+
+
+def _content_hashes(rows: pa.Table) -> Hashes:
+    """A hash (n,) of what readers see of each row of results."""
     total = np.zeros(len(rows), dtype=np.uint64)
     for number, name in enumerate(CONTENT):
         if name in rows.schema.names:
             hashes = _hashes(pa.chunked_array(rows[name]).combine_chunks())
             # a column that is not in the file is as one of nulls
             total += np.where(hashes == 0, np.uint64(0), _mixed(hashes + np.uint64(number)))
-    columns = {
-        "query": rows["query"].cast(pa.string()),
-        "instant": rows["instant"].cast(pa.int64()),
-        # windows of time have no position, and nulls do not join
-        "position": pc.fill_null(rows["position"], -1) if "position" in rows.schema.names else np.full(len(rows), -1),
-        "hash": total,
-    }
-    return pa.table(columns)
+    return total
 
 
 def _windows(parts: list[pa.Table]) -> pa.Table:
@@ -290,8 +395,7 @@ def _hashes(column: pa.Array) -> Hashes:
         known = np.append(hash_array(texts.astype(object), categorize=False), np.uint64(0))
         return known[pc.fill_null(encoded.indices, len(texts)).to_numpy(zero_copy_only=False)]
     if pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-        bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
+        bits = _float_bits(column)
     else:
         bits = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).view(np.uint64)
     valid = column.is_valid().to_numpy(zero_copy_only=False)

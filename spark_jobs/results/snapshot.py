@@ -1,7 +1,7 @@
 """A query's answers as of one version of the results: in pages of a bounded size, and the newest of each group.
 
-A commit replaces an interval's answers as a whole, so whatever is read of one version is of one revision of each
-interval.
+A commit replaces all answers of an interval that change, so whatever is read of one version is as one publication left
+each interval.
 """
 
 from __future__ import annotations

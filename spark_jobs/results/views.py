@@ -17,6 +17,7 @@ from sqlglot.errors import SqlglotError
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.values import DOUBLE, LONG, STRING, Type, digest
+from spark_jobs.results.current_dimensions import current_dimensions, table_of
 from spark_jobs.results.relations import Arrangement, Relation, Relations, Slot, unknown
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
@@ -32,7 +33,8 @@ class Dialect:
     - ``bytes``: the bytes of a text in base64;
     - ``source``: how it reads a Delta table in a folder, None: only by a table's name;
     - ``plain``: names of views may have neither dots nor dashes;
-    - ``longest``: characters of a name.
+    - ``longest``: characters of a name;
+    - ``evolves``: a view can have the columns that its table has when it is read.
     """
 
     moment: str
@@ -41,9 +43,12 @@ class Dialect:
     source: str | None = None
     plain: bool = False
     longest: int = 128
+    evolves: bool = False
 
 
-_SPARK = Dialect("TIMESTAMP_MICROS(x)", "DATE_FROM_UNIX_DATE(CAST(x AS INT))", "UNBASE64(x)", "delta", plain=True)
+_SPARK = Dialect(
+    "TIMESTAMP_MICROS(x)", "DATE_FROM_UNIX_DATE(CAST(x AS INT))", "UNBASE64(x)", "delta", plain=True, evolves=True
+)
 
 DIALECTS: dict[str, Dialect] = {
     "duckdb": Dialect("MAKE_TIMESTAMPTZ(x)", "CAST('1970-01-01' AS DATE) + CAST(x AS INT)", source="delta_scan"),
@@ -107,7 +112,12 @@ def table_named(text: str, dialect: str) -> exp.Table:
 
 def results_of(warehouse: Warehouse, dialect: str) -> exp.Table:
     """The results table where it lies, for engines that read a Delta table in a folder. Raises HDL-623."""
-    how, path = dialect_of(dialect).source, warehouse.path("results")
+    return delta_folder(warehouse.path("results"), dialect)
+
+
+def delta_folder(path: str, dialect: str) -> exp.Table:
+    """A Delta table where it lies, for engines that read one in a folder. Raises HDL-623."""
+    how = dialect_of(dialect).source
     if how is None:
         hint = "name the table with --from, as the engine knows it"
         raise HeddleError(UNUSABLE, f"{dialect} reads tables by their names, not from folders", hint)
@@ -261,6 +271,63 @@ def view_statements(
         yield query, create.sql(dialect, pretty=True)
 
 
+def dimension_view_names(dimensions: Iterable[str], queries: Iterable[str], dialect: str) -> dict[str, list[str]]:
+    """The names of each dimension's views: its own name unless a view of ``queries`` has it, and always
+    ``dimensions_<name>``. Of two that would be one, or too long for the engine, the later ends with eight digits of a
+    digest.
+    """
+    longest = dialect_of(dialect).longest
+    used_names = {name.lower() for name in queries}
+    names: dict[str, list[str]] = {}
+    known = sorted(dimensions)
+    for dimension, name in ((each, f"dimensions_{each}") for each in known):
+        if name.lower() in used_names or len(name) > longest:
+            name = f"{name[: longest - 9]}_{digest(dimension)[:8]}"
+        used_names.add(name.lower())
+        names[dimension] = [name]
+    for dimension in known:
+        if dimension.lower() not in used_names and len(dimension) <= longest:
+            used_names.add(dimension.lower())
+            names[dimension].insert(0, dimension)
+    return names
+
+
+def dimension_views(
+    warehouse: Warehouse,
+    relations: Relations,
+    dialect: str,
+    place: exp.Table | None = None,
+    schema: exp.Table | None = None,
+) -> list[tuple[str, str, str]]:
+    """The dimensions that queries join, as a run used them last: each with the name of a view (all of
+    :func:`dimension_view_names`) and the statement that creates or replaces it.
+
+    ``place``: as of :func:`view_statements`; ``schema``: the catalogue and schema in which the engine knows the tables
+    of dimensions by their names, None: they are read from their folders. Raises HDL-623 for an engine whose SQL is not
+    known or that reads no folders, and for a ``schema`` that is the ``place``.
+    """
+    if schema is not None and place is not None and schema.sql().lower() == place.sql().lower():
+        message = f"the views of dimensions would take the names of their tables in {place.sql(dialect)}"
+        raise HeddleError(UNUSABLE, message, "register the tables in another schema than that of the views")
+    known = {dimension.name: dimension.columns for dimension in current_dimensions(warehouse)}
+    queries = view_names(relations, dialect).values()
+    evolves = dialect_of(dialect).evolves
+    statements = []
+    for dimension, views in dimension_view_names(known, queries, dialect).items():
+        path = warehouse.path(table_of(dimension))
+        source = delta_folder(path, dialect) if schema is None else _within(schema, dimension)
+        # a view that follows its table stays right after the next version of the plan
+        columns = [exp.column(exp.to_identifier(name, quoted=True)) for name, _ in known[dimension]]
+        query = exp.select(*([exp.Star()] if evolves else columns)).from_(source)
+        for view in views:
+            create = created(view, query.copy(), place)
+            if evolves:
+                follows = exp.WithSchemaBindingProperty(this=exp.var("EVOLUTION"))
+                create.set("properties", exp.Properties(expressions=[follows]))
+            statements.append((dimension, view, create.sql(dialect, pretty=True)))
+    return statements
+
+
 def chosen_names(relations: Relations, names: Iterable[str] | None) -> list[str]:
     """The names of some queries, or of all (None). Raises HDL-507 for one that no plan has known."""
     chosen = list(relations if names is None else names)
@@ -272,9 +339,12 @@ def chosen_names(relations: Relations, names: Iterable[str] | None) -> list[str]
 
 def created(name: str, query: exp.Query, place: exp.Table | None = None) -> exp.Create:
     """CREATE OR REPLACE VIEW of a name."""
-    parts = [] if place is None else list(place.parts)
-    levels: Mapping[str, exp.Expr] = dict(zip(("db", "catalog"), reversed(parts), strict=False))
-    view = exp.Table(
-        this=exp.to_identifier(name, quoted=True), **{level: part.copy() for level, part in levels.items()}
-    )
+    view = exp.Table(this=exp.to_identifier(name, quoted=True)) if place is None else _within(place, name)
     return exp.Create(this=view, kind="VIEW", replace=True, expression=query)
+
+
+def _within(place: exp.Table, name: str) -> exp.Table:
+    """A table or view of a name in a catalogue and schema."""
+    levels: Mapping[str, exp.Expr] = dict(zip(("db", "catalog"), reversed(place.parts), strict=False))
+    own = {level: part.copy() for level, part in levels.items()}
+    return exp.Table(this=exp.to_identifier(name, quoted=True), **own)

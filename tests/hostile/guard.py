@@ -23,6 +23,7 @@ from optimizer.workload.values import (
     LONG,
     STRING,
     TIMESTAMP,
+    Dimension,
     Source,
     Stream,
     decimal,
@@ -52,7 +53,14 @@ NESTED = (
     ("by_id", Nested("map", (("key", INT), ("value", LONG)))),
     ("legs", Nested("array", (("element", _LEAF),))),
 )
-STREAMS = {"trades": Stream("trades", Source("parquet", "trades"), tuple(SCHEMA.items()), "ts", nested=NESTED)}
+NAMES = Dimension(
+    "names",
+    Source("csv", "names.csv"),
+    ("sign", "unit"),
+    (("sign", STRING), ("unit", LONG), ("sector", STRING), ("owner_id", INT)),
+)
+_TRADES = Source("parquet", "trades")
+STREAMS = {"trades": Stream("trades", _TRADES, tuple(SCHEMA.items()), "ts", nested=NESTED, dimensions=(NAMES,))}
 
 _opened: list[str] = []
 _watched: set[str] = set()

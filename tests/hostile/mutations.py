@@ -75,6 +75,7 @@ NASTY = (
         "WITH (error = ",
         "UNION ALL SELECT 1",
         "JOIN trades",
+        "JOIN names n ON upper(symbol) = n.sign AND",
         "LATERAL VIEW",
         "TABLESAMPLE",
         "OVER ()",

@@ -55,6 +55,8 @@ FEATURES = (
         "counts['it\\'s ]']",
         "legs[0].",
         "by_id[-7]",
+        "JOIN names AS n ON",
+        "= o.sign",
     ),
 )
 

@@ -66,6 +66,17 @@ CONDITIONS = (
 POSITION = "the position of its_group"
 
 COMPUTED = ("date_trunc('hour', ts)", "lower(symbol)", "qty + 1", "CASE WHEN ok THEN symbol END", "CAST(fee AS int)")
+SIGNS = (
+    "symbol",
+    "upper(symbol)",
+    "CASE WHEN ok THEN trades.symbol ELSE 'x' END",
+    "CAST(fee AS string)",
+    "left(symbol, 2)",
+)
+UNITS = ("volume", "qty + 1", "CAST(symbol AS bigint)", "year(date_trunc('day', ts))", "coalesce(qty, volume, 3)")
+SECTORS = ("upper(n.sector)", "concat(symbol, sector)", "n.sector")
+"""Keys of joins: of each column of the dimension's key, and of one that is joined by an attribute of the first."""
+
 DURATIONS = {
     "30 seconds": 30,
     "1 minute": 60,
@@ -219,6 +230,21 @@ def _over(random: random.Random, call: str) -> str:
     return f"{call} OVER {random.choice('hd')}"
 
 
+def _joins(seed: int) -> list[str]:
+    """JOIN clauses, now and then, by columns and by what is computed."""
+    rng = random.Random(f"joins {seed}")
+    if rng.random() > 0.3:
+        return []
+    kind = rng.choice(("", "LEFT ", "INNER "))
+    sides = [(rng.choice(SIGNS), "n.sign"), (rng.choice(UNITS), "n.unit")]
+    rng.shuffle(sides)
+    by = " AND ".join(" = ".join(rng.sample(pair, 2)) for pair in sides)
+    joins = [f"{kind}JOIN names AS n ON {by}"]
+    if rng.random() < 0.4:
+        joins.append(f"LEFT JOIN names o ON {rng.choice(SECTORS)} = o.sign AND o.unit = abs(n.owner_id)")
+    return joins
+
+
 def query(seed: int) -> str:
     """A valid query, the same for a seed for ever."""
     rng = random.Random(seed)
@@ -281,6 +307,8 @@ def query(seed: int) -> str:
     if holistic and not pattern and rng.random() < 0.5:
         clauses.append("WITH (error = 0.01)")
     break_ = rng.choice((" ", "\n", "\n  ", " /* so */ "))
+    if source == "trades" and "ROWS" not in window:
+        clauses = [*_joins(seed), *clauses]
     lines.append(f"SELECT {', '.join(select)} FROM {source}{break_}{break_.join(clauses)}{rng.choice((';', ''))}")
     text = "\n".join(lines)
     if not pattern and "ROWS" not in window and rng.random() < 0.3:

@@ -249,7 +249,7 @@ WHERE users.is_active AND (products.brand IS NULL OR products.brand NOT LIKE 'x%
 -- source: Looker | sql_on with a range (a calendar of fiscal periods)
 -- what: orders by the fiscal period whose first and last day are around the order
 -- code: HDL-464
--- reason: a join by a range, not by a key; a calendar by day joins with a column of days
+-- reason: a join by a range, not by a key; a calendar by day joins with the date of the event
 SELECT periods.period, count(*) AS orders FROM orders
 JOIN periods ON orders.order_time >= periods.first_day AND orders.order_time < periods.end_day
 WINDOW RANGE '30 days' SLIDE '1 day' ON order_time GROUP BY periods.period;

@@ -8,17 +8,40 @@ from operator import attrgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimizer.workload.attribute_names import JoinedAttribute, inputs_of, read_attribute, read_key
 from optimizer.workload.attributes import (
-    JoinedAttribute,
     attributes_in,
     columns_read,
+    described_column,
+    described_joins,
     last_name,
-    read_attribute,
     shown_column,
     with_joined_dimensions,
 )
+from optimizer.workload.computed_keys import key_expression, key_name
 from optimizer.workload.nested import read_path
-from optimizer.workload.values import LONG, STRING, TIMESTAMP, Dimension, Source, Stream, Workload, from_json, to_json
+from optimizer.workload.notation import written
+from optimizer.workload.values import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Dimension,
+    Expression,
+    Literal,
+    Source,
+    Stream,
+    Type,
+    Workload,
+    columns_of,
+    decimal,
+    from_json,
+    to_json,
+)
 from tests.optimizer.joined_orders import ORDERS, query
 
 DIMENSIONS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -30,11 +53,37 @@ COLUMNS = st.one_of(
 
 name_of = attrgetter("name")
 
+LITERALS = st.one_of(
+    st.builds(
+        Literal, st.none() | st.text(max_size=6) | st.sampled_from(("'", "`", "\", 'x')", "null")), st.just(STRING)
+    ),
+    st.builds(Literal, st.none() | st.booleans(), st.just(BOOLEAN)),
+    st.builds(Literal, st.floats(allow_nan=False), st.just(DOUBLE)),
+    st.builds(
+        Literal, st.none() | st.integers(-(2**63), 2**63 - 1), st.sampled_from((LONG, Type("long", 1), TIMESTAMP))
+    ),
+    st.builds(Literal, st.decimals(-999, 999, places=2), st.just(decimal(5, 2))),
+    st.builds(Literal, st.dates().map(str), st.just(DATE)),
+)
+FUNCTION_NAMES = st.sampled_from(("=", "!=", "<=", "-", "*", "/", "upper", "cast", "if", "products", "is_null"))
+
+
+def expressions(names: st.SearchStrategy[str]) -> st.SearchStrategy[Call]:
+    """Calls, well-typed or not."""
+    leaves = st.one_of(st.builds(Column, names), LITERALS)
+    arguments = st.recursive(leaves, lambda inner: calls_of(st.one_of(leaves, inner)), max_leaves=4)
+    return calls_of(arguments)
+
+
+def calls_of(arguments: st.SearchStrategy[Expression]) -> st.SearchStrategy[Call]:
+    return st.builds(Call, FUNCTION_NAMES, st.lists(arguments, min_size=1, max_size=3).map(tuple))
+
 
 def attributes(depth: int = 2) -> st.SearchStrategy[JoinedAttribute]:
-    keys = COLUMNS
+    names = COLUMNS
     if depth:
-        keys = st.one_of(COLUMNS, attributes(depth - 1).filter(lambda each: each.column is not None).map(name_of))
+        names = st.one_of(COLUMNS, attributes(depth - 1).filter(lambda each: each.column is not None).map(name_of))
+    keys = st.one_of(names, expressions(names).map(key_name))
     columns = st.one_of(st.none(), COLUMNS)
     return st.builds(JoinedAttribute, DIMENSIONS, st.lists(keys, min_size=1, max_size=3).map(tuple), columns)
 
@@ -43,6 +92,15 @@ def attributes(depth: int = 2) -> st.SearchStrategy[JoinedAttribute]:
 def test_a_name_is_read_as_its_attribute(attribute: JoinedAttribute) -> None:
     assert read_attribute(attribute.name) == attribute
     assert read_path(attribute.name) is None
+
+
+@given(expressions(st.one_of(COLUMNS, attributes(1).map(name_of))))
+def test_a_computed_key_is_read_as_its_expression(expression: Call) -> None:
+    key = key_name(expression)
+    assert key_expression(key) == expression
+    assert inputs_of(key) == list(dict.fromkeys(columns_of(expression)))
+    # a part of an expression is no number that is equal to another's
+    assert repr(key_expression(key)) == repr(expression)
 
 
 @given(attributes(1), attributes(1))
@@ -73,6 +131,30 @@ def test_keys_come_before_what_is_read_by_them() -> None:
     assert list(found) == [key, name]
     assert columns_read(ORDERS, [name, "qty"]) == ["qty", "other_id"]
     assert columns_read(replace(ORDERS, dimensions=()), [name]) == [name]
+
+
+def test_computed_keys_are_read_from_columns_and_shown_as_they_are_written() -> None:
+    key = key_name(Call("lower", (Column(JoinedAttribute("products", ("product_id",), "category").name),)))
+    mixed = key_name(Call("+", (Column("qty"), Literal(1, Type("long", 1)))))
+    attribute = JoinedAttribute("stores", (key, mixed), "opened")
+    name = attribute.name
+    assert name == "stores(=lower(products(product_id).category), =+(qty, long(1) '1')).opened"
+    assert list(attributes_in(ORDERS, [name])) == ["products(product_id).category", name]
+    assert columns_read(ORDERS, [name]) == ["product_id", "qty"] and attribute.depth == 2
+    assert shown_column(name) == "stores.opened"
+    assert shown_column(attribute.row.name) == "(lower(products.category), qty + 1) IN stores"
+    assert described_column(name, "orders") == "opened of stores, by lower(products.category), qty + 1"
+    assert described_joins([name]) == [
+        "joins products by product_id, for category: null where there is no row",
+        "joins stores by lower(products.category), qty + 1, for opened: null where there is no row",
+    ]
+    assert shown_column(written(Call("upper", (Column(name),)))) == "upper(stores.opened)"
+    assert shown_column(f"concat('`{name}`', x)") == f"concat('`{name}`', x)"
+
+
+def test_a_key_that_is_nested_too_deep_is_none() -> None:
+    assert read_key("=" + "f(" * 100_000) is None and read_attribute("d(=" + "f(" * 100_000) is None
+    assert read_key("=" + "f(" * 40 + "x" + ")" * 40) is not None
 
 
 def test_a_plan_has_only_the_dimensions_that_its_queries_join() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from optimizer.language.parser import parse
+from optimizer.workload.attribute_names import read_attribute
+from optimizer.workload.computed_keys import key_expression, key_name
 from optimizer.workload.values import LONG, STRING, Call, Column, Dimension, Stream
 from tests.optimizer.joined_orders import FILE, ORDERS, PRODUCTS, WINDOW, parsed, query
 
@@ -58,6 +62,55 @@ def test_a_dimension_is_joined_twice_and_in_a_chain() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("on", "keys"),
+    [
+        ("upper(o.kind) = s.region AND s.store = o.store", "=upper(kind), store"),
+        ("(o.kind || o.region) = s.region AND abs(o.qty) = s.store", "=concat(kind, region), =abs(qty)"),
+        ("s.region = left(kind, 2) AND (store) = s.store", "=substring(kind, long(1) '1', long(1) '2'), store"),
+        ("s.store = CAST(kind AS int) AND orders.region = s.region", "region, =cast(kind, 'int')"),
+        (
+            "s.region = CASE WHEN qty > 0 THEN kind ELSE 'it\\'s `x`' END AND s.store = length(kind)",
+            "=if(>(qty, long(1) '0'), kind, 'it''s `x`'), =length(kind)",
+        ),
+        ("region = s.region AND s.store = length(products.category)", "region, =length(products(product_id).category)"),
+    ],
+)
+def test_a_key_equals_an_expression_of_the_stream(on: str, keys: str) -> None:
+    stream = "orders AS o" if "o." in on.replace("o.k", "o.") and "orders." not in on else "orders"
+    text = f"FROM {stream} JOIN products USING (product_id) LEFT JOIN stores AS s ON {on} {{w}}"
+    joined = query(f"SELECT s.opened, count(*) AS n {text} GROUP BY s.opened")
+    name = f"stores({keys}).opened"
+    assert [column for column, _ in joined.group_by] == [name]
+    attribute = read_attribute(name)
+    assert attribute is not None and attribute.name == name
+    assert [key_name(key_expression(key)) for key in attribute.keys] == list(attribute.keys)
+    described = query(f"SELECT opened, count(*) AS n {text} GROUP BY 1")
+    assert described.fingerprint == joined.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("qty + store = p.product_id", "p.product_id = (store + qty)"),
+        ("CASE WHEN qty > 5 THEN product_id END = p.product_id", "IF(NOT qty <= 5, product_id, NULL) = p.product_id"),
+        ("CAST(kind AS bigint) = p.product_id", "p.product_id = kind::bigint"),
+    ],
+)
+def test_equal_expressions_are_one_key(one: str, other: str) -> None:
+    texts = [f"SELECT count(*) AS n FROM orders JOIN products AS p ON {on} {{w}}" for on in (one, other)]
+    assert query(texts[0]) == query(texts[1])
+
+
+def test_a_column_that_is_named_as_a_computed_key_is_refused() -> None:
+    columns = (*ORDERS.schema, ("=length(kind)", LONG))
+    stream = replace(ORDERS, schema=columns)
+    for on in ("`=length(kind)` = products.product_id", "length(kind) = products.product_id"):
+        text = f"SELECT count(*) FROM orders JOIN products ON {on} {WINDOW}"
+        (diagnostic,) = parse(text, {"orders": stream}).diagnostics
+        assert diagnostic.code == "HDL-464" and diagnostic.hint == "rename it"
+
+
 def test_attributes_stand_wherever_columns_do() -> None:
     everywhere = query(
         "SELECT upper(category) AS kind, count(*) FILTER (WHERE price > 2) AS dear, max_by(category, price) AS dearest "
@@ -102,11 +155,22 @@ def test_columns_of_the_stream_are_named_with_its_name_or_alias() -> None:
         ("JOIN ^products", "HDL-464", "", "JOIN <dimension> USING"),
         ("JOIN products USING (^category)", "HDL-464", "'category' is no key", "its key is (product_id)"),
         ("JOIN ^stores USING (region)", "HDL-464", "lacks the key store", "(region, store)"),
-        ("JOIN stores ON ^region = 'eu'", "HDL-464", "compares a column of orders", "JOIN <dimension> USING"),
+        ("JOIN stores ON ^region = 'eu'", "HDL-464", "compares a value of orders", "JOIN <dimension> USING"),
         ("JOIN products ON ^qty > products.product_id", "HDL-464", "equalities", "WHERE"),
         ("JOIN products ON ^product_id = products.product_id OR ok", "HDL-464", "equalities", "WHERE"),
         ("JOIN products ON ^products.product_id = products.product_id", "HDL-464", "compares", "JOIN <dimension>"),
-        ("JOIN products ON ^other_id + 1 = products.product_id", "HDL-464", "no expressions", "plain column"),
+        ("JOIN products ON ^other_id + 1 = products.product_id", "HDL-464", "is decimal(20,0)", "CAST(… AS bigint)"),
+        ("JOIN products ON ^7 = products.product_id", "HDL-464", "with a constant", "WHERE"),
+        ("JOIN products ON ^abs(-7) = products.product_id", "HDL-464", "with a constant", "WHERE"),
+        ("JOIN products ON ^products.product_id = NULL", "HDL-464", "with a constant", "WHERE"),
+        ("JOIN products ON abs(^products.price) = product_id", "HDL-464", "by itself", "JOIN <dimension>"),
+        ("JOIN products p ON length(^category) = p.product_id", "HDL-464", "value of p itself", "joined before"),
+        ("JOIN products ON qty = abs(^products.product_id)", "HDL-464", "by itself", "JOIN <dimension>"),
+        ("JOIN products ON ^max(qty) = products.product_id", "HDL-105", "cannot stand here", "SELECT and HAVING"),
+        ("JOIN products ON length(^nix) = products.product_id", "HDL-202", "no column 'nix'", "columns: amount"),
+        ("JOIN products ON length(^s.region) = products.product_id", "HDL-202", "neither the stream", "tables"),
+        ("JOIN products ON ^nix(qty) = products.product_id", "HDL-104", "there is no function", "functions: abs"),
+        ("JOIN products ON ^upper(qty) = products.product_id", "HDL-203", "upper needs a string", ""),
         ("JOIN products ON other_id = ^products.category", "HDL-464", "'category' is no key", "WHERE"),
         ("JOIN products ON ^region = products.product_id", "HDL-464", "region is string", "`schema`"),
         ("JOIN products ON ^amount = products.product_id", "HDL-464", "amount is double", "`schema`"),
@@ -114,8 +178,8 @@ def test_columns_of_the_stream_are_named_with_its_name_or_alias() -> None:
         (
             "JOIN products ON other_id = products.product_id AND ^orders.product_id = products.product_id",
             "HDL-464",
-            "compared with two columns",
-            "one column",
+            "compared with two values",
+            "one value",
         ),
         ("JOIN products USING (product_id) JOIN ^products USING (product_id)", "HDL-464", "two tables", "AS another"),
         ("JOIN ^products AS Orders USING (product_id)", "HDL-464", "two tables are named", "AS another_name"),

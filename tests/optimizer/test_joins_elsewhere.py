@@ -45,13 +45,18 @@ def jobs(draw: st.DrawFn) -> tuple[str, str]:
     key = draw(st.sampled_from([f"ON {stream}.pid = {alias}.pid", f"ON ({alias}.pid = {stream}.pid)"]))
     if not is_view:
         key = draw(st.sampled_from([key, "USING (pid)"]))
+    by = "USING (pid)"
+    if draw(st.booleans()):
+        key = f"ON {alias}.pid = (abs(CAST({stream}.pid AS INT)))"
+        by = f"ON abs(CAST(orders.pid AS int)) = {alias}.pid"
     further = "" if is_left or "USING" in key else draw(st.sampled_from(["", f" AND {alias}.dept <> 'x'"]))
     side = draw(st.sampled_from(["LEFT JOIN", "LEFT OUTER JOIN"] if is_left else ["JOIN", "INNER JOIN"]))
     source = "orders" if stream == "orders" else "orders AS o"
     if is_view:
         source = f"(SELECT pid, ts, cost AS spent FROM orders WHERE kind = 'buy') {stream}"
     spent = f"{stream}.spent" if is_view else f"{stream}.cost"
-    chained = f" LEFT JOIN brands b ON {alias}.bid = b.bid" if is_chained else ""
+    bid = draw(st.sampled_from([f"{alias}.bid", f"CAST({alias}.dept AS BIGINT)", f"length({alias}.dept)"]))
+    chained = f" LEFT JOIN brands b ON {bid} = b.bid" if is_chained else ""
     group = "b.brand" if is_chained else f"{alias}.dept"
     job = (
         f"INSERT INTO q SELECT {group} AS g, sum({spent} - {alias}.cost) AS margin FROM {source} "
@@ -60,7 +65,7 @@ def jobs(draw: st.DrawFn) -> tuple[str, str]:
     conditions = ["kind = 'buy'"] * is_view + [f"{alias}.dept <> 'x'"] * bool(further)
     query = (
         f"SELECT {group} AS g, sum(orders.cost - {alias}.cost) AS margin FROM orders "
-        f"{'LEFT ' * is_left}JOIN {named} USING (pid){chained} {WINDOW} "
+        f"{'LEFT ' * is_left}JOIN {named} {by}{chained} {WINDOW} "
         + (f"WHERE {' AND '.join(conditions)} " if conditions else "")
         + f"GROUP BY {group}"
     )
@@ -88,6 +93,8 @@ def test_a_job_with_joins_is_the_query_that_means_the_same(texts: tuple[str, str
         ("JOIN (SELECT * FROM products) p USING (pid)", "something else than a table"),
         ("LEFT JOIN products p ON orders.pid = p.pid AND p.dept = 'x'", "another condition of a LEFT JOIN"),
         ("JOIN products p ON orders.pid > p.pid", "ON compares no column of 'p'"),
+        ("LEFT JOIN products p ON abs(p.cost) = p.pid", "another condition of a LEFT JOIN"),
+        ("LEFT JOIN products p ON p.pid = 5", "another condition of a LEFT JOIN"),
         ("JOIN products USING (pid) JOIN products USING (pid)", "two tables are named 'products'"),
         (", products", "a CROSS JOIN"),
     ],
@@ -159,3 +166,14 @@ def test_lineage_has_both_sides_of_the_key_and_validities() -> None:
     joins = {name for name, dependency in lineage.answers if dependency == Dependency.JOIN}
     assert joins == {"pid", "ts", *(owner._replace(column=name).name for name in ("pid", "since", "until"))}
     assert owner.row.name not in lineage.columns
+
+
+def test_lineage_has_what_a_key_is_computed_of() -> None:
+    text = (
+        "SELECT brand, count(*) AS n FROM orders LEFT JOIN products AS p ON CAST(kind AS bigint) = p.pid "
+        f"LEFT JOIN brands AS b ON length(concat(p.dept, kind)) = b.bid {WINDOW} GROUP BY brand"
+    )
+    lineage = column_lineage(query_of(text), STREAMS["orders"])
+    joins = {shown_column(name) for name, dependency in lineage.answers if dependency == Dependency.JOIN}
+    assert joins == {"kind", "products.pid", "products.dept", "brands.bid"}
+    assert set(map(shown_column, lineage.columns)) >= joins - {"brands.bid"}

@@ -68,6 +68,9 @@ def queries(*texts: str, stream: Stream = STREAM) -> tuple[ACQ, ...]:
 
 
 BY_CATEGORY = "SELECT category, count(*) AS n FROM orders LEFT JOIN products USING (product_id) GROUP BY category"
+BY_SHOP = (
+    "SELECT category, count(*) AS n FROM orders LEFT JOIN products p ON length(shop) = p.product_id GROUP BY category"
+)
 BY_PRODUCT = "SELECT product_id, count(*) AS n FROM orders GROUP BY product_id"
 
 
@@ -96,6 +99,21 @@ BY_PRODUCT = "SELECT product_id, count(*) AS n FROM orders GROUP BY product_id"
             ["product_id"],
             {CATEGORY, "product_id"},
         ),
+        (
+            "SELECT category, count(*) AS n FROM orders LEFT JOIN products p ON coalesce(qty, 1) = p.product_id"
+            " WHERE qty > 3 GROUP BY category",
+            "qty >= 4",
+            ["coalesce(qty, 1)"],
+            None,
+        ),
+        (
+            # what is computed of an attribute is computed of the groups, which have the rest
+            "SELECT division, shop, upper(shop), count(*) AS n FROM orders LEFT JOIN products p USING (product_id)"
+            " JOIN departments d ON concat(p.department, shop) = d.department GROUP BY division, shop, upper(shop)",
+            None,
+            ["product_id", "shop", "upper(shop)"],
+            {"departments(=concat(products(product_id).department, shop)).*"},
+        ),
     ],
 )
 def test_conditions_on_attributes_and_group_columns_become_keys(
@@ -120,6 +138,10 @@ TIMED = replace(STREAM, dimensions=(replace(PRODUCTS, valid_from="since"), DEPAR
         ("SELECT count(*) FILTER (WHERE category = 'a') AS n FROM orders JOIN products USING (product_id)", STREAM),
         ("SELECT count(*) AS n FROM orders JOIN products USING (product_id) WHERE category = 'a' OR qty > 3", STREAM),
         (BY_CATEGORY, TIMED),
+        # a column has the name that the computed key would have as a group column
+        (BY_SHOP, replace(STREAM, schema=(*STREAM.schema, ("length(shop)", LONG)))),
+        # of a condition on attributes and columns, only the keys are known of the groups
+        (f"{BY_SHOP.partition(' GROUP')[0]} WHERE category = 'a' OR shop = 's' GROUP BY category", STREAM),
     ],
 )
 def test_what_reads_an_attribute_of_an_event_is_joined_early(text: str, stream: Stream) -> None:
@@ -142,6 +164,20 @@ def test_queries_by_attributes_and_by_the_key_share_a_synopsis() -> None:
     assert [synopsis.joins_late(query) for query in chosen] == [True, False, True]
     ((alone, _),) = synopses_of(STREAM, [chosen[1]]).items()
     assert alone.bucket_by == ("product_id",)
+
+
+def test_queries_by_attributes_and_by_the_computed_key_share_a_synopsis() -> None:
+    chosen = queries(
+        BY_SHOP,
+        "SELECT length(shop) AS l, count(*) AS n FROM orders GROUP BY length(shop)",
+        BY_SHOP.replace("length(shop)", "(char_length(shop))"),
+    )
+    assert chosen[0].group_by == chosen[2].group_by
+    ((synopsis, members),) = synopses_of(STREAM, chosen, late=["q0", "q2"]).items()
+    assert set(members) == set(chosen) and [name for name, _ in synopsis.group_by] == ["length(shop)"]
+    assert [name for name, _ in synopsis.derived] == ["length(shop)"]
+    assert [synopsis.joins_late(query) for query in chosen] == [True, False, True]
+    assert synopses_of(STREAM, [chosen[1]]).keys() != synopses_of(STREAM, [chosen[0]]).keys()
 
 
 def profile(products: int, categories: int, events: int = 20_000, rate: float = 1.0) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -50,9 +51,11 @@ def stored(case: Case, folder: Path, format: str) -> Case:
     return replace(case, workload=Workload(case.workload.queries, (stream,)))
 
 
-def planned(case: Case, folder: Path, algorithm: str) -> tuple[Warehouse, int]:
+def planned(case: Case, folder: Path, algorithm: str, late: Collection[str] | None = None) -> tuple[Warehouse, int]:
+    """A published plan, in a warehouse of its own; ``late``: the names of the queries that it joins late, None: by
+    cost."""
     warehouse = Warehouse.open(folder)
-    plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm)
+    plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm, late=late)
     return warehouse, publish_plan(warehouse, plan)[0]
 
 

@@ -7,18 +7,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from optimizer.synopses.late import late_form
+from optimizer.workload.attribute_names import JoinedAttribute
+from optimizer.workload.computed_keys import key_name
+from optimizer.workload.predicates import tidied
+from optimizer.workload.values import (
+    ACQ,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Column,
+    Dimension,
+    Output,
+    Source,
+    Stream,
+    Type,
+    Window,
+    Workload,
+)
 from spark_jobs.pipeline.run.interval import run
+from spark_jobs.streams.sources.expressions import arrow_type
 from tests.chaos.orders import in_process
-from tests.joined_cases import FORMATS, JoinedCase, joined_cases, with_joined_events, with_stored_dimensions
+from tests.joined_cases import COMPUTED, FORMATS, JoinedCase, joined_cases, with_joined_events, with_stored_dimensions
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS
-from tests.workloads import Case, calendar_cases, cases, sequence_cases, spans_of
+from tests.workloads import POOLS, SCHEMA, TYPES, Case, arrow_schema, calendar_cases, cases, sequence_cases, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,12 +70,14 @@ def test_joined_answers_are_the_oracles(
     """Whatever is joined by which keys, and wherever its attributes stand."""
 
     @settings(DEAR, max_examples=examples(2, 12))
-    @given(joined_cases(6, 50, generated), st.sampled_from(ALGORITHMS))
-    def check(joined: JoinedCase, algorithm: str) -> None:
+    @given(joined_cases(6, 50, generated), st.sampled_from(ALGORITHMS), st.booleans())
+    def check(joined: JoinedCase, algorithm: str, is_late: bool) -> None:
         folder = tmp_path_factory.mktemp("joined")
         case, expected = with_files(joined, folder, formats)
         assume(expects_answers(expected))
-        warehouse, version = planned(case, folder / "warehouse", algorithm)
+        queries = case.workload.queries
+        late = [query.name for query in queries if is_late and late_form(case.stream, query) is not None]
+        warehouse, version = planned(case, folder / "warehouse", algorithm, late)
         record = run(engine, warehouse, version, case.begin, case.end, "run-1")
         assert [each for each in record.diagnostics if each["severity"] == "error"] == []
         assert wrong(expected, published(case, warehouse)) == []
@@ -98,3 +120,41 @@ def test_spark_gives_the_bytes_of_this_process(
         answers.append(published(case, warehouse))
     assert wrong(expected, answers[0]) == []
     assert same_bytes(*answers)
+
+
+@pytest.mark.parametrize("form", COMPUTED, ids=str)
+def test_late_joins_by_computed_keys_of_every_type(engine: Any, tmp_path: Path, form: tuple[str, int]) -> None:
+    """Groups of computed keys have rows: all values that the events have, but one."""
+    day = 86_400_000_000
+    count = max(map(len, POOLS.values())) + 1
+    columns = {name: [*POOLS[name], None] for name, _ in SCHEMA}
+    values = {name: [pool[at % len(pool)] for at in range(count)] for name, pool in columns.items()}
+    events = pa.table({"ts": [at * day // 7 for at in range(count)], **values}, schema=arrow_schema())
+    for number, (column, build, sql) in enumerate(COMPUTED[form]):
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            computed = connection.sql(f"SELECT DISTINCT {sql.format(column)} AS k FROM events").to_arrow_table()["k"]
+        key_type = TYPES[column] if form[0] == "decimal" else Type(form[0], 19 * (form[0] == "long"))
+        known = computed.drop_null().cast(arrow_type(key_type))[:-1]
+        rows = pa.table({"k": known, "label": [f"l{at // 2}" for at in range(len(known))]})
+        dimension = Dimension("d", Source("parquet", "d"), ("k",), (("k", key_type), ("label", STRING)))
+        stream = Stream(
+            "events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts", dimensions=(dimension,)
+        )
+        name = key_name(tidied(build(Column(column)), stream.types))
+        attribute = JoinedAttribute("d", (name,), "label")
+        outputs = (Output("n", "count", None, None, LONG), Output("s", "sum", Column("volume"), LONG, LONG))
+        groups = ((attribute.name, STRING),)
+        query = ACQ("q", "events", Window(day, day), outputs, group_by=groups, select=("label",))
+        case = Case(Workload((query,), (stream,)), events, 0, 2 * day)
+        joined = JoinedCase(case, {"d": rows}, {"d": []}, {attribute.row.name: attribute.row}, {name: (column, sql)})
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        case, expected = with_files(joined, folder, ("parquet", "parquet"))
+        assert late_form(case.stream, query) is not None and expects_answers(expected)
+        for late in ([], ["q"]):
+            warehouse, version = planned(case, folder / f"late {len(late)}", "weave-share", late)
+            record = run(engine, warehouse, version, 0, 2 * day, "run-1")
+            assert [each for each in record.diagnostics if each["severity"] == "error"] == []
+            tables = published(case, warehouse)
+            assert wrong(expected, tables) == [] and "l0" in tables["q"]["label"].to_pylist()

@@ -76,13 +76,27 @@ def to_column(expression: Expression, schema: Schema) -> SparkColumn:
     enough and quotients by zero are null, so ANSI mode finds nothing to raise.
     """
     if isinstance(expression, Column):
-        return schema.columns[expression.name] if isinstance(schema, Parts) else quoted_column(expression.name)
+        return schema.columns[expression.name] if isinstance(schema, _Columns) else quoted_column(expression.name)
     if isinstance(expression, Literal):
         return literal_column(expression)
     return _call(expression, schema)
 
 
-class Parts(dict[str, Type]):
+class _Columns(dict[str, Type]):
+    """Types of values; ``columns``: what they are in a frame."""
+
+    columns: Mapping[str, SparkColumn]
+
+
+class TypedColumns(_Columns):
+    """The types of some columns, which a frame may have in others."""
+
+    def __init__(self, types: Mapping[str, Type]) -> None:
+        super().__init__(types)
+        self.columns = {name: quoted_column(name).cast(ddl_of(type)) for name, type in types.items()}
+
+
+class Parts(_Columns):
     """The types of the parts of a derived output; ``columns``: what they are in a grouped frame."""
 
     def __init__(self, output: Output, columns: Sequence[SparkColumn]) -> None:

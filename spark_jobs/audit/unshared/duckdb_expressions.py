@@ -10,7 +10,7 @@ import pyarrow as pa
 from optimizer.workload.values import Call, Column, Expression, Literal, Type
 from spark_jobs.audit.unshared.duckdb_scalars import scalar_sql, values_of
 
-FLOOR_DIV = "CREATE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b"
+FLOOR_DIV = "CREATE OR REPLACE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b"
 """Statement that a database needs before it evaluates an expression."""
 
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}

@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from optimizer.workload.attributes import JoinedAttribute, attributes_in
+from optimizer.workload.attribute_names import JoinedAttribute, inputs_of, read_key
+from optimizer.workload.attributes import attributes_in
+from optimizer.workload.computed_keys import key_expression
 from optimizer.workload.values import TIMESTAMP, Dimension, Stream, Type
-from spark_jobs.audit.unshared.columns import ddl_of, quoted_column
+from spark_jobs.audit.unshared.columns import TypedColumns, ddl_of, quoted_column, to_column
 from spark_jobs.audit.unshared.values import spark_name
 
 _BEGIN, _END = "begin", "end"
@@ -71,12 +73,19 @@ def _rows(dimension: Dimension, number: int, read: Callable[[Stream], DataFrame]
     return frame.select(*columns, *validity), dimension, number
 
 
+def _key(key: str, stream: Stream) -> SparkColumn:
+    if read_key(key) is None:
+        return _typed(key, stream.types[key])
+    types = TypedColumns({name: stream.types[name] for name in inputs_of(key)})
+    return to_column(key_expression(key), types)
+
+
 def _joined(
     frame: DataFrame, stream: Stream, attribute: JoinedAttribute, rows: tuple[DataFrame, Dimension, int]
 ) -> DataFrame:
     others, dimension, number = rows
     conditions = [
-        _typed(name, stream.types[name]) == quoted_column(_name(number, key))
+        _key(name, stream) == quoted_column(_name(number, key))
         for name, key in zip(attribute.keys, dimension.key, strict=True)
     ]
     if dimension.valid_from is not None:

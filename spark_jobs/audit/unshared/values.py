@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from optimizer.windows.alignment import starts_of
+from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.values import ACQ, ANY_WINDOW, BOOLEAN, Call, Column, Literal, Output, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _KEY = re.compile(r"\['(?:[^']|'')*'\]")
+_TEXT = re.compile(r"'(?:[^']|'')*'")
 _CAPITAL = re.compile(r"[\\A-Z]|[^\x00-\x7f]")
 _NUMBER = re.compile(r"\\u([0-9a-f]{6})")
 
@@ -31,15 +33,19 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def spark_name(name: str) -> str:
-    """A column's name in frames, which do not distinguish ``m['K']`` from ``m['k']``: capitals in keys are numbers
-    there.
+    """A column's name in frames, which do not distinguish ``m['K']`` from ``m['k']``: capitals in keys of maps, and in
+    texts of computed keys of joins, are numbers there.
     """
-    return _KEY.sub(lambda key: _CAPITAL.sub(lambda match: f"\\u{ord(match[0]):06x}", key[0]), name)
+    return _texts_in(name).sub(lambda text: _CAPITAL.sub(lambda match: f"\\u{ord(match[0]):06x}", text[0]), name)
 
 
 def from_spark(name: str) -> str:
     """Inverse of :func:`spark_name`."""
-    return _KEY.sub(lambda key: _NUMBER.sub(lambda match: chr(int(match[1], 16)), key[0]), name)
+    return _texts_in(name).sub(lambda text: _NUMBER.sub(lambda match: chr(int(match[1], 16)), text[0]), name)
+
+
+def _texts_in(name: str) -> re.Pattern[str]:
+    return _KEY if read_attribute(name) is None else _TEXT
 
 
 def fraction_of(output: Output) -> Decimal:

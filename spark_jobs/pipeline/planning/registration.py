@@ -13,7 +13,7 @@ from pathlib import Path
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
-from optimizer.workload.attributes import described_column, read_attribute, with_joined_dimensions
+from optimizer.workload.attributes import columns_read, described_column, read_attribute, with_joined_dimensions
 from optimizer.workload.values import ACQ, Column, Stream, Workload
 from spark_jobs.pipeline.planning.query_files import check_prunable, missing_queries, missing_warnings
 from spark_jobs.pipeline.planning.requested import Event, Inputs
@@ -306,7 +306,7 @@ def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
         if isinstance(aggregate.argument, Column)
     }
     types = was.types if was is not None else read | dict(query.group_by)
-    for name in query.columns():
+    for name in dict.fromkeys([*query.columns(), *columns_read(now, query.columns())]):
         before, after = types.get(name), now.type_of(name)
         if after is None:
             return f"{_missing(name, now)} now"

@@ -1,11 +1,13 @@
-"""Versions of dimensions: those that a run uses, and those that published answers stand on."""
+"""Versions of dimensions: those that a run uses, and those that published answers used."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -17,9 +19,11 @@ from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
 from spark_jobs.pipeline.run.values import PreparedRun, Run
+from spark_jobs.results.current_dimensions import follow_current, used_columns
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.changed_attributes import Versions
 from spark_jobs.streams.sources.dimension_versions import (
     FOLDER,
     current_version_of,
@@ -34,16 +38,6 @@ from spark_jobs.streams.sources.dimension_versions import (
 from spark_jobs.streams.sources.dimensions import passing, store_version, stream_of_rows, stream_with_versions
 from spark_jobs.streams.sources.files import files_digest
 from spark_jobs.windows.partials.carrying import carry_over
-
-
-def used_columns(plan: SharingPlan) -> dict[str, set[str]]:
-    """The columns of each dimension that a plan's queries use, by its name."""
-    used: dict[str, set[str]] = {}
-    for stream in plan.workload.streams:
-        columns = {column for query in plan.workload.queries_of(stream.name) for column in query.columns()}
-        for attribute in attributes_in(stream, columns).values():
-            used.setdefault(attribute.dimension, set()).update(filter(None, [attribute.column]))
-    return used
 
 
 def pinned(
@@ -71,12 +65,13 @@ def pinned(
             if is_fatal(error.diagnostic.code):
                 raise
             problems[name] = error.diagnostic
+    of_tables = follow_current(warehouse, [declared[name] for name in versions]) if is_noted else []
     unfit = []
     for stream in plan.workload.streams:
         for query in plan.workload.queries_of(stream.name):
             joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
             unfit += [query.name] * bool(joined & problems.keys())
-    return with_versions(plan, versions), unfit, list(problems.values())
+    return with_versions(plan, versions), unfit, [*problems.values(), *of_tables]
 
 
 def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -> SharingPlan:
@@ -88,8 +83,6 @@ def with_versions(plan: SharingPlan, versions: Mapping[str, DimensionVersion]) -
 
 
 def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str], is_noted: bool) -> DimensionVersion:
-    if not is_noted:
-        return store_version(dimension, columns, passing(dimension.name))
     name = dimension.name
     try:
         listed = files_digest(stream_of_rows(dimension))
@@ -98,6 +91,8 @@ def _newest(warehouse: Warehouse, dimension: Dimension, columns: Collection[str]
         listed = ""
     basis = digest([to_json(dimension), sorted(columns), listed]) if listed else ""
     version = version_read_from(warehouse, name, basis) if basis else None
+    if not is_noted:
+        return version or store_version(dimension, columns, passing(name))
     if version is None:
         version = store_version(dimension, columns, versions_folder(warehouse, name))
         note_read(warehouse, name, basis, version)
@@ -136,6 +131,15 @@ def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> lis
     return changed
 
 
+def unreadable_dimensions(stream: Stream, noted: str, end: int, clock: int) -> list[str]:
+    """The dimensions that a publication that ends at ``end`` noted, whose changes revise it, and that have no version
+    now. ``clock``: now (both in microseconds).
+    """
+    known = versions_noted(noted)
+    lacking = (each for each in stream.dimensions if each.version is None and each.name in known)
+    return [each.name for each in lacking if each.repair and end > clock - each.repair]
+
+
 def with_repairs_of(plan: SharingPlan, current: SharingPlan | None) -> SharingPlan:
     """A plan whose dimensions revise as many answers as they do in the current one, where that has them."""
     if current is None:
@@ -161,42 +165,82 @@ def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]
     return revising
 
 
-def streams_as_published(
-    warehouse: Warehouse, prepared: PreparedRun, publication: LogRow
-) -> dict[str, Sequence[Stream] | None]:
-    """The streams of a run with each earlier version of the :func:`revising` dimensions that a publication noted; None
-    if a version is gone.
+MOST_CHOICES = 64
+"""Choices of versions of dimensions by which a difference is looked for."""
+
+
+def versions_compared(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> dict[str, Versions]:
+    """The streams of a run whose dimensions revise a publication, with the versions that its answers may use, each
+    beside the stream with those of now.
+
+    An answer uses any choice of the versions that the publication noted. A dimension that does not revise it has
+    the same version on both sides: each of those that answers use, if a query joins it with one that does. None
+    for a stream if a version is gone, or there are more than :data:`MOST_CHOICES` choices.
     """
-    formers: dict[str, Sequence[Stream] | None] = {}
+    compared: dict[str, Versions] = {}
     for name, dimensions in revising(prepared, publication).items():
         stream, ids = prepared.plan.workload.stream(name), versions_noted(publication.record.read[name][2])
-        versions = [(each, version_named(warehouse, each, id)) for each in dimensions for id in ids[each]]
-        known = [with_version(stream, each, version) for each, version in versions if version is not None]
-        formers[name] = known if len(known) == len(versions) else None
-    return formers
+        others = _joined_with(prepared.plan, stream, dimensions)
+        choices = []
+        for dimension in stream.dimensions:
+            now = dimension.version
+            if now is None or dimension.name not in (*dimensions, *others):
+                continue
+            versions = {id: version_named(warehouse, dimension.name, id) for id in ids.get(dimension.name, ())}
+            known = (now, *(version for id, version in versions.items() if id != now.id))
+            before = known[1:] if dimension.name in dimensions and now.id not in versions else known
+            choices.append([(dimension.name, each, now if dimension.name in dimensions else each) for each in before])
+        is_known = all(version is not None for choice in choices for _, version, _ in choice)
+        compared[name] = None
+        if is_known and prod(map(len, choices)) <= MOST_CHOICES:
+            pairs = (_with_versions_of(stream, choice) for choice in product(*choices))
+            compared[name] = [(former, now) for former, now in pairs if former != now]
+    return compared
 
 
-def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow) -> None:
-    """Note in a run's record the versions that the answers stand on which it leaves as an earlier publication has
-    them.
+def _joined_with(plan: SharingPlan, stream: Stream, names: Collection[str]) -> set[str]:
+    """The other dimensions of the queries that join some dimensions of a stream."""
+    others: set[str] = set()
+    for query in plan.workload.queries_of(stream.name):
+        joined = {attribute.dimension for attribute in attributes_in(stream, query.columns()).values()}
+        others |= joined - set(names) if joined & set(names) else set()
+    return others
+
+
+def _with_versions_of(
+    stream: Stream, choice: Iterable[tuple[str, DimensionVersion | None, DimensionVersion | None]]
+) -> tuple[Stream, Stream]:
+    former = now = stream
+    for name, before, after in choice:
+        if before is not None and after is not None:
+            former, now = with_version(former, name, before), with_version(now, name, after)
+    return former, now
+
+
+def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow, is_narrow: bool) -> None:
+    """Note in a run's record the versions of the answers that it leaves as an earlier publication has them: of single
+    windows if it ``is_narrow``, and of all queries that join a dimension without a version.
     """
-    revised = revising(prepared, publication)
+    revised = revising(prepared, publication) if is_narrow else {}
     for name, (first, last, noted) in record.read.items():
-        earlier = publication.record.read.get(name, NOT_READ)[2]
-        record.read[name] = first, last, with_earlier_versions(noted, earlier, revised.get(name, ()))
+        known = {dimension.name for dimension in prepared.plan.workload.stream(name).dimensions if dimension.version}
+        earlier = {
+            each: ids
+            for each, ids in versions_noted(publication.record.read.get(name, NOT_READ)[2]).items()
+            if each not in known or (is_narrow and each not in revised.get(name, ()))
+        }
+        record.read[name] = first, last, with_earlier_versions(noted, earlier)
 
 
-def with_earlier_versions(noted: str, earlier: str, repaired: Collection[str]) -> str:
-    """The note of a stream of a publication that keeps some answers of an earlier one: they stand on its versions.
-
-    ``repaired``: the dimensions whose changes are looked for; the answers that stay are those of the newest version.
-    """
-    if not versions_noted(noted):
+def with_earlier_versions(noted: str, earlier: Mapping[str, Collection[str]]) -> str:
+    """The note of a stream of a publication that keeps some answers of an earlier one, whose versions of dimensions are
+    given by name."""
+    if not earlier or not noted.startswith("{"):
         return noted
-    now, before = json.loads(noted), versions_noted(earlier)
-    for name, ids in now["dimensions"].items():
-        others = [] if name in repaired else before.get(name, [])
-        now["dimensions"][name] = list(dict.fromkeys((*ids, *others)))
+    now: dict[str, Any] = json.loads(noted)
+    current = versions_noted(noted)
+    names = dict.fromkeys((*current, *earlier))
+    now["dimensions"] = {name: list(dict.fromkeys((*current.get(name, ()), *earlier.get(name, ())))) for name in names}
     return json.dumps(now)
 
 
@@ -223,7 +267,7 @@ def carry_partials_over(run: Run, prepared: PreparedRun) -> None:
 @dataclass(frozen=True)
 class OlderVersion:
     """Published intervals, the first of which begins at ``begin`` and the last ends at ``end`` (microseconds), whose
-    answers stand on an older version of a dimension than the newest run used.
+    answers use an older version of a dimension than the newest run.
     """
 
     dimension: str
@@ -239,17 +283,17 @@ class OlderVersion:
     @property
     def warning(self) -> Diagnostic:
         """The warning of ``heddle status``."""
-        stand = "stands" if self.intervals == 1 else "stand"
+        use = "uses" if self.intervals == 1 else "use"
         message = (
             f"{number_of(self.intervals, 'published interval')} from {format_instant(self.begin)} to "
-            f"{format_instant(self.end)} {stand} on an older version of dimension {self.dimension}"
+            f"{format_instant(self.end)} {use} an older version of dimension {self.dimension}"
         )
         hint = "write `repair: 30 days` below the dimension, `heddle run`, `heddle repair`; or `--recompute` each"
         return Diagnostic("HDL-466", message, hint, severity="warning")
 
 
 def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVersion]:
-    """The published intervals that stand on an older version of a plan's dimensions. Reads no source."""
+    """The published intervals that use an older version of a plan's dimensions. Reads no source."""
     names = {dimension.name for stream in plan.workload.streams for dimension in stream.dimensions}
     current = {name: version.id for name in names if (version := current_version_of(warehouse, name)) is not None}
     if not current:

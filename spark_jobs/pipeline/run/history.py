@@ -8,7 +8,7 @@ the partial aggregates of unchanged times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
+from optimizer.workload.values import Stream
 from spark_jobs.pipeline.run import dimensions
 from spark_jobs.pipeline.run.declarations import Declarations, columns_used
 from spark_jobs.pipeline.run.estimate import Prices, RunEstimate
@@ -94,7 +95,8 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     known, declared = publish_log.publications_read(warehouse, since), Declarations.now(warehouse)
     newest = current_version(warehouse)
     current = None if newest is None else load_plan(warehouse, newest)
-    earlier = _on_earlier_versions(warehouse, known, current, clock)
+    joining = _joining_streams(warehouse, current)
+    earlier = _on_other_versions(joining, known, clock)
     doubt = np.union1d(_in_doubt(warehouse, known, declared, clock), earlier)
     chosen = [number for number in doubt.tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
@@ -120,6 +122,8 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
                 radius = changed_since(warehouse, narrowed_plan, listing, row, clock, bool(names))
                 if names:
                     radius = changed_by_declaration(plan, names, row, clock).joined(radius)
+                if unreadable := _unreadable_dimensions(joining, row, clock):
+                    radius = LateDataImpact(0, 0, 0, (), 0, dimensions=unreadable).joined(radius)
                 if radius is not None:
                     intervals.append(Outdated(row.begin, row.end, row.revision, radius))
     return sorted(intervals, key=lambda interval: interval.begin)
@@ -162,24 +166,38 @@ def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations,
     return np.flatnonzero(doubt)
 
 
-def _on_earlier_versions(
-    warehouse: Warehouse, known: Publications, plan: SharingPlan | None, clock: int
-) -> NDArray[np.int64]:
-    """The numbers of the publications that used an earlier version of a dimension whose changes revise them.
-
-    ``plan``: the newest.
-    """
+def _joining_streams(warehouse: Warehouse, plan: SharingPlan | None) -> dict[str, Stream]:
+    """The streams of a plan that join dimensions, by name, with those as they are now."""
     if plan is None or not any(stream.dimensions for stream in plan.workload.streams):
-        return np.zeros(0, dtype=np.int64)
+        return {}
     plan, _, _ = dimensions.pinned(warehouse, plan, is_noted=False)
-    streams = {stream.name: stream for stream in plan.workload.streams}
+    return {stream.name: stream for stream in plan.workload.streams if stream.dimensions}
+
+
+def _on_other_versions(joining: Mapping[str, Stream], known: Publications, clock: int) -> NDArray[np.int64]:
+    """The numbers of the publications with another version of a dimension whose changes revise them, or with a version
+    of one that cannot be read now.
+    """
+    if not joining:
+        return np.zeros(0, dtype=np.int64)
     ends, names, noted = known.results[1], known.reads["stream"].to_pylist(), known.reads["of"].to_pylist()
     numbers = [
         owner
         for owner, name, of in zip(known.owner.tolist(), names, noted, strict=True)
-        if name in streams and dimensions.repaired_dimensions(streams[name], of, int(ends[owner]), clock)
+        if name in joining
+        and (
+            dimensions.repaired_dimensions(joining[name], of, int(ends[owner]), clock)
+            or dimensions.unreadable_dimensions(joining[name], of, int(ends[owner]), clock)
+        )
     ]
     return np.unique(np.array(numbers, dtype=np.int64))
+
+
+def _unreadable_dimensions(joining: Mapping[str, Stream], row: LogRow, clock: int) -> tuple[str, ...]:
+    """The dimensions that a publication used, whose changes revise it, and that cannot be read now."""
+    notes = ((stream, row.record.read.get(name, dimensions.NOT_READ)[2]) for name, stream in joining.items())
+    names = (dimensions.unreadable_dimensions(stream, noted, row.end, clock) for stream, noted in notes)
+    return tuple(sorted({name for each in names for name in each}))
 
 
 def _arrivals(

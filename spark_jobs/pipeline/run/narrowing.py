@@ -71,8 +71,8 @@ def changed_windows(
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
     past, begin = publication.record, prepared.request.begin
     arrivals = prepared.listing.arrivals
-    formers = dimensions.streams_as_published(warehouse, prepared, publication)
-    return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut, formers)
+    versions = dimensions.versions_compared(warehouse, prepared, publication)
+    return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut, versions)
 
 
 def is_revised_by_dimensions(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:

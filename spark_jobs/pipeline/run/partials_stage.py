@@ -92,9 +92,9 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
         record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
+        dimensions.note_earlier_versions(record, prepared, since, record.narrow)
         if record.narrow:
             instants = changed.instants
-            dimensions.note_earlier_versions(record, prepared, since)
             narrowed = narrowing.narrowed_plan(plan, instants)
     content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
     if instants is not None:
@@ -212,7 +212,7 @@ def _lifted(
     record.rows_without_time += outcome.counts[UNTIMED]
     unmatched = [outcome for outcome in outcomes if isinstance(outcome, Unmatched)]
     record.unmatched |= {stream.name: stored(unmatched)} if unmatched else {}
-    record.diagnostics += [warning.to_json() for warning in warnings_of_unmatched(stream.name, unmatched)]
+    record.diagnostics += [warning.to_json() for warning in warnings_of_unmatched(stream, unmatched)]
     note_without_time(record, stream, [outcome for outcome in outcomes if isinstance(outcome, WithoutTime)])
     return stage_tasks.Lifted(files, broken, inside if is_read and (is_complete or inside) else None)
 

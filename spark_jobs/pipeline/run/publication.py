@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,13 +20,13 @@ from spark_jobs.pipeline.costs import measurements
 from spark_jobs.pipeline.costs.measurements import NO_STREAM, Measured, groups_per_fragment
 from spark_jobs.pipeline.run import narrowing
 from spark_jobs.pipeline.run.values import AnsweredRun, CheckedRun, Instants, PublishedRun, Run
-from spark_jobs.results.revisions import Answered, Readers
+from spark_jobs.results.revisions import STORED, Answered, Readers, Unchanged
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, publish_log, registry
-from spark_jobs.store.warehouse.data_files import DataFile, read_file
+from spark_jobs.store.warehouse.data_files import DataFile, read_file, write_files
 from spark_jobs.store.warehouse.plans import planned
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord, interval_label
-from spark_jobs.store.warehouse.schemas import DELETED, INSTANT
+from spark_jobs.store.warehouse.schemas import DELETED, INSTANT, RESULTS
 from spark_jobs.store.warehouse.warehouse import Rewritten, Warehouse
 from spark_jobs.streams.sources.decoding import parse_instant
 from spark_jobs.streams.sources.event_counts import EventCounts
@@ -37,7 +37,8 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
 
     Replaced are the answers of the queries that were answered, of instants in (begin, end], and of nobody else: what is
     stored of queries that are not answered now (removed, paused, of a stream that cannot be read) stays. If the run is
-    narrow, only its instants are replaced, as the version of the table that it goes on from has all others.
+    narrow, only its instants are replaced, as the version of the table that it goes on from has all others; and of
+    those only the answers that differ (:func:`_different`).
     Raises HDL-541 if they were published again meanwhile, or anything of the interval was by a run that knew more of
     the source, or, if both are live runs, at all.
     """
@@ -51,7 +52,12 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
     readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     rewritten = Rewritten()
-    table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since, rewritten)
+    replacing = Replacing(until, filled.instants, since)
+    staged: Sequence[DataFile] = answered.staged
+    if filled.instants is not None:
+        staged, replacing = _different(run.warehouse, record, staged, replacing)
+        record.answers = sum(file.rows for file in staged)
+    table_version = commit(run.warehouse, record, staged, replacing, readers, rewritten)
     record.rewritten = asdict(rewritten)
     if readers.known:
         root = run.warehouse.place / "results"
@@ -61,6 +67,8 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
         record.empty = readers.without_answers(
             [query.name for query in due if is_due(query, record.begin, until[query.name])]
         )
+    for file in set(answered.staged) - set(staged):
+        (run.warehouse.place / "results" / file.path).remove()
     return PublishedRun(checked, table_version, readers)
 
 
@@ -81,44 +89,139 @@ def is_due(query: ACQ, begin: int, until: int) -> bool:
     return not query.kind.has_instants or has_instant(query.window, begin, until)
 
 
+@dataclass(frozen=True)
+class Replacing:
+    """The answers of an interval that a publication replaces.
+
+    Attributes
+    ----------
+    until
+        The queries that were answered, with their last instants (microseconds).
+    instants
+        Only answers at these instants are replaced, as the version ``since`` of the table has all others. None: all.
+    since
+        The version of ``results`` that the run goes on from.
+    unchanged
+        Those of them that stay, as the new ones equal them. None: none.
+    """
+
+    until: Mapping[str, int]
+    instants: Instants | None
+    since: int
+    unchanged: Unchanged | None = None
+
+    def answered(self, stored: pa.Table) -> pa.Array:
+        """Mask (n,) of the stored answers that were answered again, by ``query`` and ``instant``."""
+        return answers_at(stored, self.until, self.instants)
+
+
+COMPARED_AT_ONCE = 1 << 20
+"""Rows of new answers, about, that are compared with the stored ones at once."""
+
+
+def _different(
+    warehouse: Warehouse, record: RunRecord, staged: Sequence[DataFile], replacing: Replacing
+) -> tuple[list[DataFile], Replacing]:
+    """The staged files of a narrow run with only the answers that the stored ones do not equal, and which stored ones
+    stay.
+
+    Reads the staged files, and of the stored ones those of their days that have answers of the run's windows. The
+    answers of a window whose groups are all gone are in no staged file: they are replaced by nothing.
+    """
+    root, current, unchanged = warehouse.place / "results", warehouse.table("results"), Unchanged()
+    begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
+
+    def stored(files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
+        for file in files:
+            path = root / file["path"]
+            at = read_file(path, ["query", "instant"])
+            inside = pc.and_(pc.greater(at["instant"], begin), pc.less_equal(at["instant"], end))
+            is_answered = pc.and_(inside, replacing.answered(at))
+            if pc.any(is_answered).as_py():
+                yield read_file(path, STORED).filter(is_answered)
+
+    different: list[DataFile] = []
+    for day, some in _pieces(staged):
+        files = [file for file in warehouse.files("results", day, day, current) if not _is_outside(file, record)]
+        unchanged.add(pa.concat_tables(_unified(read_file(root / file.path, STORED)) for file in some), stored(files))
+        for file in some:
+            rows = read_file(root / file.path)
+            stays = unchanged.holds(rows)
+            if not stays.any():
+                different.append(file)
+            elif not stays.all():
+                rows = rows.append_column("day", pa.array([day] * len(rows), pa.string()))
+                different += write_files(root, rows.filter(pa.array(~stays)))
+    return different, replace(replacing, unchanged=unchanged)
+
+
+def _pieces(staged: Sequence[DataFile]) -> Iterator[tuple[str, list[DataFile]]]:
+    """Staged files by day, those of :data:`COMPARED_AT_ONCE` rows together."""
+    by_day: dict[str, list[DataFile]] = {}
+    for file in staged:
+        by_day.setdefault(file.day, []).append(file)
+    for day, files in by_day.items():
+        some: list[DataFile] = []
+        for file in files:
+            if some and sum(each.rows for each in some) + file.rows > COMPARED_AT_ONCE:
+                yield day, some
+                some = []
+            some.append(file)
+        yield day, some
+
+
+def _unified(rows: pa.Table) -> pa.Table:
+    """Rows of results with all columns of :data:`spark_jobs.results.revisions.STORED`, in their declared types."""
+    fields = [RESULTS.field(name) for name in STORED]
+    known = rows.schema.names
+    columns = [
+        rows[each.name].cast(each.type) if each.name in known else pa.nulls(len(rows), each.type) for each in fields
+    ]
+    return pa.table(columns, names=STORED)
+
+
+def _is_outside(file: Mapping[str, Any], record: RunRecord) -> bool:
+    """Return whether the statistics of a stored file exclude answers of the interval."""
+    # readers of other systems may have written statistics of whole milliseconds
+    first, last, near = file.get("min.instant"), file.get("max.instant"), timedelta(milliseconds=1)
+    begin, end = (pa.scalar(at, INSTANT).as_py() for at in (record.begin, record.end))
+    return bool(last is not None and last + near <= begin or first is not None and first - near > end)
+
+
 def commit(
     warehouse: Warehouse,
     record: RunRecord,
     staged: Sequence[DataFile],
-    until: Mapping[str, int],
+    replacing: Replacing,
     readers: Readers,
-    instants: Instants | None,
-    since: int,
     rewritten: Rewritten,
 ) -> int:
     """The commit of :func:`publish`; returns the table's version.
 
-    ``until``: the queries that were answered, with their last instants. ``readers`` receives the answers that are
-    replaced. ``instants``: only answers at these instants are replaced, as the version ``since`` of the table has
-    all others. ``rewritten`` receives the other answers that had to be written again.
+    ``readers`` receives the answers of the windows that were answered again. ``rewritten`` receives the other answers
+    that had to be written again.
     """
+    until, instants, since = replacing.until, replacing.instants, replacing.since
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
     root = warehouse.place / "results"
 
     def places(stored: pa.Table) -> tuple[pa.Array, pa.Array]:
-        """Masks of the answers of the interval, and of those that are replaced."""
+        """Masks of the answers of the interval, and of those that were answered again."""
         inside = pc.and_(pc.greater(stored["instant"], begin), pc.less_equal(stored["instant"], end))
-        return inside, pc.and_(inside, answers_at(stored, until, instants))
+        return inside, pc.and_(inside, replacing.answered(stored))
 
     def replaced(stored: pa.Table) -> pa.Array:
-        inside, is_replaced = places(stored)
-        readers.replace(stored, inside, is_replaced)
-        return is_replaced
+        inside, is_answered = places(stored)
+        readers.replace(stored, inside, is_answered)
+        if replacing.unchanged is None:
+            return is_answered
+        return pc.and_not(is_answered, pa.array(replacing.unchanged.holds(stored)))
 
     def holds_none(file: dict[str, Any]) -> bool:
         return _holds_none(root / file["path"], places, readers)
 
     def untouched(file: dict[str, Any]) -> bool:
-        # readers of other systems may have written statistics of whole milliseconds
-        first, last = file.get("min.instant"), file.get("max.instant")
-        near = timedelta(milliseconds=1)
-        outside = last is not None and last + near <= begin.as_py() or first is not None and first - near > end.as_py()
-        return bool(outside) or (instants is not None and holds_none(file))
+        return _is_outside(file, record) or (instants is not None and holds_none(file))
 
     def replaced_whole(file: dict[str, Any]) -> bool:
         inside = day_label(record.begin - 1) < file["day"] < day_label(record.end)

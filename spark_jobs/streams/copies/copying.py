@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError, count
-from optimizer.workload.values import Stream
+from optimizer.workload.values import BOOLEAN, Stream
 from spark_jobs.store.storage import Draft, Place
 from spark_jobs.store.warehouse.conditional import check_conditional
 from spark_jobs.store.warehouse.data_files import UNWRITABLE, is_awkward, log_place, now_millis, unwritable
@@ -234,7 +234,9 @@ def _written(spark: SparkSession, stream: Stream, reading: Reading, place: Place
         raise HeddleError("HDL-403", f"stream {stream.name}: what Spark reads has none of its columns", hint)
     by_path = PATH in frame.columns
     frame = frame.select(*chosen, *([F.col(PATH)] if by_path else []))
-    task = _task(stream, dict(reading.pieces), place)
+    task = _task(stream, dict(reading.pieces), place, frame.columns)
+    # Spark takes a name with a dot or a backtick for something else
+    frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     with failures(stream):
         try:
             return [tuple(row) for row in frame.mapInArrow(task, _OUTCOME).collect()]
@@ -249,9 +251,9 @@ def _quote(name: str) -> str:
 
 
 def _task(
-    stream: Stream, pieces: Mapping[str, str], place: Place
+    stream: Stream, pieces: Mapping[str, str], place: Place, names: Sequence[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The task that writes rows into files of their pieces, and names these."""
+    """The task that writes rows with columns of those names into files of their pieces, and names these."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         piece, rows = "", list[pa.RecordBatch]()
@@ -264,13 +266,14 @@ def _task(
                 yield pa.RecordBatch.from_pydict(written_files)
 
         for batch in batches:
-            for path, part in _by_path(batch):
+            for path, part in _by_path(batch.rename_columns(names)):
                 if path not in pieces:
                     continue
                 if pieces[path] != piece:
                     yield from flush()
                     piece = pieces[path]
-                rows.append(rows_of_spark(stream, path or stream.name, _with_folders(stream, path, part)))
+                values = _with_booleans(stream, _with_folders(stream, path, part))
+                rows.append(rows_of_spark(stream, path or stream.name, values))
                 if sum(map(len, rows)) >= FILE_ROWS or sum(each.nbytes for each in rows) >= FILE_BYTES:
                     yield from flush()
         yield from flush()
@@ -292,6 +295,23 @@ def _with_folders(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordB
         column = pa.repeat(value, len(rows))
         at = rows.schema.get_field_index(name)
         rows = rows.append_column(name, column) if at < 0 else rows.set_column(at, name, column)
+    return rows
+
+
+def _with_booleans(stream: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows whose integers 0 and 1 are booleans where these are declared: some databases have no booleans. Raises
+    HDL-404 for another integer."""
+    for at, field in enumerate(rows.schema):
+        if stream.type_of(field.name) != BOOLEAN or not pa.types.is_integer(field.type):
+            continue
+        values = rows.column(at)
+        others = pc.drop_null(values.filter(pc.invert(pc.is_in(values, pa.array([0, 1], field.type)))))
+        if len(others):
+            origin = stream.source.origin
+            where = f"column {field.name} of {stream.name if origin is None else origin.table or origin.path}"
+            message = f"stream {stream.name}: {where} does not fit its declared type boolean: {others[0].as_py()}"
+            raise HeddleError("HDL-404", f"{message} is neither 0 nor 1", "declare it `int` in `schema`, or correct it")
+        rows = rows.set_column(at, field.name, values.cast(pa.bool_()))
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pyarrow as pa
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.values import Stream
 from spark_jobs.streams.copies.databases.connection import MOST_TABLES, TableColumn, TableSummary
-from spark_jobs.streams.copies.origins import database_options, failures
+from spark_jobs.streams.copies.jdbc_reading import database_frame, database_options, estimated_rows
+from spark_jobs.streams.copies.origins import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +46,8 @@ class JdbcTables:
         self._java = java._jvm
 
     def tables(self) -> tuple[TableSummary, ...]:
-        """The tables and views, by name, without their numbers of rows. Raises HDL-433."""
+        """The tables and views, by name, with their numbers of rows if the database estimates them. Raises HDL-433,
+        HDL-489 and HDL-490."""
         java: Any = self._spark
         with failures(self._stream):
             connection = self._connected()
@@ -52,15 +55,18 @@ class JdbcTables:
                 metadata, summaries = connection.getMetaData(), []
                 kinds = java.sparkContext._gateway.new_array(self._java.java.lang.String, 2)
                 kinds[0], kinds[1] = "TABLE", "VIEW"
-                listed = list(_rows(metadata.getTables(connection.getCatalog(), None, "%", kinds), (1, 2, 3)))
+                catalog = connection.getCatalog() or None
+                listed = list(_rows(metadata.getTables(catalog, None, "%", kinds), (1, 2, 3)))
                 for catalog, schema, table in listed[:MOST_TABLES]:
                     above = (schema or catalog or "").lower()
                     if above in SYSTEM_SCHEMAS or above.startswith("sys"):
                         continue
                     summaries.append(self._summary(metadata, catalog, schema, table))
-                return tuple(sorted(summaries, key=lambda summary: summary.name))
             finally:
                 connection.close()
+            rows = estimated_rows(self._spark, self._stream)
+        known = (replace(summary, rows=rows.get(summary.name)) for summary in summaries)
+        return tuple(sorted(known, key=lambda summary: summary.name))
 
     def _connected(self) -> Any:
         """A connection of the driver's own, made as Spark makes it."""
@@ -86,9 +92,7 @@ class JdbcTables:
         """The table of a name. Raises HDL-401."""
         known = self.tables()
         exact = [table for table in known if table.name == name]
-        close = [
-            table for table in known if name.lower() in (table.name.lower(), table.name.lower().rpartition(".")[2])
-        ]
+        close = [table for table in known if f".{table.name}".lower().endswith(f".{name}".lower())]
         if not (exact or close):
             names = [table.name for table in known]
             raise HeddleError("HDL-401", f"there is no table {name} in the database", meant(name, names))
@@ -96,8 +100,7 @@ class JdbcTables:
 
     def frame(self, table: str) -> DataFrame:
         """The rows of a table; timestamps that name no zone have none."""
-        options = database_options(self._spark, self._stream, table) | {"preferTimestampNTZ": "true"}
-        return self._spark.read.format("jdbc").options(**options).load()
+        return database_frame(self._spark, self._stream, table, is_looked_at=True)
 
 
 def _rows(results: Any, columns: Sequence[int]) -> Iterator[tuple[Any, ...]]:
@@ -108,7 +111,7 @@ def _rows(results: Any, columns: Sequence[int]) -> Iterator[tuple[Any, ...]]:
 
 
 def _arrow(kind: int) -> pa.DataType | None:
-    """A type for what is asked of a column before it is read: whether it is a whole number, or a time."""
+    """A type for checks of a column before it is read: whether it is an integer, or a time."""
     if kind in _INTEGERS:
         return pa.int64()
     if kind in (_STAMPS, _ZONED):

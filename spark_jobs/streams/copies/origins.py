@@ -27,7 +27,9 @@ from optimizer.workload.urls import normalised
 from optimizer.workload.values import Origin, Stream, Type
 from spark_jobs.store.storage import ObjectVersion, Place, check_bucket
 from spark_jobs.store.warehouse.publish_log import coded_error
-from spark_jobs.streams.copies.databases.opening import address_of, option_value
+from spark_jobs.streams.copies.databases.mysql import ZERO
+from spark_jobs.streams.copies.databases.opening import option_value
+from spark_jobs.streams.copies.jdbc_reading import database_failure, database_frame, zero_date
 from spark_jobs.streams.copies.json_records import LENIENT, records_task
 from spark_jobs.streams.copies.spans import COUNTED_AGAIN, UNPLACED, WatermarkSpan, by_clock, spans_of
 from spark_jobs.streams.sources.sink_log import read_names
@@ -38,23 +40,6 @@ if TYPE_CHECKING:
 
 PATH = "__path"
 """The column of a frame with the path of a row's file."""
-
-DRIVERS = {
-    "db2": "com.ibm.db2.jcc.DB2Driver",
-    "duckdb": "org.duckdb.DuckDBDriver",
-    "mariadb": "org.mariadb.jdbc.Driver",
-    "mysql": "com.mysql.cj.jdbc.Driver",
-    "oracle": "oracle.jdbc.OracleDriver",
-    "postgresql": "org.postgresql.Driver",
-    "redshift": "com.amazon.redshift.jdbc42.Driver",
-    "snowflake": "net.snowflake.client.jdbc.SnowflakeDriver",
-    "sqlite": "org.sqlite.JDBC",
-    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
-}
-"""Classes of JDBC drivers, unless the option ``driver`` names another."""
-
-FETCHED = "10000"
-"""Rows that a driver takes at once, unless the option ``fetchsize`` says: some would take all of a table."""
 
 FILES = ("orc", "json", "avro", "parquet")
 """Formats of files in a folder."""
@@ -158,9 +143,9 @@ def failures(stream: Stream) -> Iterator[None]:
             raise HeddleError("HDL-401", f"stream {stream.name}: there is no {origin.name}", hint) from error
         if "HeddleError: " in str(error):
             raise coded_error(error) from error
+        if origin.format == "jdbc" and (known := database_failure(stream, f"{text}\n{error}")) is not None:
+            raise known from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
-        if origin.format == "jdbc" and re.search("ClassNotFoundException|No suitable driver", text):
-            hint = "name its JDBC driver's jar as spark.jars in spark-defaults.conf, and SPARK_CONF_DIR its folder"
         raise HeddleError(
             "HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {reason}", hint
         ) from error
@@ -324,7 +309,7 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
     if origin.format == "delta":
         return _delta(spark, stream, origin.path)
     if origin.format == "jdbc":
-        return spark.read.format("jdbc").options(**database_options(spark, stream, None)).load(), None
+        return database_frame(spark, stream, origin.table), None
     place = _delta_place(spark, origin)
     if place is not None:
         return _delta(spark, stream, place)
@@ -335,35 +320,6 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
         return frame, {path: _piece(path) for path in paths if path is not None} if None not in paths else None
     except PySparkException:
         return frame, None
-
-
-def database_options(spark: SparkSession, stream: Stream, table: str | None) -> dict[str, str]:
-    """The options with which Spark reads a table of a stream's database (None: the origin's own)."""
-    origin, url = _origin(stream), address_of(stream)
-    options = {name: option_value(value) for name, value in origin.options}
-    named = {name.lower() for name in options}
-    options |= {"url": origin.path, "dbtable": origin.table if table is None else table}
-    if url is not None and "driver" not in named and not _has_driver(spark, origin.path) and url.kind in DRIVERS:
-        # a jar of `spark.jars` is not among those in which Java looks for drivers
-        options["driver"] = DRIVERS[url.kind]
-    if "fetchsize" not in named:
-        options["fetchsize"] = FETCHED
-    return options | ({"preferTimestampNTZ": "true"} if origin.zone is not None else {})
-
-
-def _has_driver(spark: SparkSession, url: str) -> bool:
-    """Return whether Java finds a driver for a URL by itself. (Spark Connect does not say it.)"""
-    java: Any = spark
-    if not hasattr(spark, "_jvm"):
-        return True
-    try:
-        driver = java._jvm.java.sql.DriverManager.getDriver(url)
-    except Exception as error:
-        if type(error).__name__ != "Py4JJavaError":
-            raise
-        return False
-    # Spark puts a class that it was told among those that Java finds, in a wrapping that it does not know again
-    return not str(driver.getClass().getName()).endswith("DriverWrapper")
 
 
 def _delta_place(spark: SparkSession, origin: Origin) -> str | None:
@@ -430,23 +386,42 @@ def _spans_changed(stream: Stream, origin: Origin, frame: DataFrame, known: Mapp
             return
         outdated.extend(pieces)
         if count or to != UNPLACED:
-            came.append(Reading(rows, {"": WatermarkSpan(after, to, count).piece}))
+            came.append(_span(stream, name, rows, WatermarkSpan(after, to, count)))
 
     for span, piece in placed[-COUNTED_AGAIN:]:
         rows = _since(stream, frame.where(_between(frame, name, span.after, span.to)))
         replace_by({piece: known[piece]}, rows, span.after, span.to, rows.count())
     last = placed[-1][0].to if placed else None
-    unplaced = _since(stream, frame.where(_column(frame, name).isNull()))
+    is_unplaced = _column(frame, name).isNull()
+    if ZERO in frame.columns:
+        # it is none, and no span has it that begins later
+        is_unplaced = is_unplaced | (F.col(ZERO) > 0)
+    unplaced = _since(stream, frame.where(is_unplaced))
     without = {piece: known[piece] for span, piece in spans if span.is_unplaced}
     replace_by(without, unplaced, UNPLACED, UNPLACED, unplaced.count())
-    most = frame.agg(F.max(number)).collect()[0][0]
+    # a driver gives all rows that are asked for, of which Spark takes the greatest
+    newer = frame if last is None else frame.where(_column(frame, name) > _literal(frame, name, last))
+    most = newer.agg(F.max(number)).collect()[0][0]
     end = _moment(frame, stream, name, clock - stream.lateness - 1)
     if most is not None and end is not None:
         most = min(int(most), end)
     if most is not None and (last is None or most > last):
         rows = _since(stream, frame.where(_between(frame, name, last, int(most))))
-        came.append(Reading(rows, {"": WatermarkSpan(last, int(most)).piece}))
+        came.append(_span(stream, name, rows, WatermarkSpan(last, int(most))))
     return Change(tuple(came), tuple(outdated))
+
+
+def _span(stream: Stream, name: str, rows: DataFrame, span: WatermarkSpan) -> Reading:
+    """The rows of a span, of which none may have a zero date."""
+    if ZERO not in rows.columns:
+        return Reading(rows, {"": span.piece})
+
+    def misfit() -> HeddleError | None:
+        row = rows.where(F.col(ZERO) > 0).select(_column(rows, name).cast("string")).first()
+        return None if row is None else zero_date(stream, f": row with {name} {printable(str(row[0]), 40)}")
+
+    checked = rows.where(F.when(F.col(ZERO) > 0, F.raise_error(F.lit("zero date"))).otherwise(F.lit(True)))
+    return Reading(checked, {"": span.piece}, misfit)
 
 
 def _between(frame: DataFrame, name: str, after: int | None, to: int) -> Column:

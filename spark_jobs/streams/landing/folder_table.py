@@ -53,7 +53,7 @@ MISFITS = pa.schema(
         ("value_bytes", pa.int64()),
     ]
 )
-"""The table of rows that did not fit. ``landing``: the batch; ``line``, ``row``: null of a file as a whole."""
+"""The table of rows that did not fit. ``landing``: the batch; ``line``, ``row``: null for an entire file."""
 
 
 @dataclass(frozen=True)

@@ -383,7 +383,7 @@ class _Landing:
             self.commit()
 
     def _staged(self, split: Split, name: str) -> tuple[Spool, Spool, bool]:
-        """The rows of a file: those that fit, those that do not, and whether these are the file as a whole.
+        """The rows of a file: those that fit, those that do not, and whether these are the entire file.
 
         Raises OSError if its bytes cannot be read."""
         self.staged += 1

@@ -23,7 +23,7 @@ _SPACES = " \t\r\n"
 
 
 class JsonPiece(NamedTuple):
-    """A record, or what stands in its place: value, line, place in the file's value, text, and why it is no record
+    """A record, or what is in its place: value, line, place in the file's value, text, and why it is no record
     (None: it is one) with the error's code."""
 
     value: Any
@@ -65,7 +65,7 @@ class _Pieces(Walker):
 
 def of_walker(stream: Stream, split: Split) -> Iterator[JsonPiece]:
     """Yield the records of a file in any layout. Raises what :meth:`Walker.walk` does for text that is no JSON;
-    :class:`SeveralLines` if a record before it stands on several lines."""
+    :class:`SeveralLines` if a record before it has several lines."""
     is_long = bool(records_path(stream))
     with opened(split.path, split.version) as file:
         try:

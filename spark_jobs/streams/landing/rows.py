@@ -38,7 +38,7 @@ PIECES = 4096
 
 class Misfit(NamedTuple):
     """A row that does not fit: its number in the file (from 1), its line (from 1), the reason, its first bytes and its
-    size in bytes. Without a number and a line: the file as a whole."""
+    size in bytes. Without a number and a line: the entire file."""
 
     row: int | None
     line: int | None

@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from optimizer.workload.attributes import JoinedAttribute
+from optimizer.workload.attribute_names import JoinedAttribute, inputs_of
+from optimizer.workload.computed_keys import key_expression
 from optimizer.workload.values import STRING, Stream
 from spark_jobs.store.storage import Place
+from spark_jobs.streams.sources.expressions import evaluate
 
 if TYPE_CHECKING:
     from spark_jobs.store.arrays.key_tables import SpanTable
@@ -160,7 +162,7 @@ def with_attributes(
     stream: Stream, batch: pa.RecordBatch, attributes: Mapping[str, JoinedAttribute], encoded: Collection[str] = ()
 ) -> pa.RecordBatch:
     """A batch of events with attributes as columns: those of :func:`optimizer.workload.attributes.attributes_in`, whose
-    keys it has.
+    keys it has, or what these are computed of. Computed keys are columns, too.
 
     ``encoded``: attributes that may be dictionary-encoded. Raises ValueError for a dimension without a version.
     """
@@ -175,8 +177,21 @@ def with_attributes(
             if len(times) != len(batch) and dimension.valid_from is not None:
                 moments = columns[stream.time].cast(pa.int64())
                 times = pc.fill_null(moments, ALWAYS[0] - 1).to_numpy(zero_copy_only=False)
+            for key in attribute.keys:
+                if key not in columns:
+                    columns[key] = _computed(stream, key, columns)
             numbers = rows.numbers([columns[key] for key in attribute.keys], times)
             places[attribute.row] = pa.array(numbers, mask=numbers < 0)
         is_encoded = name in encoded and dimension.type_of(attribute.column) == STRING
         columns[name] = rows.take(attribute, dimension.key, places[attribute.row], is_encoded)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _computed(stream: Stream, key: str, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """A computed key (n,) of events with some columns."""
+    inputs = {name: columns[name] for name in inputs_of(key)}
+    plain = {
+        name: values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        for name, values in inputs.items()
+    }
+    return evaluate(key_expression(key), pa.RecordBatch.from_pydict(plain), stream.types)

@@ -161,11 +161,11 @@ def changed_times(
             at, events = at[is_inside], events.filter(pa.array(is_inside))
             before, after = (with_attributes(stream, events, attributes) for stream in (former, now))
             for name in attributes:
-                times[name].append(at[_differs(before.column(name), after.column(name))])
+                times[name].append(at[differs(before.column(name), after.column(name))])
     return {name: np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *each])) for name, each in times.items()}
 
 
-def _differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
+def differs(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
     """Compare values (n,), true where they differ: null equals null, NaN equals NaN."""
     same: Any = pc.equal(before, after)
     if pa.types.is_floating(before.type):

@@ -263,10 +263,11 @@ def store_version(dimension: Dimension, columns: Collection[str], folder: Place)
 def stored_version(place: Place) -> DimensionVersion | None:
     """The version in a file; None if the file is gone."""
     try:
-        basis, hashes = _hashes(str(place))
+        # what a process knows of a file outlives it
+        basis, hashes = _hashes(str(place)) if place.exists() else ("", ())
     except OSError:
         return None
-    return DimensionVersion(str(place), basis, hashes)
+    return DimensionVersion(str(place), basis, hashes) if basis else None
 
 
 @lru_cache(maxsize=256)

@@ -202,7 +202,7 @@ def event_times(stream: Stream, splits: Sequence[Split], keeps: bool = False) ->
 
 
 def _is_known(split: Split) -> bool:
-    """Return whether the statistics of a split say all that is asked of it."""
+    """Return whether the statistics of a split answer all that a profile needs."""
     if not split.has_exact_span or split.begin is None or split.end is None:
         return False
     return split.end - split.begin <= FAR_APART

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from optimizer.workload.expression import call_type, type_of
 from optimizer.workload.types import as_decimal
@@ -38,6 +39,13 @@ def evaluate(
     if isinstance(value, pa.Scalar):
         value = pa.repeat(value, batch.num_rows)
     return value
+
+
+def passed(condition: Expression, batch: pa.RecordBatch | pa.Table, schema: Mapping[str, Type]) -> NDArray[np.bool_]:
+    """Mask (n,) of the rows of a batch for which a condition is true, as for :func:`evaluate`."""
+    is_true = pc.fill_null(evaluate(condition, batch, schema), False)
+    mask: NDArray[np.bool_] = np.asarray(is_true.to_numpy(zero_copy_only=False), dtype=bool)
+    return mask
 
 
 def _evaluate(expression: Expression, batch: Any, schema: Mapping[str, Type]) -> tuple[Value, Type]:

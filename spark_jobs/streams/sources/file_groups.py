@@ -155,7 +155,7 @@ def look_at_group(group: FileGroup) -> Data:
 # --------------------------------------------------------------------------------------------- listing
 @dataclass
 class _Found:
-    """Tables with a log and other files that were found below a folder."""
+    """Tables with a log, and other files, below a folder."""
 
     tables: list[FileGroup]
     files: list[SeenFile]

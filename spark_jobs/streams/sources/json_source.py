@@ -252,7 +252,7 @@ class RecordTexts:
 
 
 class _Ambiguous(ValueError):
-    """Keys of an object that stand twice, or differ by case with none as declared."""
+    """Keys that an object has twice, or that differ by case with none as declared."""
 
 
 def _is_text(text: str) -> bool:

@@ -45,7 +45,7 @@ class Number(str):
 
 
 class Repeated(dict[str, Any]):
-    """An object in which keys stand twice: ``names``."""
+    """An object that has keys twice: ``names``."""
 
     names: frozenset[str] = frozenset()
 

@@ -12,20 +12,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import Fragments, instants, instants_over, starts_of
+from optimizer.windows.alignment import Fragments, starts_of
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.values import ACQ, Stream, Window
+from optimizer.workload.values import ACQ, Stream
+from spark_jobs.streams.sources.changed_attributes import NO_VERSIONS, Versions, changed_instants, instants_near
 from spark_jobs.streams.sources.decoding import read_split, times_of
-from spark_jobs.streams.sources.dimension_versions import changed_times
-from spark_jobs.streams.sources.expressions import evaluate
+from spark_jobs.streams.sources.expressions import passed
 from spark_jobs.streams.sources.ledger import Arrival, Ledger
 from spark_jobs.streams.sources.replacements import FAR, disjoint, met
 from spark_jobs.streams.sources.splits import Split
-
-NO_FORMERS: Mapping[str, Sequence[Stream] | None] = {}
-"""Streams whose dimensions have not changed."""
-
-NO_TIMES: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 _COUNTED = ("files", "rows", "fragments", "queries", "windows", "by_feed")
 
@@ -86,15 +81,15 @@ def change(
     since: Mapping[str, int],
     due: Mapping[str, int],
     fragments: Mapping[str, Sequence[Fragments]],
-    formers: Mapping[str, Sequence[Stream] | None] = NO_FORMERS,
+    versions: Mapping[str, Versions] = NO_VERSIONS,
 ) -> ChangedWindows:
     """Find the windows ending after ``begin`` that are affected by files that came or went since an earlier ledger.
 
     By stream: ``arrivals`` its ledger, ``since`` the newest entry at that time, ``ends`` up to where its windows are
     answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses,
-    ``formers`` the stream with earlier versions of its dimensions (None: any window may change). The result is certain:
-    other windows contain the same events, because their files are the same. Where an event may make another
-    one a repetition (``event_id``) any window may change, and with windows of rows.
+    ``versions`` its dimensions before and now. The result is certain: other windows contain the same events, because
+    their files are the same. Where an event may make another one a repetition (``event_id``) any window may change, and
+    with windows of rows.
     """
     files = rows = cut = windows = by_feed = 0
     touched: dict[str, NDArray[np.int64] | None] = {}
@@ -103,7 +98,8 @@ def change(
         stream, end = plan.workload.stream(name), ends[name]
         queries = plan.workload.queries_of(name)
         first = min((begin - query.window.reach for query in queries if query.kind.has_instants), default=begin)
-        met_files = [arrival for arrival in arrivals[name].since(since.get(name, 0)) if arrival.meets(first, end)]
+        moved = arrivals[name].since(since.get(name, 0))
+        met_files = [arrival for arrival in moved if arrival.meets(first, end)]
         replaced = arrivals[name].replacements(stream).since(since.get(name, 0))
         explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
         news = {
@@ -129,8 +125,9 @@ def change(
         at = np.concatenate([times, np.array([low for low, _ in changed], dtype=np.int64)])
         for edges in fragments.get(name, ()):
             cut += len(np.unique(edges.starts(at)))
-        schema = stream.types
-        joined = _changed_attributes(stream, formers.get(name, ()), splits, queries, (first, end))
+        # the events of a new file are late, whatever their attributes were
+        former_splits = [split for split in splits if split.identity not in news]
+        joined = changed_instants(stream, versions.get(name, ()), former_splits, queries, (first, begin, end))
         for query in queries:
             if joined is None and attributes_in(stream, query.columns()):
                 touched[query.name] = None
@@ -142,38 +139,17 @@ def change(
                 continue
             query_times = times
             if query.filter is not None and len(times):
-                passed = evaluate(query.filter, events, schema)
-                query_times = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
-            if others := [at for column in query.columns() if len(at := (joined or {}).get(column, NO_TIMES))]:
-                query_times = np.unique(np.concatenate([query_times, *others]))
+                query_times = times[passed(query.filter, events, stream.types)]
             hit = _windows(query, query_times, removed, changed, begin, end, due.get(name, end), possible)
+            if joined and query.name in joined:
+                hit = np.union1d(hit, joined[query.name])
             windows += len(hit)
             names += [query.name] * bool(len(hit))
-            if stream.event_id is not None:
+            if stream.event_id is not None and moved:
                 touched[query.name] = None
             elif len(hit):
                 touched[query.name] = hit
     return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows, by_feed), touched)
-
-
-def _changed_attributes(
-    stream: Stream,
-    formers: Sequence[Stream] | None,
-    splits: Sequence[Split],
-    queries: Sequence[ACQ],
-    span: tuple[int, int],
-) -> dict[str, NDArray[np.int64]] | None:
-    """The times of events whose attributes differ from those in one of the ``formers``, by attribute; None: not
-    known.
-    """
-    if formers is None:
-        return None
-    columns = {column for query in queries for column in query.columns()}
-    times: dict[str, NDArray[np.int64]] = {}
-    for former in formers:
-        for name, at in changed_times(former, stream, splits, columns, [span]).items():
-            times[name] = np.concatenate([times[name], at]) if name in times else at
-    return times
 
 
 def _is_explained(arrival: Arrival, explained: Collection[tuple[str, int]], since: int) -> bool:
@@ -221,9 +197,9 @@ def _windows(
         (-FAR if arrival.begin is None else arrival.begin, FAR if arrival.end is None else arrival.end)
         for arrival in gone
     ]
-    at = _near(window, times, disjoint([*spans, *changed]), begin, end)
+    at = instants_near(window, times, disjoint([*spans, *changed]), begin, end)
     if due < end:
-        at = np.union1d(at, _near(window, times[:0], disjoint(possible), max(begin, due), end))
+        at = np.union1d(at, instants_near(window, times[:0], disjoint(possible), max(begin, due), end))
     hit = at > due
     for part in window.each:
         starts, ends = starts_of(part, at), at - part.ago
@@ -231,18 +207,3 @@ def _windows(
         for low, high in spans:
             hit |= (ends > low) & (starts < high)
     return at[hit]
-
-
-def _near(
-    window: Window, times: NDArray[np.int64], spans: Iterable[tuple[int, int]], begin: int, end: int
-) -> NDArray[np.int64]:
-    """Instants in (begin, end], ascending, among which are all whose windows hold one of some times, ascending, or meet
-    a span."""
-    pieces = [instants_over(window, times, begin, end)]
-    for low, high in spans:
-        first, last = max(begin, low + window.ago), min(end, high - 1 + window.reach)
-        pieces += [instants(window, first, last)] if first < last else []
-    # whoever refuses no events compiles no kernels
-    from spark_jobs.store.arrays.numbering import distinct_of
-
-    return distinct_of(np.concatenate(pieces))[0]

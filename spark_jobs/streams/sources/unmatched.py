@@ -8,10 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.attributes import JoinedAttribute, attributes_in
-from optimizer.workload.values import Stream
+from optimizer.workload.values import STRING, Dimension, Stream
+from spark_jobs.store.storage import Place
 
 SHARE = 0.01
 """Share of the events without a row that is reported."""
@@ -94,14 +96,33 @@ def stored(counted: Sequence[Unmatched]) -> dict[str, dict[str, Any]]:
     }
 
 
-def warnings_of_unmatched(stream: str, counted: Sequence[Unmatched]) -> list[Diagnostic]:
-    """A warning for each dimension that lacks a row for more than :data:`SHARE` of the events of a stream."""
+def warnings_of_unmatched(stream: Stream, counted: Sequence[Unmatched]) -> list[Diagnostic]:
+    """A warning for each dimension that lacks a row for more than :data:`SHARE` of the events of a stream. If only the
+    case of letters tells the keys of the events from those of the dimension, the hint says so.
+    """
     warnings = []
     for name, each in sorted(together(counted).items()):
         if each.without_row <= SHARE * each.events:
             continue
         keys = f", for example {', '.join(each.keys)}" if each.keys else ""
-        message = f"{each.without_row:,} of {each.events:,} events of {stream} have no row in dimension {name}{keys}"
+        message = (
+            f"{each.without_row:,} of {each.events:,} events of {stream.name} have no row in dimension {name}{keys}"
+        )
         hint = "JOIN leaves them out, LEFT JOIN keeps them with nulls; add the rows to the dimension"
+        if (likely := _in_other_letters(stream.dimension(name), each.keys)) is not None:
+            hint = f"the dimension has {likely}: compare letters of one case, ON upper(…) = … or ON lower(…) = …"
         warnings.append(Diagnostic("HDL-465", message, hint, severity="warning"))
     return warnings
+
+
+def _in_other_letters(dimension: Dimension, keys: Sequence[str]) -> str | None:
+    """A key of a dimension that differs from one of some texts in the case of its letters alone; None if none does."""
+    if len(dimension.key) > 1 or dimension.type_of(dimension.key[0]) != STRING or dimension.version is None:
+        return None
+    known = pq.read_table(Place(dimension.version.place).open_unchanging(), columns=[dimension.key[0]])[0]
+    lowered = pc.utf8_lower(known.combine_chunks())
+    for key in keys:
+        at = pc.index(lowered, key.lower()).as_py()
+        if at >= 0:
+            return repr(known[at].as_py())
+    return None

@@ -53,8 +53,8 @@ def _form(stream: Stream, query: ACQ) -> LateForm:
 def _joined(cells: Cells, query: ACQ, stream: Stream, form: LateForm) -> Cells:
     """The cells by attributes of cells by keys, in any order; more than one of a cell."""
     texts = dict(zip((name for name, _ in form.group_by), cells.key_columns, strict=True))
-    keys = {key for attribute in form.attributes.values() for key in attribute.keys} & texts.keys()
-    columns = {name: typed(texts[name], dict(form.group_by)[name]) for name in sorted(keys)}
+    types = dict(form.group_by)
+    columns = {key: typed(texts[name], types[name]) for key, name in sorted(form.keys.items())}
     groups = with_attributes(stream, pa.RecordBatch.from_pydict(columns), form.attributes)
     synopsis = replace(cells.synopsis, predicates=(query.filter,), group_by=query.group_by)
     if form.condition is not None:

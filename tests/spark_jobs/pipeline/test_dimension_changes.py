@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
@@ -48,6 +50,9 @@ SELECT count(*) AS n FROM orders JOIN products USING (product_id) WINDOW RANGE '
 SELECT product_id, count(*) AS n FROM orders WINDOW RANGE '1 day' ON t GROUP BY product_id;
 """
 
+KEYS = ("USING (product_id)", "ON CAST(CAST(orders.product_id AS string) AS bigint) = products.product_id")
+"""Keys of a join that have the same rows: a column, and what is computed of it."""
+
 Rows = Mapping[int, str | None]
 """Category by product."""
 
@@ -62,7 +67,9 @@ class Shop:
     engine: Any
     folder: Path
     repair: int = 0
-    events: dict[int, Sequence[Event]] = field(default_factory=dict)
+    key: str = KEYS[0]
+    events: dict[int, list[Event]] = field(default_factory=dict)
+    files: Any = field(default_factory=count)
     runs: Any = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -71,14 +78,22 @@ class Shop:
 
     def order(self, day: int, events: Sequence[Event]) -> None:
         """Write the events of a day."""
-        self.events[day] = events
+        self.events[day] = list(events)
+        self._write(f"{day}", day, events)
+
+    def order_late(self, day: int, events: Sequence[Event]) -> None:
+        """Write more events of a day, in a file of their own."""
+        self.events.setdefault(day, []).extend(events)
+        self._write(f"late {next(self.files)}", day, events)
+
+    def _write(self, name: str, day: int, events: Sequence[Event]) -> None:
         hours = [BEGIN + day * DAY_LENGTH + hour * 3_600_000_000 for hour, _, _ in events]
         table = {
             "t": pa.array(hours, pa.int64()).cast(pa.timestamp("us", "UTC")),
             "product_id": pa.array([product for _, product, _ in events], pa.int64()),
             "qty": pa.array([quantity for _, _, quantity in events], pa.int64()),
         }
-        pq.write_table(pa.table(table), self.folder / "orders" / f"{day}.parquet")
+        pq.write_table(pa.table(table), self.folder / "orders" / f"{name}.parquet")
 
     def describe(self, rows: Rows) -> None:
         """Write the dimension."""
@@ -92,7 +107,7 @@ class Shop:
         dimension = Dimension("products", source, ("product_id",), schema, repair=self.repair)
         columns = (("t", TIMESTAMP), ("product_id", LONG), ("qty", LONG))
         stream = Stream("orders", Source("parquet", str(self.folder / "orders")), columns, "t", dimensions=(dimension,))
-        parsed = parse(QUERIES, {"orders": stream})
+        parsed = parse(QUERIES.replace(KEYS[0], self.key), {"orders": stream})
         assert not parsed.diagnostics
         plan = build_plan(Workload(parsed.queries, (stream,)), {"orders": Fraction(1)}, "weave-share")
         return publish_plan(self.warehouse, plan)[0]
@@ -109,6 +124,11 @@ class Shop:
             first, last = ((at - BEGIN) // DAY_LENGTH for at in (interval.begin, interval.end))
             self.run(version, first, last)
         return len(intervals)
+
+    def revised(self, run_ids: Collection[str]) -> set[tuple[str, datetime, str]]:
+        """The answers (query, instant, key) that some runs published."""
+        rows = self.warehouse.rows("results", ["query", "instant", "key", "run_id"])
+        return {(row["query"], row["instant"], row["key"]) for row in rows if row["run_id"] in run_ids}
 
     def answers(self, days: Sequence[int]) -> dict[str, list[tuple[Any, ...]]]:
         """The published rows of windows that end at the end of some days, by query."""
@@ -144,9 +164,9 @@ class Shop:
         }
 
 
-@pytest.fixture
-def shop(engine: Any, tmp_path: Path) -> Shop:
-    return Shop(engine, tmp_path)
+@pytest.fixture(params=KEYS)
+def shop(engine: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Shop:
+    return Shop(engine, tmp_path, key=request.param)
 
 
 def test_only_pieces_with_an_event_of_a_changed_key_are_lifted_again(shop: Shop) -> None:
@@ -190,6 +210,26 @@ def test_a_repair_that_is_declared_later_counts_for_what_is_published(shop: Shop
     assert shop.answers([0]) == shop.expected(0, {1: "a", 2: "c"})
 
 
+def test_a_dimension_that_cannot_be_read_leaves_nothing_as_it_should_be(shop: Shop) -> None:
+    """Nobody knows whether the answers are still those of its rows: a repair says why, every time."""
+    shop.repair = 90 * DAY_LENGTH
+    shop.order(0, [(1, 1, 5)])
+    shop.describe({1: "a"})
+    version = shop.plan()
+    shop.run(version, 0, 1)
+    (shop.folder / "products.parquet").write_bytes(b"no Parquet")
+    for _ in range(2):
+        (interval,) = outdated(shop.warehouse, LATER)
+        assert interval.radius.dimensions == ("products",)
+        errors = [each["code"] for each in shop.run(version, 0, 1).diagnostics if each["severity"] == "error"]
+        assert errors
+    assert shop.answers([0]) == shop.expected(0, {1: "a"})
+    shop.describe({1: "b"})
+    assert shop.repaired(version) == 1
+    assert shop.answers([0]) == shop.expected(0, {1: "b"})
+    assert not outdated(shop.warehouse, LATER)
+
+
 def test_unused_columns_and_rows_change_nothing(shop: Shop) -> None:
     shop.repair = 3660 * DAY_LENGTH
     shop.order(0, [(0, 1, 1), (1, 2, 1)])
@@ -223,17 +263,33 @@ def test_a_dimension_with_two_rows_for_a_key_fails_the_queries_that_join_it_alon
     assert record.status == "published" and shop.answers([0])["plain"] == shop.expected(0, {})["plain"]
 
 
+def differing(
+    before: Mapping[str, list[tuple[Any, ...]]], after: Mapping[str, list[tuple[Any, ...]]]
+) -> set[tuple[str, datetime, str]]:
+    """The answers (query, instant, key) of :meth:`Shop.expected` that came, or have other values."""
+    different = set()
+    for name, rows in after.items():
+        for row in set(rows) - set(before[name]):
+            group = [] if name == "inner_join" else [None if row[1] is None else str(row[1])]
+            different.add((name, row[0], json.dumps(group)))
+    return different
+
+
 ROWS = st.dictionaries(st.integers(1, 4), st.sampled_from(["a", "b", None]), max_size=4)
 EVENTS = st.lists(st.tuples(st.integers(0, 23), st.none() | st.integers(1, 5), st.integers(-9, 9)), max_size=6)
 
 
 @settings(max_examples=examples(quick=8, slow=60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(days=st.lists(st.tuples(EVENTS, ROWS, st.booleans()), min_size=2, max_size=5), repairs=st.booleans())
+@given(
+    days=st.lists(st.tuples(EVENTS, ROWS, st.booleans()), min_size=2, max_size=5),
+    repairs=st.booleans(),
+    key=st.sampled_from(KEYS),
+)
 def test_answers_are_those_of_one_version(
-    engine: Any, days: Sequence[tuple[Sequence[Event], Rows, bool]], repairs: bool
+    engine: Any, days: Sequence[tuple[Sequence[Event], Rows, bool]], repairs: bool, key: str
 ) -> None:
     with TemporaryDirectory() as folder:
-        shop = Shop(engine, Path(folder), 3660 * DAY_LENGTH if repairs else 0)
+        shop = Shop(engine, Path(folder), 3660 * DAY_LENGTH if repairs else 0, key)
         version, rows_of, rows = 0, dict[int, Rows](), dict[int, str | None]()
         for day, (events, new_rows, is_changed) in enumerate(days):
             # an interval after the newest event is not published
@@ -249,6 +305,40 @@ def test_answers_are_those_of_one_version(
             for each in range(day + 1):
                 assert shop.answers([each]) == shop.expected(each, rows_of[each])
         assert not repairs or shop.repaired(version) == 0
+
+
+@settings(max_examples=examples(quick=6, slow=40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    days=st.lists(EVENTS, min_size=2, max_size=3),
+    changes=st.lists(st.tuples(ROWS, st.integers(0, 2), EVENTS), min_size=2, max_size=4),
+)
+def test_the_answers_of_a_new_revision_are_those_that_differ(
+    engine: Any, days: Sequence[Sequence[Event]], changes: Sequence[tuple[Rows, int, Sequence[Event]]]
+) -> None:
+    with TemporaryDirectory() as folder:
+        shop, rows = Shop(engine, Path(folder), 3660 * DAY_LENGTH), dict[int, str | None]({1: "a", 2: "b"})
+        shop.describe(rows)
+        for day, events in enumerate(days):
+            shop.order(day, [*events, (12, 1, 1)])
+        version = shop.plan()
+        for first in range(len(days)):
+            shop.run(version, first, first + 1, checks="none")
+        for new_rows, late_day, late in changes:
+            before = [shop.expected(day, rows) for day in range(len(days))]
+            rows = dict(new_rows)
+            shop.describe(rows)
+            if late and late_day < len(days):
+                shop.order_late(late_day, late)
+            run_ids = []
+            for interval in outdated(shop.warehouse, LATER):
+                first, last = ((at - BEGIN) // DAY_LENGTH for at in (interval.begin, interval.end))
+                record = shop.run(version, first, last, checks="none")
+                run_ids.append(record.run_id)
+                assert record.narrow and record.radius is not None
+                assert record.radius["windows"] == interval.radius.windows
+            after = [shop.expected(day, rows) for day in range(len(days))]
+            assert [shop.answers([day]) for day in range(len(days))] == after
+            assert shop.revised(run_ids) == set().union(*map(differing, before, after))
 
 
 def test_maintenance_removes_versions_that_nothing_needs(shop: Shop) -> None:

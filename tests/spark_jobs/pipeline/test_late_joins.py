@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -55,7 +56,7 @@ class Asked:
     """A query, from which both its text and DuckDB's are written.
 
     ``hours``, ``slide``: of its window; ``joins``: words before each JOIN ("", "LEFT"), of products and perhaps of
-    departments.
+    departments; ``keys``: the words behind them.
     """
 
     joins: tuple[str, ...]
@@ -64,12 +65,13 @@ class Asked:
     hours: int = 24
     slide: int = 24
     having: bool = False
+    keys: tuple[str, str] = ("USING (product_id)", "USING (department)")
 
     def text(self, name: str) -> str:
         """The query as Heddle reads it."""
-        outputs = ", ".join([*self.groups, *OUTPUTS])
-        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        grouped = f" GROUP BY {', '.join(self.groups)}" if self.groups else ""
+        outputs = ", ".join([*self._groups, *OUTPUTS])
+        where = f" WHERE {_of_orders(' AND '.join(self.conditions))}" if self.conditions else ""
+        grouped = f" GROUP BY {', '.join(self._groups)}" if self.groups else ""
         window = f"RANGE '{self.hours} hours' SLIDE '{self.slide} hours' ON t"
         having = " HAVING count(*) > 1" if self.having else ""
         return (
@@ -78,9 +80,9 @@ class Asked:
 
     def oracle(self) -> str:
         """DuckDB's text of the same, over the windows [start, end) of a table of them."""
-        outputs = ", ".join(["w.upto", *self.groups, *OUTPUTS])
-        where = " AND ".join(["t >= w.since AND t < w.upto", *(f"({each})" for each in self.conditions)])
-        grouped = ", ".join(["w.upto", *self.groups])
+        outputs = ", ".join(["w.upto", *self._groups, *OUTPUTS])
+        where = " AND ".join(["t >= w.since AND t < w.upto", *(f"({_of_orders(each)})" for each in self.conditions)])
+        grouped = ", ".join(["w.upto", *self._groups])
         having = " HAVING count(*) > 1" if self.having else ""
         windows = (
             f"(SELECT e - INTERVAL {self.hours} HOUR AS since, e AS upto FROM generate_series(TIMESTAMPTZ "
@@ -90,8 +92,17 @@ class Asked:
 
     @property
     def _joined(self) -> str:
-        tables = ("products USING (product_id)", "departments USING (department)")
+        tables = (f"{table} {key}" for table, key in zip(("products", "departments"), self.keys, strict=True))
         return " ".join(f"{kind} JOIN {table}" for kind, table in zip(self.joins, tables, strict=False))
+
+    @property
+    def _groups(self) -> list[str]:
+        return list(map(_of_orders, self.groups))
+
+
+def _of_orders(text: str) -> str:
+    """A text with the table of a column that two have."""
+    return re.sub(r"\bproduct_id\b", "orders.product_id", text)
 
 
 OUTPUTS = (
@@ -227,6 +238,18 @@ DEPARTMENTS = st.dictionaries(
 OF_PRODUCT = ("category = 'a'", "category <> 'b'", "category IS NULL", "category = 'a' OR product_id = 3")
 OF_DEPARTMENT = ("division = 'north'", "division IS NOT NULL", "division = category")
 OF_EVENT = ("qty > 0", "shop = 's'", "product_id <> 2")
+OF_PRODUCTS_KEY = (
+    "USING (product_id)",
+    "ON coalesce(orders.product_id, 1) = products.product_id",
+    "ON products.product_id = mod(orders.product_id, 3)",
+    "ON length(orders.shop) = products.product_id",
+)
+OF_DEPARTMENTS_KEY = (
+    "USING (department)",
+    "ON replace(products.department, 'z', 'x') = departments.department",
+    "ON coalesce(products.department, orders.shop, 'y') = departments.department",
+    "ON departments.department = CASE WHEN orders.qty > 0 THEN 'x' ELSE 'y' END",
+)
 NEVER_LATE = ("category = 'a' OR qty > 0",)
 
 
@@ -241,7 +264,8 @@ def asked(draw: st.DrawFn) -> Asked:
     hours, slide = draw(st.sampled_from([(24, 24), (48, 24), (36, 12), (12, 12)]))
     order = sorted(groups) if draw(st.booleans()) else sorted(groups)[::-1]
     written = tuple(f"({each})" for each in sorted(chosen))
-    return Asked(joins, tuple(order), written, hours, slide, draw(st.booleans()))
+    keys = draw(st.sampled_from(OF_PRODUCTS_KEY)), draw(st.sampled_from(OF_DEPARTMENTS_KEY))
+    return Asked(joins, tuple(order), written, hours, slide, draw(st.booleans()), keys)
 
 
 Tables = tuple[Products, Departments]

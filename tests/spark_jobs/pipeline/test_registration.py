@@ -37,15 +37,18 @@ from heddle.cli import options, run
 from heddle.cli import plan as plan_module
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.values import ACQ
+from optimizer.workload.values import ACQ, LONG
 from spark_jobs.pipeline.planning import publication, removal
 from spark_jobs.pipeline.planning.changes import pause_or_resume, remove_queries
 from spark_jobs.pipeline.planning.refresh import refresh_plan
+from spark_jobs.pipeline.planning.registration import misfit
 from spark_jobs.store.storage import Place as Located
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.registry import events, registered
 from spark_jobs.store.warehouse.schemas import MARKER, TABLES
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from tests.optimizer.joined_orders import ORDERS
+from tests.optimizer.joined_orders import query as joined_query
 from tests.sizes import examples
 
 MINUTE = 60_000_000
@@ -861,3 +864,18 @@ def test_a_warehouse_that_knows_no_files_goes_on(at: Place) -> None:
     # it is no change to have come from a file
     assert not changes("\n".join(report["diff"])) and at.told("a") == ["registered", "moved"]
     assert {query.file for query in at.registered().values()} == {str(at.place / "one.sql")}
+
+
+@pytest.mark.parametrize(
+    "on", ["kind = p.region AND p.store = store", "upper(kind) = p.region AND abs(store) = p.store"]
+)
+def test_a_query_fits_no_stream_without_a_column_of_its_key(on: str) -> None:
+    joined = joined_query(
+        f"SELECT opened, count(*) AS n FROM orders LEFT JOIN stores AS p ON {on} {{w}} GROUP BY opened"
+    )
+    columns = dict(ORDERS.schema)
+    assert misfit(joined, ORDERS, ORDERS) == ""
+    without = replace(ORDERS, schema=tuple((name, type_) for name, type_ in columns.items() if name != "kind"))
+    assert misfit(joined, ORDERS, without) == "orders has no column kind now"
+    other = replace(ORDERS, schema=tuple((columns | {"kind": LONG}).items()))
+    assert misfit(joined, ORDERS, other) == "column kind of orders is a long now, not a string"

@@ -6,9 +6,11 @@ import math
 import pickle
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -150,3 +152,47 @@ def _some() -> list[Row]:
     first = {"day": "1970-01-01", "stream": "s", "query": "p", "window_start": 0, "window_end": 1, "instant": 1}
     stamp = {"plan_version": 1, "revision": 1, "run_id": "r", "key": "[]"}
     return [first | stamp | dict.fromkeys(("position", *_LISTS, "error", "fingerprint"))]
+
+
+@given(
+    old=answers("a"),
+    new=answers("b"),
+    again=st.sets(st.integers(0, 20)),
+    copies=st.sets(st.integers(0, 20), max_size=2),
+    cuts=st.sets(st.integers(0, 20), max_size=3),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_answers_stay_that_there_is_one_equal_answer_of(
+    old: list[Row], new: list[Row], again: set[int], copies: set[int], cuts: set[int]
+) -> None:
+    stored = [*old, *(old[at] for at in sorted(copies) if at < len(old))]
+    given = [*new, *(row | {"run_id": "b"} for at, row in enumerate(old) if at in again)]
+    edges = [0, *(cut for cut in sorted(cuts) if cut < len(stored)), len(stored)]
+    unchanged = revisions.Unchanged()
+    unchanged.add(table(given), [table(stored[low:high]) for low, high in pairwise(edges)])
+    was, now = (
+        Counter((row["query"], row["instant"], row["position"], seen(row)) for row in rows) for rows in (stored, given)
+    )
+    for rows in (stored, given):
+        expected = []
+        for row in rows:
+            key = row["query"], row["instant"], row["position"], seen(row)
+            expected.append(was[key] == 1 and now[key] == 1)
+        assert unchanged.holds(table(rows)).tolist() == expected
+    assert len(unchanged) == sum(was[key] == 1 and now[key] == 1 for key in was)
+
+
+def test_answers_whose_hashes_are_equal_by_chance_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = _some(), [row | {"longs": [2]} for row in _some()]
+    monkeypatch.setattr(revisions, "_hashes", lambda column: np.ones(len(column), dtype=np.uint64))
+    unchanged = revisions.Unchanged()
+    unchanged.add(table(new), [table(old)])
+    assert not len(unchanged)
+    unchanged.add(table(old), [table(old)])
+    assert len(unchanged) == 1
+
+
+def test_another_definition_is_another_answer() -> None:
+    unchanged = revisions.Unchanged()
+    unchanged.add(table([row | {"fingerprint": "f"} for row in _some()]), [table(_some())])
+    assert not len(unchanged)

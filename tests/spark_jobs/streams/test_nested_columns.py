@@ -324,6 +324,7 @@ def test_frames_tell_keys_apart_that_differ_by_case() -> None:
     from spark_jobs.audit.unshared.values import from_spark, spark_name
 
     names = ["m['K']", "m['k']", "m['É']", "m['é']", r"m['\\u00004b']", "a.B", "m['it''s K']"]
+    names += [f"d(=concat(x, 'it''s {letter}')).c" for letter in "Kk"]
     assert len({spark_name(name).lower() for name in names}) == len(names)
     assert [from_spark(spark_name(name)) for name in names] == names
     assert spark_name("a.B") == "a.B"

@@ -119,7 +119,7 @@ class DuckdbReading(NamedTuple):
     row
         SQL of the number of a row in its file, from zero.
     relation
-        SQL of the rows, in which ``{}`` stands for the call of the function.
+        SQL of the rows, in which ``{}`` is the call of the function.
     text_of
         The text of each column of the stream, in place of ``columns``.
     """
