@@ -226,12 +226,14 @@ _COMPUTED: tuple[Expression, ...] = (
     Call("round", (Column("fine"), exact_literal(1))),
     Call("greatest", (Column("volume"), Column("code"))),
     Call("date_part", (Column("seen"), Literal("hour", STRING))),
+    Call("date_part", (Call("at_zone", (Column("seen"), Literal("Asia/Kathmandu", STRING))), Literal("hour", STRING))),
     Call("length", (Column("carrier"),)),
     Call("substring", (Column("carrier"), exact_literal(1), exact_literal(2))),
 )
 
 DERIVED: tuple[Expression, ...] = (
     Call("date_trunc", (Column("ts"), Literal("hour", STRING))),
+    Call("date_part", (Call("at_zone", (Column("ts"), Literal("Europe/Berlin", STRING))), Literal("hour", STRING))),
     Call("lower", (Column("carrier"),)),
     Call("if", (Column("late"), Column("carrier"), Literal("", STRING))),
     Call("mod", (Column("code"), exact_literal(2))),

@@ -22,6 +22,7 @@ from optimizer.language.refusals import NULL, Refused, shown_text
 from optimizer.language.scalar_calls import FIELD_NAMES, SCALAR_CALLS, sort_arguments, target_name
 from optimizer.language.scope import Scope
 from optimizer.language.words import BINARY, CALLABLE, FORMS, MOMENTS
+from optimizer.windows.calendars import check_zone
 from optimizer.workload.expression import call_type, exact_literal, moment, negated, number
 from optimizer.workload.predicates import normal
 from optimizer.workload.values import BOOLEAN, DOUBLE, STRING, TIMESTAMP, Call, Column, Expression, Literal, Type
@@ -76,6 +77,9 @@ class ExpressionReader:
             return typed_call("regexp_like", [self.read(node.this, depth + 1)], node, pattern)
         if kind is exp.Extract:
             return self._extract(node, depth)
+        if kind is exp.AtTimeZone:
+            only_argument(node, "this", "zone")
+            return self._at_zone(self.read(node.this, depth + 1), _text_of(node.args["zone"], "AT TIME ZONE"), node)
         if kind in (exp.In, exp.Like, exp.Between):
             return self._predicate(node, depth)
         if kind in BINARY:
@@ -92,6 +96,8 @@ class ExpressionReader:
             return self.conditional([(values[0], values[1])], values[2], node)
         if function == "nullif":
             return self.conditional([(typed_call("=", values, node), (Literal(None, NULL), NULL))], values[0], node)
+        if function == "at_zone":
+            return self._at_zone(values[0], str(constants[0].value), node)
         if function in ("left", "right"):
             length = int(constants[0].value)
             begin = 1 if function == "left" else -max(length, 1)
@@ -100,6 +106,17 @@ class ExpressionReader:
             target = function.removeprefix("to_")
             return typed_call("cast", values, node, (Literal(target, STRING),))
         return typed_call(function, values, node, constants)
+
+    def _at_zone(self, value: Typed, zone: str, node: exp.Expr) -> Typed:
+        """A time as the clock of a zone shows it. Raises Refused (HDL-240) for an unknown one."""
+        try:
+            check_zone(zone)
+        except HeddleError as error:
+            raise Refused.of(error, place_of(node)) from None
+        if value[1] == STRING:
+            # a time that is written as a text
+            value = alike([value, (Literal(None, TIMESTAMP), TIMESTAMP)], TIMESTAMP, node)[0]
+        return typed_call("at_zone", [value], node, (Literal(zone, STRING),))
 
     def conditional(self, cases: Sequence[tuple[Typed, Typed]], last: Typed, node: exp.Expr) -> Typed:
         """The value behind the first condition that is true; the conditions are in normal form."""
@@ -210,7 +227,7 @@ _NULL_AS = {
     **dict.fromkeys(("round", "floor", "ceil"), DOUBLE),
     **dict.fromkeys(("like", "lower", "upper", "length", "concat", "trim", "ltrim", "rtrim", "substring"), STRING),
     **dict.fromkeys(("split_part", "replace", "regexp_like", "to_date", "to_timestamp"), STRING),
-    **dict.fromkeys(("date_trunc", "date_part"), TIMESTAMP),
+    **dict.fromkeys(("date_trunc", "date_part", "at_zone"), TIMESTAMP),
 }
 """Types of NULL in calls where no other argument has one."""
 
@@ -260,6 +277,12 @@ def called(name: str, arguments: Sequence[Typed], node: exp.Expr) -> Typed:
 def settled(value: Expression, type: Type) -> Expression:
     """The value, with a NULL of no type given one."""
     return Literal(None, type) if isinstance(value, Literal) and value.type == NULL else value
+
+
+def _text_of(node: exp.Expr, what: str) -> str:
+    if type(node) is not exp.Literal or not node.is_string:
+        refuse("HDL-240", f"{what} takes a quoted name of a time zone", "write 'Europe/Berlin'", node)
+    return str(node.this)
 
 
 def _literal(node: exp.Expr) -> Literal:

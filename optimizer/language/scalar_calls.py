@@ -57,6 +57,7 @@ SCALAR_CALLS: dict[str, Written] = {
     "split_part": Written("split_part", constants=("text", "whole number")),
     "replace": Written("replace", constants=("text", "text"), optional=1),
     **dict.fromkeys(("regexp_like", "rlike"), _MATCH),
+    "from_utc_timestamp": Written("at_zone", constants=("text",)),
     "date_trunc": Written("date_trunc", constants=("text",), leading=True),
     **dict.fromkeys(("date_part", "datepart"), _PART),
     **{name: _field(name) for name in ("year", "quarter", "month", "day", "dayofweek", "weekday", "dayofyear")},

@@ -8,13 +8,13 @@ from fractions import Fraction
 
 from sqlglot.tokens import Token
 
-from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.clauses import WindowWords
 from optimizer.language.grouping import Grouping
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import Limits, resolve_name
-from optimizer.windows.calendars import zones
+from optimizer.windows.calendars import check_zone
 from optimizer.workload.instants import (
     DAY,
     calendar_text,
@@ -217,13 +217,10 @@ def _calendar_step(words: WindowWords, size: tuple[int, str], step: tuple[int, s
 def _zone(token: Token | None) -> str:
     """The time zone that a window is in. Raises Refused (HDL-240) for an unknown one."""
     name = "UTC" if token is None else token.text
-    if name not in zones():
-        same = [zone for zone in zones() if zone.lower() == name.lower()]
-        hint = f"did you mean {same[0]}?" if same else meant(name, sorted(zones()), "zones")
-        message = f"there is no time zone {shown_text(name)}"
-        raise Refused(
-            "HDL-240", message, hint or "write one of the tz database: 'Europe/Berlin'", token.start if token else 0
-        )
+    try:
+        check_zone(name)
+    except HeddleError as error:
+        raise Refused.of(error, token.start if token else 0) from None
     return name
 
 

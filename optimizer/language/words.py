@@ -121,7 +121,20 @@ MEANT |= {"logical_and": "bool_and", "logical_or": "bool_or"}
 
 CALLABLE = (
     *("abs", "ceil", "ceiling", "char_length", "coalesce", "concat", "date_part", "date_trunc", "datepart", "day"),
-    *("dayofmonth", "dayofweek", "dayofyear", "exp", "floor", "greatest", "hour", "if", "ifnull", "least", "left"),
+    *(
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "exp",
+        "floor",
+        "from_utc_timestamp",
+        "greatest",
+        "hour",
+        "if",
+        "ifnull",
+        "least",
+        "left",
+    ),
     *("length", "ln", "lower", "ltrim", "minute", "mod", "month", "nullif", "nvl", "pow", "power", "quarter"),
     *("regexp_like", "replace", "right", "rlike", "round", "rtrim", "second", "split_part", "sqrt", "substr"),
     *("substring", "to_date", "to_timestamp", "trim", "try_divide", "upper", "weekday", "weekofyear", "year"),

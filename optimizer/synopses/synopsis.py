@@ -23,6 +23,7 @@ from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import ROWS, State
 from optimizer.synopses.late import as_stored
 from optimizer.windows.alignment import Fragments, Progression
+from optimizer.windows.calendars import edition
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import (
     ACQ,
@@ -35,6 +36,7 @@ from optimizer.workload.values import (
     columns_of,
     digest,
     to_json,
+    zones_of,
 )
 from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
 from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
@@ -132,6 +134,7 @@ class Synopsis:
         states = [_told(state) for state in self.states]
         content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
         content += [to_json(self.derived)] if self.derived else []
+        content += [[zone, edition(zone)] for zone in self._zones]
         edges = self.edges
         if self.sequenced is not None:
             sequenced = self.sequenced
@@ -139,6 +142,14 @@ class Synopsis:
             content += [[_attribute_told(attribute, sequenced.types) for attribute in sequenced.attributes]]
             edges = DAILY
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
+
+    @property
+    def _zones(self) -> list[str]:
+        """The time zones by whose clocks its content is computed, sorted."""
+        attributes = self.sequenced.arguments if self.sequenced is not None else []
+        states = (value for state in self.states for value in (state.argument, state.by))
+        expressions = [*self.predicates, *(value for _, value in self.derived), *states, *attributes]
+        return sorted({zone for expression in expressions for zone in zones_of(expression)})
 
     @property
     def kind(self) -> WindowKind:

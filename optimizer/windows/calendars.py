@@ -19,8 +19,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import SECOND
+from optimizer.workload.values import SECOND, digest
 
 Longs = NDArray[np.int64]
 
@@ -37,6 +38,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def zones() -> frozenset[str]:
     """The names of all zones."""
     return frozenset(importlib.resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+def check_zone(name: str) -> None:
+    """Raises HDL-240 unless there is a zone of a name."""
+    if name not in zones():
+        same = [zone for zone in zones() if zone.lower() == name.lower()]
+        hint = f"did you mean {same[0]}?" if same else meant(name, sorted(zones()), "zones")
+        message = f"there is no time zone {name[:60]!r}"
+        raise HeddleError("HDL-240", message, hint or "write one of the tz database: 'Europe/Berlin'")
+
+
+def edition(zone: str) -> str:
+    """A digest of all changes of a zone's clock."""
+    known = clock(zone)
+    return digest([known.moments.tolist(), known.offsets.tolist()])
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,8 @@ def written(value: Expression, nested: bool = False) -> str:
     if function == "if":
         cases = " ".join(f"WHEN {when} THEN {then}" for when, then in zip(parts[:-1:2], parts[1::2], strict=True))
         return f"CASE {cases} ELSE {parts[-1]} END"
+    if function == "at_zone":
+        return f"({parts[0]} AT TIME ZONE {parts[1]})" if nested else f"{parts[0]} AT TIME ZONE {parts[1]}"
     if function in ("date_trunc", "date_part"):
         return f"{function}({parts[1]}, {parts[0]})"
     if function == "in":

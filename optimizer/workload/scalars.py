@@ -182,6 +182,14 @@ def _part(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> 
     return FIELDS[str(field)]
 
 
+def _zoned(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
+    constant(arguments, 1, str)
+    if types[0] != TIMESTAMP:
+        hint = "a date has no time of day: CAST(x AS timestamp) is its midnight in UTC"
+        raise type_error(f"AT TIME ZONE needs a timestamp, not {types[0]}", hint)
+    return TIMESTAMP
+
+
 def _parsed(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     _strings(name, types[:1])
     time_format(str(constant(arguments, 1, str)))
@@ -296,6 +304,7 @@ SCALARS = (
     Function("cast", 2, 2, _cast, "the value as another type; null where it is none", "partial"),
     Function("date_trunc", 2, 2, _truncated, "the time cut to its year, …, millisecond (UTC; weeks begin on Mondays)"),
     Function("date_part", 2, 2, _part, "one field of a time (UTC)"),
+    Function("at_zone", 2, 2, _zoned, "the time that the clock of a time zone shows, as a timestamp"),
     Function("to_timestamp", 2, 2, _parsed, "the timestamp that a text is by a format, else null", "partial"),
     Function("to_date", 2, 2, _parsed, "the date that a text is by a format, else null", "partial"),
     Function("substring", 2, 3, _substring, "characters from a place (1 is the first, -1 the last), so many"),

@@ -111,6 +111,15 @@ def columns_of(expression: Expression | None) -> Iterator[str]:
             yield from columns_of(argument)
 
 
+def zones_of(expression: Expression | None) -> Iterator[str]:
+    """Names of the time zones by whose clocks an expression reads times (with repeats)."""
+    if isinstance(expression, Call):
+        if expression.function == "at_zone" and isinstance(expression.arguments[1], Literal):
+            yield str(expression.arguments[1].value)
+        for argument in expression.arguments:
+            yield from zones_of(argument)
+
+
 def source_columns(group_by: tuple[tuple[str, Type], ...], derived: tuple[tuple[str, Expression], ...]) -> set[str]:
     """Names of the source columns that some group columns are, or are computed of."""
     computed = dict(derived)

@@ -59,6 +59,8 @@ CONDITIONS = (
     "TRY_CAST(symbol AS date) IS NULL",
     "left(symbol, 2) || right(symbol, 2) = split_part(symbol, '-', 1)",
     "date_trunc('day', ts) = day",
+    "hour(ts AT TIME ZONE 'Europe/Berlin') BETWEEN 8 AND 17",
+    "from_utc_timestamp(ts, 'America/New_York') > '2013-07-04'",
     "to_timestamp(symbol, 'dd/MM/yyyy HH:mm') > ts",
     "trim(replace(symbol, 'a', 'b')) NOT IN ('x')",
     "symbol = 'می\u200cخواهم'",

@@ -13,10 +13,21 @@ from typing import Any
 from optimizer.workload.patterns import readable_pattern
 from optimizer.workload.scalars import cast_type, time_format
 from optimizer.workload.values import Call, Literal, Type
+from spark_jobs.audit.unshared.zones import changes_of
 
 Typed = tuple[str, str]
 _BITS = {3: 8, 5: 16, 10: 32}
-_CONSTANTS = ("cast", "date_trunc", "date_part", "to_timestamp", "to_date", "substring", "split_part", "replace")
+_CONSTANTS = (
+    "cast",
+    "date_trunc",
+    "date_part",
+    "at_zone",
+    "to_timestamp",
+    "to_date",
+    "substring",
+    "split_part",
+    "replace",
+)
 
 
 def values_of(call: Call) -> int:
@@ -49,6 +60,8 @@ def scalar_sql(call: Call, arguments: list[Typed], aligned: Callable[[list[Typed
         return sql, kind
     if name in ("date_trunc", "date_part"):
         return _time(name, arguments[0], constants[0])
+    if name == "at_zone":
+        return f"({arguments[0][0]} + {_offset(arguments[0][0], *changes_of(constants[0]))})", "timestamp"
     if name in ("to_timestamp", "to_date"):
         return _parsed(arguments[0][0], constants[0], name == "to_timestamp")
     if name in ("round", "floor", "ceil"):
@@ -108,6 +121,16 @@ def _time(name: str, argument: Typed, what: str) -> Typed:
         return f"(epoch_us({stamp} - date_trunc('minute', {stamp}))::DECIMAL(18,0) * 0.000001)::DECIMAL(8,6)", "decimal"
     part = _PARTS.get(what, f"date_part('{what.removeprefix('whole ')}', {{}})").format(stamp)
     return f"({part})::HUGEINT", "long"
+
+
+def _offset(micros: str, moments: tuple[int, ...], offsets: tuple[int, ...]) -> str:
+    """SQL of the offset (microseconds) of a clock that changes at some moments: a search by halves."""
+    if not moments:
+        return f"{offsets[0]}::BIGINT"
+    middle = len(moments) // 2
+    before = _offset(micros, moments[:middle], offsets[: middle + 1])
+    behind = _offset(micros, moments[middle + 1 :], offsets[middle + 1 :])
+    return f"CASE WHEN {micros} < {moments[middle]} THEN {before} ELSE {behind} END"
 
 
 def _parsed(text: str, format: str, is_moment: bool) -> Typed:

@@ -156,6 +156,7 @@ SCALAR_COLUMNS: dict[str, Scalar] = {
     "cast": _cast,
     "date_trunc": lambda columns, types, result, constants: F.date_trunc(constants[0], columns[0].cast("timestamp")),
     "date_part": lambda columns, types, result, constants: _FIELDS[constants[0]](columns[0]).cast(ddl_of(result)),
+    "at_zone": lambda columns, types, result, constants: F.from_utc_timestamp(columns[0], constants[0]),
     **dict.fromkeys(("to_timestamp", "to_date"), _parsed),
     "substring": lambda columns, types, result, constants: F.substring(columns[0], *[*constants, 2**31 - 1][:2]),
     "length": _plain(F.length),
@@ -180,7 +181,9 @@ SCALAR_COLUMNS: dict[str, Scalar] = {
 """The columns of :data:`optimizer.workload.scalars.SCALARS`: from the values' columns and types and the constants."""
 
 CONSTANTS_FROM = {
-    **dict.fromkeys(("cast", "date_trunc", "date_part", "to_timestamp", "to_date", "substring", "split_part"), 1),
+    **dict.fromkeys(
+        ("cast", "date_trunc", "date_part", "at_zone", "to_timestamp", "to_date", "substring", "split_part"), 1
+    ),
     **dict.fromkeys(("replace", "regexp_like", "round"), 1),
 }
 """Index of the first constant in a call's arguments, for functions that have constants."""

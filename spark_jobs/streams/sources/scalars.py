@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from optimizer.windows.calendars import clock
 from optimizer.workload.expression import EPOCH
 from optimizer.workload.patterns import readable_pattern
 from optimizer.workload.scalars import time_format
@@ -94,6 +95,12 @@ def _truncated(values: list[Any], types: list[Type], result: Type, call: Call) -
     else:
         cut = micros - micros % _SIZES[unit]
     return pa.array(cut, mask=nulls_of(value)).cast(arrow_type(result))
+
+
+def _zoned(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
+    (zone,), value = _constants(call)[-1:], values[0]
+    shown = clock(zone).local(value.cast(pa.int64()).fill_null(0).to_numpy())
+    return pa.array(shown, mask=nulls_of(value)).cast(arrow_type(result))
 
 
 _FIELDS: dict[str, Callable[[pa.Array], pa.Array]] = {
@@ -253,6 +260,7 @@ SCALAR_KERNELS: dict[str, Kernel] = {
     "cast": cast_values,
     "date_trunc": over_arrays(_truncated, first=True),
     "date_part": over_arrays(_part, first=True),
+    "at_zone": over_arrays(_zoned, first=True),
     **dict.fromkeys(("to_timestamp", "to_date"), over_arrays(_parsed, first=True)),
     "substring": over_arrays(_substring, first=True),
     "length": over_arrays(lambda values, types, result, call: pc.utf8_length(values[0]).cast(pa.int64())),
