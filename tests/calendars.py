@@ -41,8 +41,9 @@ def micros(moment: datetime) -> int:
 def _windows(window: Window, begin: int, end: int) -> Iterator[tuple[int, int]]:
     calendar = window.calendar
     if calendar is None:
-        for until in range(begin // window.slide * window.slide, end + 1, window.slide):
-            yield (until - 1) // window.range * window.range, until
+        offset, width = window.offset, window.range
+        for until in range((begin - offset) // window.slide * window.slide + offset, end + 1, window.slide):
+            yield (until - offset - 1) // width * width + offset, until
         return
     zone = zone_of(calendar.zone)
     first = (EPOCH + timedelta(microseconds=begin)).date() - timedelta(days=calendar.range[0] * 32 + 3)
@@ -50,9 +51,9 @@ def _windows(window: Window, begin: int, end: int) -> Iterator[tuple[int, int]]:
     if not window.cumulative:
         assert calendar.slide is not None
         for day in _multiples(calendar.slide, first, last):
-            yield _midnight(day, zone), _midnight(_later(day, calendar.range), zone)
+            yield _begin(day, zone, calendar.offset), _begin(_later(day, calendar.range), zone, calendar.offset)
         return
-    starts = sorted({_midnight(day, zone) for day in _multiples(calendar.range, first, last)})
+    starts = sorted({_begin(day, zone, calendar.offset) for day in _multiples(calendar.range, first, last)})
     for until in {*starts, *_steps(calendar, window.slide, first, last)}:
         if begin < until <= end:
             yield max(start for start in starts if start < until), until
@@ -61,10 +62,10 @@ def _windows(window: Window, begin: int, end: int) -> Iterator[tuple[int, int]]:
 def _steps(calendar: Calendar, step: int, first: date, last: date) -> Iterator[int]:
     zone = zone_of(calendar.zone)
     if calendar.slide is not None:
-        yield from (_midnight(day, zone) for day in _multiples(calendar.slide, first, last))
+        yield from (_begin(day, zone, calendar.offset) for day in _multiples(calendar.slide, first, last))
         return
     for day in _multiples((1, "day"), first, last):
-        yield _midnight(day, zone)
+        yield _begin(day, zone, calendar.offset)
         for at in range(0, DAY, step):
             shown = datetime(day.year, day.month, day.day) + timedelta(microseconds=at)
             for fold in (0, 1):
@@ -74,8 +75,9 @@ def _steps(calendar: Calendar, step: int, first: date, last: date) -> Iterator[i
                     yield micros(moment)
 
 
-def _midnight(day: date, zone: ZoneInfo) -> int:
-    return micros(datetime(day.year, day.month, day.day, tzinfo=zone))
+def _begin(day: date, zone: ZoneInfo, offset: int) -> int:
+    shown = datetime(day.year, day.month, day.day) + timedelta(microseconds=offset)
+    return micros(shown.replace(tzinfo=zone))
 
 
 def _later(day: date, span: tuple[int, str]) -> date:

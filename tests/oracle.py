@@ -214,7 +214,7 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
     time = quoted(time_column)
     connection = _database()
     for number, part in enumerate(query.window.each):
-        if not part.is_regular:
+        if not _is_plain(part):
             connection.register(f"windows {number}", calendars.windows_between(part, begin, end))
     if query.pattern is not None:
         expanded, condition = _expanded_sequences(query, events, time, condition), "TRUE"
@@ -246,7 +246,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         answer_row = _kept(cells[:first], query.having, cells[first : first + len(query.having)])
         if answer_row is not None:
             spanned = query.window.is_rows or not query.window.is_regular
-            answer_row.span = row[len(keys) - 2 : len(keys)] if spanned else None
+            start, instant = row[len(keys) - 2 : len(keys)]
+            answer_row.span = (start, instant - query.window.ago) if spanned else None
             answer_row.order = tuple(cells[first + len(query.having) :])
             answer_rows[row[: len(keys) - 2]] = answer_row
     return answer_rows if query.top is None else _first_of_each(query.top, answer_rows)
@@ -448,7 +449,7 @@ def _expanded_several(window: Window, events: pa.Table, time: str) -> str:
     """
     starts = [
         f'"its instant" - {part.range + part.ago}'
-        if part.is_regular
+        if _is_plain(part)
         else f'(SELECT "since" FROM "windows {number}" WHERE "until" = "its instant")'
         for number, part in enumerate(window.parts)
     ]
@@ -462,20 +463,29 @@ def _expanded_several(window: Window, events: pa.Table, time: str) -> str:
 
 def _expanded(window: Window, time: str, number: int = 0) -> str:
     """SQL of the events, once for every window that holds them."""
-    if not window.is_regular:
+    if not _is_plain(window):
         return f"""
             SELECT events.*, "until" AS "the window", "since" AS "its start", "until" AS "its instant"
             FROM events JOIN "windows {number}" ON {time} >= "since" AND {time} < "until"
         """
     width, slide, ago = window.range, window.slide, window.ago
+    # a shifted window is known by its end
+    at, known_by = ago - window.offset, width if window.offset else 0
     return f"""
-        SELECT *, "the window" AS "its start", "the window" + {width + ago} AS "its instant" FROM (
+        SELECT * EXCLUDE "a start", "a start" + {known_by} AS "the window", "a start" AS "its start",
+            "a start" + {width + ago} AS "its instant"
+        FROM (
             SELECT *, {slide}::BIGINT * unnest(generate_series(
-                floor_div({time} + {ago} - {width}, {slide}) + 1, floor_div({time} + {ago}, {slide})
-            )) - {ago} AS "the window"
+                floor_div({time} + {at} - {width}, {slide}) + 1, floor_div({time} + {at}, {slide})
+            )) - {at} AS "a start"
             FROM events WHERE {time} IS NOT NULL
         )
     """
+
+
+def _is_plain(window: Window) -> bool:
+    """Whether the windows are equally long, and equally far apart."""
+    return window.calendar is None and not window.cumulative
 
 
 def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:

@@ -390,6 +390,8 @@ def windows(draw: st.DrawFn, tick: int) -> Window:
     agos = st.one_of(st.integers(1, 4).map(lambda k: k * slide), st.integers(1, 9).map(lambda k: k * tick))
     ago = draw(st.one_of(agos, st.integers(1, 3 * tick))) if draw(st.integers(0, 3)) == 3 else 0
     kind = draw(st.sampled_from(("multiple", "multiple", "any", "short", "odd")))
+    if draw(st.integers(0, 7)) == 0:
+        return Window(draw(st.integers(1, 12)) * tick, slide, ago, offset=draw(st.integers(1, slide - 1)))
     if kind == "multiple":
         return Window(slide * draw(st.integers(1, 6)), slide, ago)
     if kind == "short":
@@ -425,18 +427,23 @@ def irregular_windows(draw: st.DrawFn) -> Window:
     kind = draw(st.sampled_from(("days", "days", "months", "cumulative", "by the clock", "by the clock", "steps")))
     if kind == "cumulative":
         step = draw(st.sampled_from((hour // 4, hour, 5 * hour, 24 * hour)))
-        return Window(step * draw(st.integers(1, 9)), step, cumulative=True)
+        count = draw(st.integers(1, 9))
+        return Window(step * count, step, cumulative=True, offset=draw(st.integers(0, count - 1)) * step)
     if kind == "by the clock":
         step = draw(st.sampled_from((hour // 4, hour // 2, hour, 6 * hour, 12 * hour)))
         size = draw(st.sampled_from(((1, "day"), (1, "day"), (2, "day"), (7, "day"))))
-        return Window.of_calendar(Calendar(zone, size, None), step, cumulative=True)
+        offset = step * draw(st.sampled_from((0, 0, 1, 2))) % (24 * hour)
+        return Window.of_calendar(Calendar(zone, size, None, offset), step, cumulative=True)
     if kind == "steps":
         spans = (((7, "day"), (1, "day")), ((1, "month"), (1, "day")), ((3, "month"), (1, "month")))
-        return Window.of_calendar(Calendar(zone, *draw(st.sampled_from(spans))), cumulative=True)
+        offset = draw(st.sampled_from((0, 0, 6 * hour, hour // 2)))
+        return Window.of_calendar(Calendar(zone, *draw(st.sampled_from(spans)), offset), cumulative=True)
     units = "month" if kind == "months" else "day"
     slide = draw(st.sampled_from((1, 1, 2, 3) if units == "month" else (1, 1, 1, 2, 3, 7)))
     length = draw(st.integers(1, 4)) if units == "month" else draw(st.sampled_from((1, 1, 2, 3, 7)))
-    return Window.of_calendar(Calendar(zone, (length, units), (slide, units)))
+    weekday = draw(st.integers(0, 6)) * 24 * hour if units == "day" and slide == 7 else 0
+    offset = weekday + draw(st.sampled_from((0, 0, 6 * hour, 2 * hour, hour // 2)))
+    return Window.of_calendar(Calendar(zone, (length, units), (slide, units), offset))
 
 
 @st.composite

@@ -30,7 +30,7 @@ PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 class WindowWords:
     """A window of the WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS or
     CUMULATE; ``slide``: that of STEP too, and of a window without either its range; ``zone``: that of IN; ``name``: by
-    which aggregates name it."""
+    which aggregates name it; ``starting``: that of STARTING AT."""
 
     first_word: str
     range: Token
@@ -41,6 +41,7 @@ class WindowWords:
     zone: Token | None
     on: Token
     name: Token | None = None
+    starting: Token | None = None
 
     @property
     def kind(self) -> WindowKind:
@@ -164,13 +165,14 @@ def _windows(tokens: Sequence[Token], begin: int) -> tuple[tuple[WindowWords, ..
         words.word("SLIDE")
         bound = _bound(words, rows=False) if words.follows("AT") else None
         slide = words.token(TokenType.STRING, "a quoted duration")
+    starting = _starting(words)
     if words.follows("IN"):
         words.word("IN")
         zone = words.token(TokenType.STRING, "a quoted time zone")
     words.word("ON")
     on = words.path("ON names the time column")
     windows = (
-        WindowWords(first_word, range, bound is not None, slide or range, ago, [], zone, on, name)
+        WindowWords(first_word, range, bound is not None, slide or range, ago, [], zone, on, name, starting)
         for name, first_word, range, ago in named
     )
     return tuple(windows), words.cursor
@@ -236,12 +238,23 @@ def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int
     if rows and words.follows("PARTITION BY"):
         words.word("PARTITION BY")
         per += words.names("PARTITION BY names columns")
+    starting = None if rows else _starting(words)
     if not rows and words.follows("IN"):
         words.word("IN")
         zone = words.token(TokenType.STRING, "a quoted time zone")
     words.word("ON")
     on = words.path("ON names the time column")
-    return WindowWords(first_word, range, bound is not None, slide, ago, per, zone, on), words.cursor
+    window = WindowWords(first_word, range, bound is not None, slide, ago, per, zone, on, None, starting)
+    return window, words.cursor
+
+
+def _starting(words: ClauseReader) -> Token | None:
+    """STARTING AT, which shifts all windows."""
+    if not words.follows("STARTING"):
+        return None
+    words.word("STARTING")
+    words.word("AT")
+    return words.token(TokenType.STRING, "a quoted time of day or length")
 
 
 def _bound(words: ClauseReader, rows: bool) -> Token:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.nodes import refuse
 from optimizer.language.refusals import QUOTED, TIME_WINDOW, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
-from optimizer.workload.instants import is_unit, parse_duration
+from optimizer.workload.instants import is_unit
 
 _FORMS = {
     "window": "window(<time>, '1 hour'[, '5 minutes'])",
@@ -206,27 +205,10 @@ def _clause(call: _Call, arguments: Sequence[list[Token]]) -> list[Token]:
     slide = lengths[slides] if slides < len(lengths) else lengths[size]
     words = ("CUMULATE", "STEP") if call.name == "cumulate" else ("RANGE", "SLIDE")
     clause = [_word("WINDOW", call, TokenType.WINDOW), _word(words[0], call), lengths[size]]
-    clause += [_word(words[1], call), slide, _word("ON", call), time[0]]
+    clause += [_word(words[1], call), slide]
     if len(lengths) == most:
-        _check_offset(
-            lengths[-1],
-            slide,
-            " ".join(f"'{each.text}'" if each.token_type == TokenType.STRING else each.text for each in clause),
-            time[0].text,
-        )
-    return clause
-
-
-def _check_offset(offset: Token, slide: Token, words: str, time: str) -> None:
-    """Accept an offset by a multiple of the slide, which changes nothing, and refuse any other."""
-    try:
-        shifted = parse_duration(offset.text) % parse_duration(slide.text)
-    except (HeddleError, ZeroDivisionError):
-        shifted = 1
-    if shifted:
-        message = f"windows start on multiples of the slide: an offset of {shown_text(offset.text)} is not allowed"
-        hint = f"write {words}; days of a time zone: WINDOW RANGE '1 day' IN 'Europe/Berlin' ON {time}"
-        raise Refused("HDL-121", message, hint, offset.start)
+        clause += [_word("STARTING", call), _word("AT", call), lengths[-1]]
+    return [*clause, _word("ON", call), time[0]]
 
 
 def _length(call: _Call, tokens: list[Token]) -> Token:

@@ -59,6 +59,8 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
         for name, value in group.args.items():
             if value and name not in ("expressions", "all"):
                 _refuse_sets(name, [*group.expressions, *(value if isinstance(value, list) else ())], scope, tree)
+        if group.args.get("all") and group.expressions:
+            refuse("HDL-206", "ALL is all of GROUP BY", "write GROUP BY ALL, or name the columns", group)
         for node in _items_without_aggregates(tree, scope) if group.args.get("all") else group.expressions:
             column, type_, expression = _group_column(node, tree, scope)
             if column in columns:

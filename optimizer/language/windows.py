@@ -23,7 +23,7 @@ from optimizer.workload.instants import (
     parse_duration,
     rows_text,
 )
-from optimizer.workload.values import Calendar, Window
+from optimizer.workload.values import SECOND, Calendar, Window
 
 _COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
@@ -61,7 +61,7 @@ def _check_instants(first: tuple[str, Window], window: Window, words: WindowWord
             message = f"windows of {written} do not end when those of {name} do"
             raise Refused("HDL-245", message, "write SLIDE '1 day', or lengths in the unit of the slide", at)
         return
-    phase, others = (0 if each.cumulative else each.range % each.slide for each in (window, other))
+    phase, others = (each.phase % each.slide for each in (window, other))
     if phase != others:
         message = f"windows of {written} do not end when those of {name} do"
         down = window.range - (phase - others) % window.slide
@@ -72,9 +72,9 @@ def _check_instants(first: tuple[str, Window], window: Window, words: WindowWord
 def _phase(calendar: Calendar) -> tuple[object, ...]:
     """Key of the instants of a calendar's window: equal where they are."""
     if calendar.slide is None:
-        return (calendar.zone, None)
+        return (calendar.zone, calendar.offset)
     count, unit = calendar.slide
-    return calendar.zone, count, unit, calendar.range[0] % count if count > 1 else 0
+    return calendar.zone, calendar.offset, count, unit, calendar.range[0] % count if count > 1 else 0
 
 
 def _is_each(window: Window) -> bool:
@@ -96,9 +96,13 @@ def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: 
     if words.first_word == "CUMULATE":
         return _cumulative(words, range, slide)
     if words.at_most:
+        if words.starting is not None:
+            message = "windows with a refresh bound do not start at a time: the schedule chooses their instants"
+            raise Refused("HDL-241", message, "leave STARTING AT out", words.starting.start)
         return _warned(_with_bound(words, scope, range, slide, ago), words, findings, slide)
     per = tuple(sorted({_counted_by(token, scope, grouping) for token in words.per})) if words.rows else None
-    return _warned(Window(range, slide, ago, per), words, findings)
+    offset = 0 if words.rows else _offset(words.starting) % slide
+    return _warned(Window(range, slide, ago, per, offset=offset), words, findings)
 
 
 def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits) -> None:
@@ -136,7 +140,69 @@ def _cumulative(words: WindowWords, size: int, step: int) -> Window:
     if size % step:
         message = f"CUMULATE ({duration_text(size)}) is no multiple of STEP ({duration_text(step)})"
         raise Refused("HDL-241", message, "a step that divides the size ends where the size does", words.slide.start)
-    return Window(size, step, cumulative=True)
+    return Window(size, step, cumulative=True, offset=_offset_of_steps(words, step, size))
+
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_START = re.compile(rf"({'|'.join(_WEEKDAYS)})?\s*(?:(\d\d?):(\d\d)(?::(\d\d))?)?", re.ASCII | re.IGNORECASE)
+_EPOCH_DAY = 3
+"""1970-01-01 was a Thursday."""
+
+
+def _day_and_time(token: Token) -> tuple[int | None, int] | None:
+    """The weekday, from Monday on, and the time of day (microseconds) that a text names; None if it names none."""
+    match = _START.fullmatch(token.text.strip())
+    if match is None or not token.text.strip():
+        return None
+    weekday = None if match[1] is None else _WEEKDAYS.index(match[1].lower())
+    hours, minutes, seconds = (int(match[at] or 0) for at in (2, 3, 4))
+    if hours > 23 or minutes > 59 or seconds > 59:
+        hint = "from '00:00' to '23:59:59'"
+        raise Refused("HDL-241", f"there is no time of day {shown_text(token.text)}", hint, token.start)
+    return weekday, ((hours * 60 + minutes) * 60 + seconds) * SECOND
+
+
+def _offset(token: Token | None) -> int:
+    """How far behind 1970-01-01T00:00Z one of the windows starts: a weekday, a time of day or a length."""
+    if token is None:
+        return 0
+    named = _day_and_time(token)
+    if named is not None:
+        weekday, time = named
+        return time if weekday is None else (weekday - _EPOCH_DAY) % 7 * DAY + time
+    try:
+        return parse_duration(token.text)
+    except HeddleError:
+        message = f"windows start at no {shown_text(token.text)}"
+        hint = "write a time of day, a weekday or a length: '06:00', 'Sunday', 'Monday 06:00', '15 minutes'"
+        raise Refused("HDL-241", message, hint, token.start) from None
+
+
+def _offset_of_steps(words: WindowWords, step: int, size: int) -> int:
+    """The offset of a cumulative window: where the size starts, which is where one of the steps does."""
+    offset = _offset(words.starting) % size
+    if words.starting is not None and offset % step:
+        message = f"STARTING AT {shown_text(words.starting.text)} lies within a step ({duration_text(step)})"
+        raise Refused("HDL-241", message, "start where a step ends", words.starting.start)
+    return offset
+
+
+def _calendar_offset(words: WindowWords, unit: tuple[int, str], step: int) -> int:
+    """The offset of windows of a calendar, whose begins are counted in a unit, by the clock."""
+    if words.starting is None:
+        return 0
+    named, at = _day_and_time(words.starting), words.starting.start
+    if named is None:
+        hint = "write a time of day, for weeks also a day: '06:00', 'Sunday', 'Monday 06:00'"
+        raise Refused("HDL-241", f"days of a calendar start at no {shown_text(words.starting.text)}", hint, at)
+    weekday, time = named
+    if weekday is not None and (unit[1] != "day" or unit[0] % 7):
+        hint = "leave the weekday out, or count in weeks: SLIDE '1 week'"
+        raise Refused("HDL-241", "only weeks start at a weekday", hint, at)
+    if step and time % step:
+        message = f"STARTING AT {shown_text(words.starting.text)} lies within a step ({duration_text(step)})"
+        raise Refused("HDL-241", message, "start where a step ends", at)
+    return (weekday or 0) * DAY + time
 
 
 def _check_only_lengths(words: WindowWords, what: str) -> None:
@@ -185,7 +251,9 @@ def _of_calendar(words: WindowWords, scope: Scope) -> Window:
         message = f"RANGE is in {range[1]}s, SLIDE is not: {shown_text(words.slide.text)}"
         hint = f"write SLIDE '1 {range[1]}', or a range of days: '30 days'"
         raise Refused("HDL-241", message, hint if range[1] == "month" else "write SLIDE '1 day'", words.slide.start)
-    calendar = Calendar(zone, range, None if step else slide)
+    begins = range if words.first_word == "CUMULATE" else slide
+    assert begins is not None
+    calendar = Calendar(zone, range, None if step else slide, _calendar_offset(words, begins, step))
     window = Window.of_calendar(calendar, step, words.first_word == "CUMULATE")
     if window.range > scope.limits.range:
         message = f"{words.first_word} is longer than {duration_text(scope.limits.range)}"

@@ -53,13 +53,18 @@ def session(at: int) -> Refused:
 def sliding(time: str, size: str, slide: str, offset: str, at: int) -> ImportedWindow:
     """``RANGE`` and ``SLIDE``; an offset is none if it is a multiple of the slide."""
     try:
-        if offset and parse_duration(offset) % parse_duration(slide):
-            raise Refused("HDL-144", f"windows that start {offset} late", "windows start at multiples of the slide", at)
+        starting = _starting(offset, parse_duration(slide))
         same = parse_duration(size) == parse_duration(slide)
         length, step = duration_text(parse_duration(size)), duration_text(parse_duration(slide))
     except HeddleError as error:
         raise Refused.of(error, at) from None
-    return ImportedWindow(time, f"RANGE '{length}' SLIDE '{length if same else step}'")
+    return ImportedWindow(time, f"RANGE '{length}' SLIDE '{length if same else step}'{starting}")
+
+
+def _starting(offset: str, every: int) -> str:
+    """STARTING AT, if windows start other than at the multiples of a length."""
+    late = parse_duration(offset) % every if offset else 0
+    return f" STARTING AT '{duration_text(late)}'" if late else ""
 
 
 def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
@@ -72,9 +77,8 @@ def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
     if cut.function == "cumulate":
         step = cut.durations.get("step", "")
         try:
-            if offset and parse_duration(offset) % parse_duration(size):
-                raise Refused("HDL-144", f"windows that start {offset} late", "", cut.at)
             clause = f"CUMULATE '{duration_text(parse_duration(size))}' STEP '{duration_text(parse_duration(step))}'"
+            clause += _starting(offset, parse_duration(size))
         except HeddleError as error:
             raise Refused.of(error, cut.at) from None
         return ImportedWindow(time, clause)

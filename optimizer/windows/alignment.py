@@ -54,14 +54,15 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
     edges = set[Progression]()
     for window in (part for several in windows for part in several.each):
         if window.calendar is not None:
-            step = DAY if window.calendar.slide is not None else window.slide
-            edges.update((step, -offset % step) for offset in calendars.clock(window.calendar.zone).every_offset)
+            step, begin = DAY if window.calendar.slide is not None else window.slide, window.calendar.offset
+            offsets = calendars.clock(window.calendar.zone).every_offset
+            edges.update((step, (begin - offset) % step) for offset in offsets)
             continue
         if window.cumulative:
-            edges.add((window.slide, 0))
+            edges.add((window.slide, window.offset % window.slide))
             continue
-        edges.add((window.slide, -window.ago % window.slide))
-        edges.add((window.slide, (window.range - window.ago) % window.slide))
+        edges.add((window.slide, (window.offset - window.ago) % window.slide))
+        edges.add((window.slide, (window.phase - window.ago) % window.slide))
     return absorb(edges)
 
 
@@ -88,7 +89,7 @@ def edge_period(window: Window) -> int:
 
 
 def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
-    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for.
+    """Instants ``k*slide + phase`` in ``(begin, end]``, ascending: those that the window has an answer for.
 
     If ``window.at`` is set, only the instants in it. The answer of instant t is over
     ``[starts_of(t), t - window.ago)``: a window ends at its instant unless it is historical.
@@ -99,10 +100,9 @@ def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
     window = window.each[0]
     if window.calendar is not None:
         return _calendar_spans(window, begin, end)[1]
-    first = (begin - window.range) // window.slide + 1
-    last = (end - window.range) // window.slide
-    starts = np.arange(first, last + 1, dtype=np.int64) * window.slide
-    return starts + window.range
+    first = (begin - window.phase) // window.slide + 1
+    last = (end - window.phase) // window.slide
+    return np.arange(first, last + 1, dtype=np.int64) * window.slide + window.phase
 
 
 def instants_between(window: Window, begin: int, end: int) -> int:
@@ -112,7 +112,7 @@ def instants_between(window: Window, begin: int, end: int) -> int:
     window = window.each[0]
     if window.calendar is not None:
         return max(0, end - begin) // window.slide
-    return max(0, (end - window.range) // window.slide - (begin - window.range) // window.slide)
+    return max(0, (end - window.phase) // window.slide - (begin - window.phase) // window.slide)
 
 
 def has_instant(window: Window, begin: int, end: int) -> bool:
@@ -155,7 +155,7 @@ class Choice:
             return np.concatenate([*self._all, np.empty(0, dtype=np.int64)])[positions]
         window, span = self.window.each[0], np.searchsorted(self._firsts, positions, side="right") - 1
         begins = np.array([begin for begin, _ in self.spans], dtype=np.int64)[span]
-        first = ((begins - window.range) // window.slide + 1) * window.slide + window.range
+        first = ((begins - window.phase) // window.slide + 1) * window.slide + window.phase
         return first + (positions - self._firsts[span]) * window.slide
 
 
@@ -186,10 +186,10 @@ def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     if window.parts:
         return np.minimum.reduce([starts_of(part, moments) for part in window.parts])
-    if window.is_regular:
+    if window.calendar is None and not window.cumulative:
         return moments - window.reach
     if window.calendar is None:
-        return (moments - 1) // window.range * window.range
+        return (moments - 1 - window.offset) // window.range * window.range + window.offset
     starts, ends = _calendar_spans_near(window, moments, 1)
     if not len(ends):
         return moments
@@ -205,7 +205,7 @@ def newest_instants(window: Window, moments: NDArray[np.int64]) -> NDArray[np.in
     """The newest instants of a window that are not after some moments. Shape (n,) to (n,)."""
     window = window.each[0]
     if window.calendar is None:
-        return (moments - window.range) // window.slide * window.slide + window.range
+        return (moments - window.phase) // window.slide * window.slide + window.phase
     if not len(moments):
         return moments
     _, ends = _calendar_spans_near(window, moments, longest_pause(window))
@@ -248,29 +248,31 @@ def _calendar_spans(window: Window, begin: int, end: int) -> tuple[NDArray[np.in
     """
     calendar = window.calendar
     assert calendar is not None
-    clock, since = calendars.clock(calendar.zone), begin - calendar.longest
+    clock, since, offset = calendars.clock(calendar.zone), begin - calendar.longest, calendar.offset
     if end <= begin:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    # what begins in a span by its offset begins without it as long before
+    begin, end, since = begin - offset, end - offset, since - offset
     if window.cumulative:
-        starts = clock.instants_of(calendars.numbers(clock, calendar.range, since, end), calendar.range[1])
+        starts = clock.instants_of(calendars.numbers(clock, calendar.range, since, end), calendar.range[1], offset)
         if calendar.slide is None:
-            ends = clock.shows_multiples(window.slide, begin, end)
-            midnights = calendars.numbers(clock, (1, "day"), begin, end)
-            ends = np.concatenate([ends, clock.instants_of(midnights, "day")])
+            ends = clock.shows_multiples(window.slide, begin + offset, end + offset)
+            days = calendars.numbers(clock, (1, "day"), begin, end)
+            ends = np.concatenate([ends, clock.instants_of(days, "day", offset)])
         else:
             steps = calendars.numbers(clock, calendar.slide, begin, end)
-            ends = np.concatenate([starts, clock.instants_of(steps, calendar.slide[1])])
+            ends = np.concatenate([starts, clock.instants_of(steps, calendar.slide[1], offset)])
         starts, ends = np.unique(starts), np.unique(ends)
-        ends = ends[(ends > begin) & (ends <= end)]
+        ends = ends[(ends > begin + offset) & (ends <= end + offset)]
         return starts[np.searchsorted(starts, ends) - 1], ends
     assert calendar.slide is not None
     first = calendars.numbers(clock, calendar.slide, since - longest_pause(window), end)
-    starts = clock.instants_of(first, calendar.range[1])
-    ends = clock.instants_of(first + calendar.range[0], calendar.range[1])
+    starts = clock.instants_of(first, calendar.range[1], offset)
+    ends = clock.instants_of(first + calendar.range[0], calendar.range[1], offset)
     starts, ends = starts[starts < ends], ends[starts < ends]
     ends, chosen = np.unique(ends, return_index=True)
     starts = starts[chosen]
-    inside = (ends > begin) & (ends <= end)
+    inside = (ends > begin + offset) & (ends <= end + offset)
     return starts[inside], ends[inside]
 
 
@@ -285,9 +287,9 @@ def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
             until = end if window.at is not None else min(end, begin + longest_pause(window))
             starts += starts_of(window, instants(window, begin, until)[:1]).tolist()
             continue
-        first = ((begin - window.range) // window.slide + 1) * window.slide
-        if first + window.range <= end:
-            starts.append(int(starts_of(window, np.array([first + window.range]))[0]))
+        first = ((begin - window.phase) // window.slide + 1) * window.slide + window.phase
+        if first <= end:
+            starts.append(int(starts_of(window, np.array([first]))[0]))
     return min(starts, default=end)
 
 

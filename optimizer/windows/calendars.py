@@ -77,11 +77,13 @@ class Clock:
         """Times on the clock at some instants, as instants at which a clock in UTC shows them. Shape (n,) to (n,)."""
         return instants + self.offsets[np.searchsorted(self.moments, instants, side="right")]
 
-    def instants_of(self, numbers: Longs, unit: str) -> Longs:
-        """Begins of days or months, which are numbered from 1970-01-01. Shape (n,) to (n,)."""
+    def instants_of(self, numbers: Longs, unit: str, offset: int = 0) -> Longs:
+        """Begins of days or months, which are numbered from 1970-01-01, by the clock so many microseconds later. Shape
+        (n,) to (n,).
+        """
         days = numbers if unit == "day" else numbers.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-        midnights = days * DAY
-        return midnights - self.offsets[np.searchsorted(self._shown, midnights, side="right")]
+        shown = days * DAY + offset
+        return shown - self.offsets[np.searchsorted(self._shown, shown, side="right")]
 
     def shows_multiples(self, step: int, begin: int, end: int) -> Longs:
         """The instants in ``(begin, end]`` at which the clock shows a multiple of a step, which divides a day."""

@@ -119,10 +119,11 @@ def irregular_words(window: Window) -> tuple[str, str] | None:
         first = irregular_words(window.parts[0])
         slide = duration_text(window.period) if first is None else first[1]
         return f"{', '.join(sizes[:-1])} and {sizes[-1]}", slide
-    size, slide = duration_text(window.range), duration_text(window.slide)
+    size, slide, offset = duration_text(window.range), duration_text(window.slide), window.offset
     if window.calendar is not None:
-        size = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}"
+        size, offset = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}", window.calendar.offset
         slide = slide if window.calendar.slide is None else calendar_text(window.calendar.slide)
+    size += f" from {duration_text(offset)} on" if offset else ""
     return f"up to {size}" if window.cumulative else size, slide
 
 

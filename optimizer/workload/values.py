@@ -141,12 +141,14 @@ class Calendar:
     """Range and slide of a window in a calendar.
 
     ``zone``: a name of the tz database. ``range``, ``slide``: each a number of ``day`` or ``month``. ``slide``
-    None, for cumulative windows only: a part of a day by the zone's clock.
+    None, for cumulative windows only: a part of a day by the zone's clock. ``offset``: microseconds of the clock from
+    the begin of a day, a week (a Monday) or a month to that of its windows.
     """
 
     zone: str
     range: tuple[int, str]
     slide: tuple[int, str] | None
+    offset: int = _later(0)
 
     @property
     def longest(self) -> int:
@@ -157,7 +159,7 @@ class Calendar:
 
 @dataclass(frozen=True)
 class Window:
-    """RANGE and SLIDE: windows ``[k*slide, k*slide + range)`` for every integer k.
+    """RANGE and SLIDE: windows ``[k*slide + offset, k*slide + offset + range)`` for every integer k.
 
     In microseconds of event time, or in rows if ``per`` is not None: ``()`` counts the rows of the stream, column
     names those of each key. ``ago`` (microseconds, time only) shifts every window back: the answer of instant
@@ -171,6 +173,9 @@ class Window:
     ``cumulative``: CUMULATE and STEP: the answer of instant ``k*slide`` is over the time since the last multiple of
     the range that is before it. ``calendar``: range and slide are those of a calendar, and here their average
     lengths. :mod:`optimizer.windows.alignment` defines the instants and starts of such windows.
+
+    ``offset``: STARTING AT, microseconds below the slide (of cumulative windows, the range); that of a calendar is its
+    own.
 
     ``parts``: several windows whose answers at one instant are one row (``agg OVER name``), distinct and ordered by
     content. The window itself then is their hull: from the earliest start of a part to the instant, at the instants
@@ -186,6 +191,7 @@ class Window:
     cumulative: bool = _later(False)
     calendar: Calendar | None = _later(None)
     parts: tuple[Window, ...] = _later(())
+    offset: int = _later(0)
 
     def __post_init__(self) -> None:
         if self.parts:
@@ -195,11 +201,16 @@ class Window:
             raise ValueError("range and slide must be positive")
         if self.is_rows and (self.ago or self.at_most is not None or not self.is_regular):
             raise ValueError("windows of rows have no `ago`, no refresh bound, no calendar, and are not cumulative")
+        most = self.range if self.cumulative else self.slide
+        if not 0 <= self.offset < most or (self.offset and (self.is_rows or self.calendar or self.at_most)):
+            raise ValueError(
+                "an offset is of windows of time without a calendar or bound, and less than their distance"
+            )
         if self.ago < 0:
             raise ValueError("`ago` is a span of time and not negative")
         if self.at_most is not None and (self.at_most < self.slide or self.at_most % self.slide):
             raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
-        if not self.is_regular and (self.ago or self.at_most is not None):
+        if (self.cumulative or self.calendar is not None) and (self.ago or self.at_most is not None):
             raise ValueError("cumulative windows and those of calendars are not historical and have no bound")
 
     def _check_parts(self) -> None:
@@ -237,8 +248,15 @@ class Window:
 
     @property
     def is_regular(self) -> bool:
-        """All its windows are equally long and equally far apart: neither cumulative, of a calendar, nor several."""
-        return not self.cumulative and self.calendar is None and not self.parts
+        """Its windows are equally long and start on the multiples of the slide: they are neither cumulative, of a
+        calendar, shifted, nor several.
+        """
+        return not self.cumulative and self.calendar is None and not self.parts and not self.offset
+
+    @property
+    def phase(self) -> int:
+        """Its instants, unless they are those of a calendar, are so far behind multiples of the slide."""
+        return self.range + self.offset
 
     @property
     def each(self) -> tuple[Window, ...]:

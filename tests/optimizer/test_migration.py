@@ -171,7 +171,6 @@ IN_THE_WAY = (
     (SPARK, "SELECT symbol, ^sum(price) OVER (PARTITION BY symbol) FROM trades", "HDL-143"),
     (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, '5 minutes'), symbol", "HDL-144"),
     (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(to_timestamp(side), '1 hour')", "HDL-144"),
-    (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(ts, '1 hour', '5 minutes', '2 minutes')", "HDL-144"),
     (SPARK, "SELECT symbol, count(*) FROM trades WHERE ^window(ts, '1 hour').start > '2020' " + HOURLY, "HDL-145"),
     (SPARK, "SELECT nothing, count(*) FROM (SELECT ts FROM trades) GROUP BY window(ts, '1 hour'), ^nothing", "HDL-202"),
     (SPARK, "SELECT symbol, count(*) FROM {{ source }} " + HOURLY, "HDL-146"),

@@ -17,8 +17,11 @@ _MONDAY = 4
 
 def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
     """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps."""
-    if window.calendar is None:
-        spans = _steps_of(F.unix_micros(time), window.range, window.slide)
+    if window.calendar is None and not window.cumulative:
+        spans = _shifted(F.unix_micros(time), window)
+    elif window.calendar is None:
+        spans = _steps_of(F.unix_micros(time) - window.offset, window.range, window.slide)
+        spans = F.transform(spans, lambda span: _span(span["start"] + window.offset, span["end"] + window.offset))
     elif window.cumulative:
         spans = _cumulative(window.calendar, window.slide, time)
     else:
@@ -35,6 +38,18 @@ def _span(start: SparkColumn, end: SparkColumn) -> SparkColumn:
     return F.struct(start.alias("start"), end.alias("end"))
 
 
+def _shifted(micros: SparkColumn, window: Window) -> SparkColumn:
+    """The windows that start so far behind the multiples of their slide."""
+    slide, at = F.lit(window.slide).cast("bigint"), micros + (window.ago - window.offset)
+    before = at - window.range
+    first, last = before - F.pmod(before, slide) + slide, at - F.pmod(at, slide)
+    spans = F.transform(
+        F.sequence(first, last, slide),
+        lambda start: _span(start + (window.offset - window.ago), start + (window.offset - window.ago + window.range)),
+    )
+    return F.when(first <= last, spans).otherwise(F.filter(spans, lambda span: F.lit(False)))
+
+
 def _steps_of(micros: SparkColumn, size: int, step: int) -> SparkColumn:
     """The windows whose size is a span of time, at the multiples of a step."""
     start, row = micros - F.pmod(micros, F.lit(size)), F.lit(step).cast("bigint")
@@ -47,11 +62,12 @@ def _day(time: SparkColumn, zone: str) -> SparkColumn:
     return F.unix_date(F.to_date(F.from_utc_timestamp(time, zone))).cast("bigint")
 
 
-def _begins(number: SparkColumn, unit: str, zone: str) -> SparkColumn:
-    """The begin of a day or month (microseconds), by its number since 1970."""
+def _begins(number: SparkColumn, unit: str, zone: str, offset: int = 0) -> SparkColumn:
+    """The begin of a day or month (microseconds), by its number since 1970, so much later by the clock."""
     first = F.make_date(F.lit(1970), F.lit(1), F.lit(1))
     date = F.add_months(first, number.cast("int")) if unit == "month" else F.date_add(first, number.cast("int"))
-    return F.unix_micros(F.to_utc_timestamp(date.cast("timestamp"), zone))
+    shown = F.timestamp_micros(F.unix_micros(date.cast("timestamp")) + offset)
+    return F.unix_micros(F.to_utc_timestamp(shown, zone))
 
 
 def _numbers(calendar: Calendar, span: tuple[int, str], back: int, day: SparkColumn) -> SparkColumn:
@@ -72,14 +88,14 @@ def _ranges(calendar: Calendar, time: SparkColumn) -> SparkColumn:
     the first.
     """
     assert calendar.slide is not None
-    (length, unit), (between, _), zone = calendar.range, calendar.slide, calendar.zone
+    (length, unit), (between, _), zone, offset = calendar.range, calendar.slide, calendar.zone, calendar.offset
     micros = F.unix_micros(time)
     spans = F.transform(
-        _numbers(calendar, calendar.slide, length, _day(time, zone)),
+        _numbers(calendar, calendar.slide, length, _day(F.timestamp_micros(micros - offset), zone)),
         lambda number: F.struct(
-            _begins(number, unit, zone).alias("start"),
-            _begins(number + length, unit, zone).alias("end"),
-            _begins(number + length - between, unit, zone).alias("before"),
+            _begins(number, unit, zone, offset).alias("start"),
+            _begins(number + length, unit, zone, offset).alias("end"),
+            _begins(number + length - between, unit, zone, offset).alias("before"),
         ),
     )
     holding = F.filter(
@@ -90,24 +106,24 @@ def _ranges(calendar: Calendar, time: SparkColumn) -> SparkColumn:
 
 def _cumulative(calendar: Calendar, step: int, time: SparkColumn) -> SparkColumn:
     """The windows from the start of a period of the calendar to each of its instants."""
-    zone, (size, unit), micros = calendar.zone, calendar.range, F.unix_micros(time)
+    zone, (size, unit), micros, offset = calendar.zone, calendar.range, F.unix_micros(time), calendar.offset
     periods = F.transform(
-        _numbers(calendar, calendar.range, size, _day(time, zone)),
-        lambda number: _span(_begins(number, unit, zone), _begins(number + size, unit, zone)),
+        _numbers(calendar, calendar.range, size, _day(F.timestamp_micros(micros - offset), zone)),
+        lambda number: _span(_begins(number, unit, zone, offset), _begins(number + size, unit, zone, offset)),
     )
     period = F.element_at(F.filter(periods, lambda span: (span["start"] <= micros) & (micros < span["end"])), 1)
     begin, end = _day(time, zone), _day(F.timestamp_micros(period["end"]), zone)
     if calendar.slide is None:
         days = F.sequence(begin - 1, end + 1)
         instants = F.flatten(F.transform(days, lambda day: _shown(day, step, zone)))
-        midnights = F.transform(days, lambda day: _begins(day, "day", zone))
+        midnights = F.transform(days, lambda day: _begins(day, "day", zone, offset))
         instants = F.array_union(instants, midnights)
     else:
         count, of = calendar.slide
         last = _numbers(calendar, calendar.slide, 0, end)
         first = _numbers(calendar, calendar.slide, 0, begin)
         numbered = F.sequence(F.element_at(first, 1), F.element_at(last, -1), F.lit(count).cast("bigint"))
-        instants = F.transform(numbered, lambda number: _begins(number, of, zone))
+        instants = F.transform(numbered, lambda number: _begins(number, of, zone, offset))
     instants = F.array_union(instants, F.array(period["end"]))
     due = F.filter(instants, lambda instant: (instant > micros) & (instant <= period["end"]))
     return F.transform(due, lambda instant: _span(period["start"], instant))
