@@ -311,7 +311,7 @@ def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
 
 
 def _windows_back(window: Window) -> int:
-    return -(-(window.range + window.ago) // window.slide)
+    return -(-window.reach // window.slide)
 
 
 def _change(before: float, after: float) -> str:

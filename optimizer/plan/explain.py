@@ -16,7 +16,7 @@ from optimizer.search.cost import edges_per_second
 from optimizer.windows.edge_counting import weaveability
 from optimizer.windows.edge_sets import edge_set
 from optimizer.workload.attributes import described_joins
-from optimizer.workload.values import ACQ, SECOND
+from optimizer.workload.values import ACQ, SECOND, Window
 
 
 @dataclass(frozen=True)
@@ -220,26 +220,34 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
     longer than :data:`ENUMERATED_TICKS` of the tree's common divisor, or the windows are not equally long. Cuts at
     midnight are not counted.
     """
-    if not query.window.is_regular:
+    operations = Fraction(0)
+    for window in query.window.each:
+        combined = _true_operations(tree, window)
+        if combined is None:
+            return None
+        operations += combined
+    return operations
+
+
+def _true_operations(tree: ExecutionTree, window: Window) -> Fraction | None:
+    if window.cumulative or window.calendar is not None:
         return None
-    slide = query.window.slide
-    full_slides, inner = divmod(query.window.range, slide)
+    slide, shift_back = window.slide, window.ago - window.offset
+    full_slides, inner = divmod(window.range, slide)
     operations = full_slides * tree.edge_rate
     if inner:
-        unit = np.gcd.reduce(
-            [number for edge in tree.fragments.edges for number in (*edge, slide, inner, query.window.ago)]
-        )
+        unit = np.gcd.reduce([number for edge in tree.fragments.edges for number in (*edge, slide, inner, shift_back)])
         period = tree.composite_slide // int(unit)
         if period > ENUMERATED_TICKS:
             return None
         marks = np.zeros(period, dtype=np.bool_)
         for step, shift in tree.fragments.edges:
             marks[shift // unit :: step // unit] = True
-        # a historical window starts `ago` before a multiple of the slide
-        marks = np.roll(marks, query.window.ago // int(unit) % period)
+        # a historical window starts `ago` before a multiple of the slide, a shifted one behind it
+        marks = np.roll(marks, shift_back // int(unit) % period)
         within = int(marks.reshape(-1, slide // int(unit))[:, : inner // int(unit)].sum())
         operations += Fraction(within * SECOND, tree.composite_slide * tree.tick)
-    return operations * Fraction(slide, query.window.period)
+    return operations * Fraction(slide, window.period)
 
 
 def _float(value: Fraction | None) -> float | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from optimizer.language.parser import ParseResult, parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.explain import true_operations
 from optimizer.windows.alignment import instants, progressions, starts_of
 from optimizer.workload.instants import DAY, irregular_words
 from optimizer.workload.values import (
@@ -17,6 +21,7 @@ from optimizer.workload.values import (
     Source,
     Stream,
     Window,
+    Workload,
     from_json,
     to_json,
 )
@@ -205,3 +210,19 @@ def test_mistakes_are_coded_and_positioned(marked: str, code: str, message: str,
     place = text.replace("FROM p ", "FROM payments ").index("^") + 1
     assert (errors[0].code, errors[0].column) == (code, place), errors
     assert message in errors[0].message and hint in errors[0].hint
+
+
+def test_the_fragments_of_all_windows_are_counted() -> None:
+    several = query("count(*) OVER h, count(*) OVER d, count(*) OVER w")
+    plan = build_plan(Workload((several,), (STREAM,)), {"payments": Fraction(1)})
+    assert true_operations(plan.trees[0], several) == Fraction(1 + 24 + 1, 3600) == plan.trees[0].edge_rate * 26
+
+
+def test_shifted_windows_combine_what_others_do() -> None:
+    result = parsed(
+        "SELECT count(*) FROM p WINDOW RANGE '90 minutes' SLIDE '1 hour' STARTING AT '10 minutes' ON t;"
+        "SELECT count(*) FROM p WINDOW RANGE '90 minutes' SLIDE '1 hour' ON t"
+    )
+    shifted, plain = result.queries
+    trees = [build_plan(Workload((each,), (STREAM,)), {"payments": Fraction(1)}).trees[0] for each in (shifted, plain)]
+    assert true_operations(trees[0], shifted) == true_operations(trees[1], plain)

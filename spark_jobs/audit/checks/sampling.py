@@ -78,6 +78,8 @@ def kinds_of(query: ACQ) -> list[str]:
     window = query.window
     if query.kind != TIME:
         kind = query.kind.name
+    elif window.parts:
+        kind = "several"
     elif window.calendar is not None:
         kind = "calendar"
     elif window.cumulative:
